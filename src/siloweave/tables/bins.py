@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, written_time
 from siloweave.tables.parsing import UNITS
 from siloweave.tables.read import Table
@@ -35,24 +36,37 @@ BINNED = ("integer", "continuous", "datetime")
 """Kinds of columns that are coded by bins."""
 LOW = "low"
 """The fallback of a column of numbers or datetimes that is its lower bound."""
-Edges = NDArray[np.int64] | NDArray[np.float64]
+Edges = Ints | Floats
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
-Floats = NDArray[np.float64]
 SPIKE_SHARE = 0.02
 """Share of the rows from which a value, or a narrow bin, is a spike."""
-_DAY, _SECOND, _MILLISECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1_000, 1
+# In microseconds.
+_DAY = 86_400_000_000
+_SECOND = 1_000_000
+_MILLISECOND = 1_000
+_MICROSECOND = 1
 _NO_SPIKES: Mapping[int, float] = MappingProxyType({})
 _NUMBERS: Mapping[str, Any] = MappingProxyType({"whole numbers": np.int64, "numbers": np.float64})
-_DIGITS = re.compile(r"%Y(%[mdHMS])*(\.?%f)?0*")  # formats of datetimes that are numbers
-_FINE = 1024  # so many bins are narrow enough for one to hold one value alone
-_ALONE = 4.0  # times its neighbours, what such a bin holds
-_OCTAVE = 64  # bins between a number and its double, where bins are narrower near 0
-_SINGLE = 1024  # units up to which (or a number below twice as many) each value has a bin
-_SEVERAL = 4  # values of an equally wide bin, up to which bins are not narrower near 0
-_OCTAVES = 20  # into which numbers without a unit are divided
-_HALVINGS = 40  # of the range in which the heaviest bin is sought
-_EXACT = 2.0**53  # numbers of units up to here are float64
-_EMPTY = 1e-9  # share of the rows that empty bins are taken to hold together
+# Formats of datetimes that are numbers.
+_DIGITS = re.compile(r"%Y(%[mdHMS])*(\.?%f)?0*")
+# So many bins are narrow enough for one to hold one value alone.
+_FINE = 1024
+# A bin of one value alone holds so many times what its neighbours do.
+_ALONE = 4.0
+# Bins between a number and its double, where bins are narrower near 0.
+_OCTAVE = 64
+# Up to so many units (or a number below twice as many) each value has a bin.
+_SINGLE = 1024
+# Bins are not narrower near 0 where an equally wide one has so few values.
+_SEVERAL = 4
+# Numbers without a unit are divided into so many octaves.
+_OCTAVES = 20
+# So often is the range halved in which the heaviest bin is sought.
+_HALVINGS = 40
+# Numbers of units up to here are float64.
+_EXACT = 2.0**53
+# Empty bins are taken to hold this share of the rows together.
+_EMPTY = 1e-9
 
 
 class Cuts(msgspec.Struct, frozen=True):
@@ -73,8 +87,9 @@ class Cuts(msgspec.Struct, frozen=True):
     levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        rising = all((np.diff(knots) > 0).all() for knots in (self.values, self.levels))
-        if len(self.values) != len(self.levels) or not rising:
+        has_rising_values = (np.diff(self.values) > 0).all()
+        is_rising = has_rising_values and (np.diff(self.levels) > 0).all()
+        if len(self.values) != len(self.levels) or not is_rising:
             raise SchemaError(
                 f"cuts: {len(self.values)} values and {len(self.levels)} levels are no "
                 "distribution function; give as many of both, ascending"
@@ -90,7 +105,9 @@ def edges_of(column: Column, bins: int) -> Edges:
     """
     if column.kind == "continuous":
         return _continuous_edges(column, bins)
-    return _even(_whole(column, column.low), int(last_of(column)) + 1, bins, whole=True)
+    first = _whole(column, column.low)
+    stop = int(last_of(column)) + 1
+    return _even(first, stop, bins, whole=True)
 
 
 def octaves(column: Column, bins: int) -> list[Edges]:
@@ -115,29 +132,50 @@ def octaves(column: Column, bins: int) -> list[Edges]:
     if column.kind == "datetime" or value_count(column) <= _SEVERAL * bins:
         return []
     low, stop = edges_of(column, 1).tolist()
-    whole, both, far = column.kind == "integer", low < 0 < stop, max(-low, stop)
-    unit = 1.0 if whole else 0.0 if column.decimals is None else 10.0**-column.decimals
-    if (both and not unit) or far <= bins // _OCTAVE * max(low, -stop):
+    is_whole = column.kind == "integer"
+    unit = _unit(column)
+    farthest = max(-low, stop)
+    nearest = max(low, -stop)  # below 0 where 0 is inside
+    is_two_sided = low < 0 < stop
+    if is_two_sided and not unit:
         return []
-    width, least = (stop - low) / bins, _SINGLE * unit or far / 2**_OCTAVES
+    if farthest <= bins // _OCTAVE * nearest:
+        return []
+
+    even_width = (stop - low) / bins
+    least = _SINGLE * unit or farthest / 2**_OCTAVES
     sides = []
-    for sign, near, end in ((-1, -stop, -low), (1, low, stop)):
-        found, near = [], max(near, 0)
+    for sign, near, far in ((-1, -stop, -low), (1, low, stop)):
+        # From the far end towards 0: each octave begins at half of where it ends.
+        side = []
+        near = max(near, 0)
+        end = far
         while end > near:
-            half = -(-end // 2) if whole else end / 2
-            half = half if half > max(near, least) else near
-            own = width if end > 2 * least else unit or width
-            count = max(_OCTAVE, ceil((end - half) / own))
-            first, last = sorted((sign * half, sign * end))
-            found.append(_even(first, last, count, whole=whole))
-            end = half
-        sides += found[::-sign]
+            half = -(-end // 2) if is_whole else end / 2
+            start = half if half > max(near, least) else near
+            width = even_width if end > 2 * least else unit or even_width
+            count = max(_OCTAVE, ceil((end - start) / width))
+            first, last = sorted((sign * start, sign * end))
+            side.append(_even(first, last, count, whole=is_whole))
+            end = start
+        # All arrays ascend: those below 0 are so already, those above were made from the end.
+        sides += side[::-sign]
     return sides
+
+
+def _unit(column: Column) -> float:
+    """Return what numbers of a column are multiples of; 0 for floats of any decimals."""
+    if column.kind == "integer":
+        return 1.0
+    return 0.0 if column.decimals is None else 10.0**-column.decimals
 
 
 def octave_starts(column: Column, bins: int) -> tuple[int | float, ...]:
     """Return where the bins of `octaves` begin but the first."""
-    return tuple(e for edges in octaves(column, bins) for e in edges[:-1].tolist())[1:]
+    starts = []
+    for edges in octaves(column, bins):
+        starts += edges[:-1].tolist()
+    return tuple(starts[1:])
 
 
 def cut_edges(column: Column, cuts: Cuts) -> Edges:
@@ -147,9 +185,12 @@ def cut_edges(column: Column, cuts: Cuts) -> Edges:
     not rise from above the lower bound to the upper one at most, or a whole column's are not whole.
     """
     ends = edges_of(column, 1)
-    edges = np.concatenate([ends[:1], np.asarray(cuts.starts, dtype=ends.dtype), ends[1:]])
-    rising = bool((np.diff(edges[:-1]) > 0).all()) and edges[-2] <= last_of(column)
-    if not rising or edges[1:-1].tolist() != list(cuts.starts):
+    starts = np.asarray(cuts.starts, dtype=ends.dtype)
+    edges = np.concatenate([ends[:1], starts, ends[1:]])
+    # The last bin may be a single value, whose edges are equal.
+    has_rising_starts = bool((np.diff(edges[:-1]) > 0).all())
+    is_rising = has_rising_starts and edges[-2] <= last_of(column)
+    if not is_rising or edges[1:-1].tolist() != list(cuts.starts):
         whole = "" if column.kind == "continuous" else "whole numbers that "
         raise SchemaError(
             f"cuts: those of column {column.name!r} must be {whole}rise from above its low, "
@@ -161,11 +202,11 @@ def cut_edges(column: Column, cuts: Cuts) -> Edges:
 def growing_starts(
     values: Edges, low: float, high: float, bins: int, *, whole: bool
 ) -> list[int | float]:
-    """Where bins begin that grow by a factor, but the first; for pictures of skewed numbers.
+    """Return where bins begin that grow by a factor, but the first; for pictures.
 
-    Numbers are skewed if none is below 0, most of those above 0 differ from the largest by a factor
-    of 10 or more, and nine tenths of all are in the first tenth from `low` to `high`. The result is
-    empty if they are not. The first bin holds 0.
+    Such bins are for skewed numbers: none is below 0, most of those above 0 differ from the largest
+    by a factor of 10 or more, and nine tenths of all are in the first tenth from `low` to `high`.
+    The result is empty for other numbers. The first bin holds 0.
 
     Example:
         >>> growing_starts(np.array([0] * 50 + [1, 20, 300] * 10 + [9000]), 0, 9999, 4, whole=True)
@@ -176,15 +217,17 @@ def growing_starts(
         return []
     if np.quantile(values, 0.9) > low + (high - low) / 10:
         return []
-    first = 1.0 if whole else 10.0 ** np.floor(np.log10(np.quantile(positive, 0.01)))
+    smallest = np.quantile(positive, 0.01)
+    first = 1.0 if whole else 10.0 ** np.floor(np.log10(smallest))
     first = max(first, low)
     if np.median(positive) * 10 > high or not 0 < first * 10 <= high:
         return []
     starts = np.geomspace(first, high, bins + 1)[:-1]
     if whole:
+        # A hair lower, so that rounding makes no 10.000000000000002 an 11.
         starts = np.unique(np.ceil(starts - 1e-9)).astype(np.int64)
-    found: list[int | float] = starts[(starts > low) & (starts < high)].tolist()
-    return found
+    inner: list[int | float] = starts[(starts > low) & (starts < high)].tolist()
+    return inner
 
 
 def above(value: Floats | float) -> Floats:
@@ -193,7 +236,8 @@ def above(value: Floats | float) -> Floats:
     Above 0 it is the least normal number: some libraries take smaller ones for 0.
     """
     following: Floats = np.nextafter(value, np.inf)
-    return np.where(following == np.nextafter(0.0, np.inf), np.finfo(np.float64).tiny, following)
+    smallest = np.nextafter(0.0, np.inf)
+    return np.where(following == smallest, np.finfo(np.float64).tiny, following)
 
 
 def last_of(column: Column) -> int | float:
@@ -210,8 +254,8 @@ def last_at(column: Column, value: object) -> int | float:
 
     Example:
         >>> from siloweave.tables.schema import Column
-        >>> seen = Column("seen", "datetime", resolution="hour")
-        >>> number_at(seen, "1970-01-02"), last_at(seen, "1970-01-02")
+        >>> visit = Column("visit", "datetime", resolution="hour")
+        >>> number_at(visit, "1970-01-02"), last_at(visit, "1970-01-02")
         (24, 47)
     """
     number = number_at(column, value)
@@ -221,7 +265,7 @@ def last_at(column: Column, value: object) -> int | float:
 
 
 def is_date(bound: object) -> bool:
-    """Whether a bound of a column of datetimes is a day, without a time."""
+    """Return whether a bound of a column of datetimes is a day, without a time."""
     return len(str(bound)) <= len("2024-01-31")
 
 
@@ -243,7 +287,7 @@ def fallback_of(column: Column) -> int | float:
 def draw(
     column: Column,
     edges: Edges,
-    codes: NDArray[np.int64],
+    codes: Ints,
     random: np.random.Generator,
     spikes: Mapping[int, float] = _NO_SPIKES,
     cuts: Cuts | None = None,
@@ -254,32 +298,43 @@ def draw(
     decimals it is one of the numbers with so many; in a bin without any, the nearest one. `spikes`
     are bins that hold one value alone, and that value.
     """
-    drawn: Edges
-    placed, reals = None, edges.astype(np.float64)
-    low, high = reals[codes], reals[codes + 1]
+    reals = edges.astype(np.float64)
+    low = reals[codes]
+    high = reals[codes + 1]
+    placed = None
     if cuts is not None and cuts.values:
-        values, levels = np.array(cuts.values), np.array(cuts.levels)
-        first, last = np.interp(low, values, levels), np.interp(high, values, levels)
-        placed = np.interp(first + (last - first) * random.random(len(codes)), levels, values)
+        knots = np.array(cuts.values)
+        levels = np.array(cuts.levels)
+        first = np.interp(low, knots, levels)
+        last = np.interp(high, knots, levels)
+        drawn_levels = first + (last - first) * random.random(len(codes))
+        placed = np.interp(drawn_levels, levels, knots)
+
+    values: Edges
     if column.kind == "continuous":
         if placed is None:
             placed = low + (high - low) * random.random(len(codes))
-        inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
-        drawn = np.where(high <= above(low), low, np.clip(placed, low, inside))
-        drawn = with_decimals(column, drawn, low, inside)
+        # The last bin holds its end, too.
+        is_last_bin = codes + 2 == len(edges)
+        largest = np.where(is_last_bin, high, np.nextafter(high, -np.inf))
+        is_single = high <= above(low)
+        values = np.where(is_single, low, np.clip(placed, low, largest))
+        values = with_decimals(column, values, low, largest)
     else:
-        start, end = edges.astype(np.int64)[codes], edges.astype(np.int64)[codes + 1]
+        whole_edges = edges.astype(np.int64)
+        start = whole_edges[codes]
+        stop = whole_edges[codes + 1]
         if placed is None:
-            drawn = random.integers(start, end)
+            values = random.integers(start, stop)
         else:
-            drawn = np.clip(np.floor(placed).astype(np.int64), start, end - 1)
+            values = np.clip(np.floor(placed).astype(np.int64), start, stop - 1)
     for place, value in spikes.items():
-        drawn[codes == place] = value
-    return drawn
+        values[codes == place] = value
+    return values
 
 
 def log_density(
-    column: Column, edges: Edges, codes: NDArray[np.int64], values: Edges, cuts: Cuts | None = None
+    column: Column, edges: Edges, codes: Ints, values: Edges, cuts: Cuts | None = None
 ) -> Floats:
     """Return the logarithm of the density with which `draw` puts a value into its row's bin.
 
@@ -302,7 +357,8 @@ def log_density(
         [0.1]
     """
     reals = edges.astype(np.float64)
-    low, high = reals[codes], reals[codes + 1]
+    low = reals[codes]
+    high = reals[codes + 1]
     is_whole = column.kind != "continuous"
     is_single = high - low <= 1.0 if is_whole else high <= above(low)
     width = np.where(is_single, 1.0, high - low)
@@ -310,16 +366,21 @@ def log_density(
         return -np.log(width)
 
     # Levels rise by the share of a bin's rows that lie between two places.
-    knots, levels = np.array(cuts.values), np.array(cuts.levels)
-    held = np.interp(high, knots, levels) - np.interp(low, knots, levels)
+    knots = np.array(cuts.values)
+    levels = np.array(cuts.levels)
+    level_at_low = np.interp(low, knots, levels)
+    bin_share = np.interp(high, knots, levels) - level_at_low
     if is_whole:
-        here = values.astype(np.float64)
-        share = np.interp(here + 1.0, knots, levels) - np.interp(here, knots, levels)
+        numbers = values.astype(np.float64)
+        level = np.interp(numbers, knots, levels)
+        share = np.interp(numbers + 1.0, knots, levels) - level
     else:
-        piece = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
+        piece = np.searchsorted(knots, values, side="right") - 1
+        piece = np.clip(piece, 0, len(knots) - 2)
         share = (np.diff(levels) / np.diff(knots))[piece]
-    is_single |= held <= 0.0
-    ratio = np.divide(share, held, out=np.ones_like(held), where=~is_single)
+    is_single |= bin_share <= 0.0
+    ones = np.ones_like(bin_share)
+    ratio = np.divide(share, bin_share, out=ones, where=~is_single)
     return np.asarray(np.log(np.where(is_single, 1.0 / width, ratio)))
 
 
@@ -333,21 +394,28 @@ def bin_means(column: Column, edges: Edges, cuts: Cuts | None = None) -> Floats:
         [4.5, 14.5]
     """
     reals = edges.astype(np.float64)
-    low, high = reals[:-1], reals[1:]
+    low = reals[:-1]
+    high = reals[1:]
     means: Floats = (low + high) / 2.0
     if cuts is not None and cuts.values:
-        # A bin's mean lies as far below its end as its rows do on average.
-        knots, levels = np.array(cuts.values), np.array(cuts.levels)
+        # A bin's mean lies as far below its end as its rows do on average: the area under the
+        # distribution function, above its level at the bin's start, by the bin's share.
+        knots = np.array(cuts.values)
+        levels = np.array(cuts.levels)
         places = np.union1d(knots, reals)
-        at = np.interp(places, knots, levels)
-        area = np.concatenate([[0.0], np.cumsum(np.diff(places) * (at[1:] + at[:-1]) / 2.0)])
-        below = np.diff(area[np.searchsorted(places, reals)])
+        heights = np.interp(places, knots, levels)
+        trapezoids = np.diff(places) * (heights[1:] + heights[:-1]) / 2.0
+        area = np.concatenate([[0.0], np.cumsum(trapezoids)])
+        bin_area = np.diff(area[np.searchsorted(places, reals)])
         first = np.interp(low, knots, levels)
-        held = np.interp(high, knots, levels) - first
-        share = np.divide(
-            below - first * (high - low), held, out=(high - low) / 2.0, where=held > 0
+        bin_share = np.interp(high, knots, levels) - first
+        distance = np.divide(
+            bin_area - first * (high - low),
+            bin_share,
+            out=(high - low) / 2.0,
+            where=bin_share > 0,
         )
-        means = high - share
+        means = high - distance
     if column.kind != "continuous":
         return means - 0.5  # a draw is cut to the whole number below
     return np.where(high <= above(low), low, means)
@@ -365,41 +433,52 @@ def with_decimals(
         return values
     values = values.astype(np.float64)
     unit = 10.0**column.decimals
-    lowest, highest = float(column.low or 0.0), float(column.high or 0.0)
-    first, last = _multiples(low, unit, np.ceil), _multiples(high, unit, np.floor)
+
+    # Rows first, then the column, whose bounds no value may pass.
+    first = _multiples(low, unit, np.ceil)
+    last = _multiples(high, unit, np.floor)
     steps = np.rint(values * unit)
     steps = np.where(first <= last, np.clip(steps, first, last), steps)
-    ends = _multiples(lowest, unit, np.ceil), _multiples(highest, unit, np.floor)
-    steps = np.clip(steps, *ends) if ends[0] <= ends[1] else steps
-    found: Floats = np.where(np.abs(steps) < _EXACT, steps / unit, values)
-    return found
+    lowest = _multiples(float(column.low or 0.0), unit, np.ceil)
+    highest = _multiples(float(column.high or 0.0), unit, np.floor)
+    if lowest <= highest:
+        steps = np.clip(steps, lowest, highest)
+
+    rounded: Floats = np.where(np.abs(steps) < _EXACT, steps / unit, values)
+    return rounded
 
 
 def _multiples(value: Floats | float, unit: float, towards: Callable[[Any], Any]) -> Any:
-    """The number of units in a value, rounded unless it is that of a double with such decimals."""
-    near = np.rint(np.asarray(value) * unit)
-    return np.where(near / unit == value, near, towards(np.asarray(value) * unit))
+    """Return how many units a value has, rounded unless it is the double of so many decimals."""
+    exact = np.asarray(value) * unit
+    nearest = np.rint(exact)
+    return np.where(nearest / unit == value, nearest, towards(exact))
 
 
 def as_written(column: Column, values: Edges, like: Table | None) -> Any:
-    """A binned column's values as the table has them: numbers, datetimes (from steps), or text.
+    """Return a binned column's values as the table has them: numbers, datetimes or text.
 
-    They are text, as the column's format says, where the column of that name in `like` is text or,
-    without such a column, the schema has a format. Days of whole numbers stay whole numbers.
-    Numbers of a unit of time are durations where `like` has these, and numbers elsewhere.
+    Values of datetimes are given in steps. They are text, as the column's format says, where the
+    column of that name in `like` is text or, without such a column, the schema has a format. Days
+    of whole numbers stay whole numbers. Numbers of a unit of time are durations where `like` has
+    these, and numbers elsewhere.
     """
     if column.kind == "datetime":
         return as_datetimes(column, values, like)
     if column.format in UNITS:
-        if like is None or column.name not in like.names or like.unit(column.name) is None:
+        if like is None or column.name not in like.names:
             return values
-        return np.rint(values * float(UNITS[column.format])).astype("timedelta64[us]")
+        if like.unit(column.name) is None:
+            return values
+        microseconds = values * float(UNITS[column.format])
+        return np.rint(microseconds).astype("timedelta64[us]")
     if column.format is None or not _is_text(column, like):
         return values
     return number_form(column.format).written(values, column.decimals, column.padded)
 
 
 def _is_text(column: Column, like: Table | None) -> bool:
+    """Return whether a column's values are text, in a table like this or by its format."""
     if like is not None and column.name in like.names:
         return like.kind(column.name) == "text"
     return column.format is not None
@@ -412,26 +491,35 @@ def as_datetimes(column: Column, steps: Edges, like: Table | None) -> NDArray[An
     `like` is text or, without such a column, the schema has a format; numbers, such as 20240131,
     where `like` has these.
     """
-    found = (steps.astype(np.int64) * step_of(column)).astype("datetime64[us]")
-    digits = 3 if step_of(column) == _MILLISECOND else 6
-    kind = like.kind(column.name) if like is not None and column.name in like.names else ""
-    if kind in _NUMBERS and column.format is not None and _DIGITS.fullmatch(column.format):
-        texts = [written_time(when, column.format, digits) for when in found.tolist()]
+    step = step_of(column)
+    datetimes = (steps.astype(np.int64) * step).astype("datetime64[us]")
+    digits = 3 if step == _MILLISECOND else 6
+    kind = ""
+    if like is not None and column.name in like.names:
+        kind = like.kind(column.name)
+    form = column.format
+    if kind in _NUMBERS and form is not None and _DIGITS.fullmatch(form):
+        texts = [written_time(when, form, digits) for when in datetimes.tolist()]
         return np.array(texts).astype(_NUMBERS[kind])
     if not _is_text(column, like):
-        return found
-    pattern = column.format or ("%Y-%m-%d" if step_of(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
-    return np.array([written_time(one, pattern, digits) for one in found.tolist()], dtype=object)
+        return datetimes
+    iso = "%Y-%m-%d" if step == _DAY else "%Y-%m-%dT%H:%M:%S.%f"
+    pattern = form or iso
+    texts = [written_time(when, pattern, digits) for when in datetimes.tolist()]
+    return np.array(texts, dtype=object)
 
 
 def _continuous_edges(column: Column, bins: int) -> Floats:
-    low, high = float(column.low or 0.0), float(column.high or 0.0)
+    """Return the edges of equally wide bins of a continuum, or raise SchemaError."""
+    low = float(column.low or 0.0)
+    high = float(column.high or 0.0)
     if low == high:
         return np.array([low, high])
+    # Bounds near the ends of float64 overflow; narrow bins of large numbers have equal edges.
     with np.errstate(all="ignore"):
         edges = np.linspace(low, high, bins + 1)
-        distinct = bool(np.isfinite(high - low) and (np.diff(edges) > 0).all())
-    if not distinct:
+        is_distinct = bool(np.isfinite(high - low) and (np.diff(edges) > 0).all())
+    if not is_distinct:
         raise SchemaError(
             f"column {column.name!r}: float64 cannot hold {bins} bins between {low!r} and "
             f"{high!r}; use fewer bins or other bounds"
@@ -440,14 +528,19 @@ def _continuous_edges(column: Column, bins: int) -> Floats:
 
 
 def _even(low: float, stop: float, bins: int, *, whole: bool) -> Edges:
+    """Return the edges of at most so many bins of equal width, or of whole numbers nearly so."""
     if not whole:
         return np.linspace(low, stop, bins + 1)
-    first, count = int(low), int(stop) - int(low)
-    used = min(bins, count)
-    return np.array([first - (-i * count // used) for i in range(used + 1)], dtype=np.int64)
+    first = int(low)
+    count = int(stop) - int(low)
+    num_bins = min(bins, count)
+    # Integers of Python: a product of count and place may be beyond int64.
+    edges = [first - (-i * count // num_bins) for i in range(num_bins + 1)]
+    return np.array(edges, dtype=np.int64)
 
 
 def _whole(column: Column, bound: object) -> int:
+    """Return a bound of an integer column, or of datetimes in steps."""
     if column.kind == "integer":
         return int(str(bound))
     when = np.datetime64(datetime.fromisoformat(str(bound)), "us")
@@ -463,16 +556,18 @@ def step_of(column: Column) -> int:
 
     Example:
         >>> from siloweave.tables.schema import Column
-        >>> public = Column("seen", "datetime", low="2024-01-01", high="2024-12-31")
+        >>> public = Column("visit", "datetime", low="2024-01-01", high="2024-12-31")
         >>> step_of(public) // 1_000_000
         86400
-        >>> clock = Column("seen", "datetime", format="%d.%m.%Y %H:%M", low="2024-01-01")
+        >>> clock = Column("visit", "datetime", format="%d.%m.%Y %H:%M", low="2024-01-01")
         >>> step_of(clock) // 1_000_000
         60
     """
     if column.resolution is not None:
         return RESOLUTIONS[column.resolution]
-    written = None if column.format is None else RESOLUTIONS[resolution_of(column.format)]
+    written = None
+    if column.format is not None:
+        written = RESOLUTIONS[resolution_of(column.format)]
     if written is not None and written != _MICROSECOND:
         return written
     bounds = (str(column.low), str(column.high))
@@ -485,15 +580,16 @@ def step_of(column: Column) -> int:
 
 
 def has_implied_days(column: Column) -> bool:
-    """Whether a datetime column has days for no other reason than that its bounds are dates.
+    """Return whether datetimes have days only because their bounds are dates.
 
     A time of day has no place in it then: whoever wrote dates as public bounds may not have known
     that it would be dropped.
     """
-    return column.resolution is None and column.format is None and step_of(column) == _DAY
+    is_open = column.resolution is None and column.format is None
+    return is_open and step_of(column) == _DAY
 
 
-def coarser_step(one: Column, other: Column) -> int:
+def coarser_step(first: Column, second: Column) -> int:
     """Return the step at which two columns are compared, in microseconds; 1 for numbers.
 
     It is that of the coarser one: a date has no time of day, so 10:27 is not after its own day.
@@ -502,14 +598,14 @@ def coarser_step(one: Column, other: Column) -> int:
 
     Example:
         >>> from siloweave.tables.schema import Column
-        >>> came = Column("came", "datetime", resolution="10 minutes")
-        >>> left = Column("left", "datetime", resolution="15 minutes")
-        >>> coarser_step(came, left) // 60_000_000
+        >>> admission = Column("admission", "datetime", resolution="10 minutes")
+        >>> discharge = Column("discharge", "datetime", resolution="15 minutes")
+        >>> coarser_step(admission, discharge) // 60_000_000
         30
     """
-    if one.kind != "datetime":
+    if first.kind != "datetime":
         return 1
-    return lcm(step_of(one), step_of(other))
+    return lcm(step_of(first), step_of(second))
 
 
 def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float]:
@@ -520,20 +616,25 @@ def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float
     and several times as many as its neighbours. Wide bins, and bins of single values, are not
     spikes. Weights are one count per code, 0 or more; edges are those of its bins.
     """
-    size, last = len(edges) - 1, last_of(column)
+    size = len(edges) - 1
+    last = last_of(column)
     if size < _FINE:
         return {}
     if column.kind != "continuous" and int(edges[-1] - edges[0]) == size:
         return {}
-    found: dict[int, float] = {}
-    known = [edges[0].item(), last] if column.kind == "datetime" else [0, edges[0].item(), last]
-    for value in known:
+
+    spikes: dict[int, float] = {}
+    candidates = [edges[0].item(), last]
+    if column.kind != "datetime":
+        candidates.insert(0, 0)
+    for value in candidates:
         place = int(np.searchsorted(edges[1:-1], value, side="right"))
         neighbours = [weights[i] for i in (place - 1, place + 1) if 0 <= i < size]
-        heavy = weights[place] >= max(SPIKE_SHARE * float(weights.sum()), _ALONE * max(neighbours))
-        if edges[0] <= value <= last and heavy:
-            found.setdefault(place, value)
-    return found
+        least = max(SPIKE_SHARE * float(weights.sum()), _ALONE * max(neighbours))
+        is_heavy = weights[place] >= least
+        if edges[0] <= value <= last and is_heavy:
+            spikes.setdefault(place, value)
+    return spikes
 
 
 def without_spikes(column: Column, weights: Floats, spikes: Mapping[int, float]) -> Floats:
@@ -543,14 +644,16 @@ def without_spikes(column: Column, weights: Floats, spikes: Mapping[int, float])
     """
     bins = weights[: len(weights) - column.missing].astype(np.float64)
     for place in spikes:
-        bins[place] = min(bins[i] for i in (place - 1, place + 1) if 0 <= i < len(bins))
+        neighbours = [i for i in (place - 1, place + 1) if 0 <= i < len(bins)]
+        bins[place] = min(bins[neighbours])
     return bins
 
 
-def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> NDArray[np.bool_]:
-    """Whether each bin begins another density of rows than its left neighbour has."""
+def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> Bools:
+    """Return whether each bin begins another density of rows than its left neighbour."""
     density = weights / np.diff(edges)
-    return np.append(True, ~np.isclose(density[1:], density[:-1], rtol=1e-9, atol=atol))
+    is_like_left = np.isclose(density[1:], density[:-1], rtol=1e-9, atol=atol)
+    return np.append(True, ~is_like_left)
 
 
 def cuts_of(
@@ -566,15 +669,22 @@ def cuts_of(
     first, last, unit = _values(column)
     if exact and last - first < 2 * bins:
         values = np.arange(first + 1, last + 1)
-        return Cuts(tuple((values if unit is None else values / unit).tolist()))
-    for spikes in (spike_bins(column, edges, weights), {}):  # which may have no room
-        if (starts := _fitting(column, edges, weights, spikes, bins)) is not None:
-            break
-    return Cuts(starts or (), *_knots(edges, without_spikes(column, weights, spikes)))
+        starts = values if unit is None else values / unit
+        return Cuts(tuple(starts.tolist()))
+
+    # Bins for spikes may have no room; then there are none.
+    spikes = spike_bins(column, edges, weights)
+    fitting = _fitting(column, edges, weights, spikes, bins)
+    if fitting is None:
+        spikes = {}
+        fitting = _fitting(column, edges, weights, spikes, bins)
+    smooth = without_spikes(column, weights, spikes)
+    knots, levels = _knots(edges, smooth)
+    return Cuts(fitting or (), knots, levels)
 
 
 def value_count(column: Column) -> float:
-    """How many values a coded column may have; endless without bounds, or decimals."""
+    """Return how many values a column may have; endless without bounds, or decimals."""
     if column.kind not in BINNED:
         return len(column.options)
     if column.low is None or column.high is None:
@@ -584,71 +694,87 @@ def value_count(column: Column) -> float:
 
 
 def bin_count(column: Column, bins: int) -> int:
-    """How many bins `cuts_of` makes at most if it is to be exact."""
+    """Return how many bins `cuts_of` makes at most if it is to be exact."""
     count = value_count(column)
     return bins if count > 2 * bins else int(count)
 
 
 def _values(column: Column) -> tuple[float, float, float | None]:
-    """First and last value in units, and how many of these are 1; endless without decimals."""
+    """Return first and last value in units, and how many of these are 1; endless without decimals.
+
+    Whole numbers are units themselves, and have no number of them.
+    """
     if column.kind != "continuous":
         return _whole(column, column.low), int(last_of(column)), None
     if column.decimals is None:
         return 0.0, np.inf, 1.0
     unit = 10.0**column.decimals
-    low, high = float(column.low or 0.0), float(column.high or 0.0)
-    return float(_multiples(low, unit, np.ceil)), float(_multiples(high, unit, np.floor)), unit
+    first = _multiples(float(column.low or 0.0), unit, np.ceil)
+    last = _multiples(float(column.high or 0.0), unit, np.floor)
+    return float(first), float(last), unit
 
 
 def _fitting(
     column: Column, edges: Edges, weights: Floats, spikes: Mapping[int, float], bins: int
 ) -> tuple[int | float, ...] | None:
-    """Where bins begin but the first; None if there are more than wanted however they are cut."""
-    known = weights[: len(edges) - 1]
-    low, high = 0.0, float(known.sum())
-    found = _starts(column, edges, known, spikes, high)
-    if len(found) >= bins:
+    """Return where bins begin but the first; None if there are too many however they are cut."""
+    counts = weights[: len(edges) - 1]
+    low = 0.0
+    high = float(counts.sum())
+    fitting = _starts(column, edges, counts, spikes, high)
+    if len(fitting) >= bins:
         return None
+    # Halve the range in which the heaviest bin lies: the lighter it is, the more bins there are.
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        tried = _starts(column, edges, known, spikes, middle)
-        if len(tried) < bins:
-            high, found = middle, tried
+        starts = _starts(column, edges, counts, spikes, middle)
+        if len(starts) < bins:
+            high = middle
+            fitting = starts
         else:
             low = middle
-    return found
+    return fitting
 
 
 def _starts(
     column: Column, edges: Edges, weights: Floats, spikes: Mapping[int, float], most: float
 ) -> tuple[int | float, ...]:
-    """Beginnings of bins of no more than `most` rows, single values and narrow bins excepted."""
-    found = {
-        edges[i].item()
-        for i in _groups(weights.tolist(), spikes, most)
-        if i not in spikes and i - 1 not in spikes
-    }
+    """Return where bins of no more than `most` rows begin, single values and narrow bins apart."""
+    groups = _groups(weights.tolist(), spikes, most)
+    # The bin of a spike, and the one after it, begin at the spike's value instead.
+    ordinary = [i for i in groups if i not in spikes and i - 1 not in spikes]
+    starts = {edges[i].item() for i in ordinary}
     for value in spikes.values():
-        found |= {value, above(value).item() if column.kind == "continuous" else value + 1}
-    return tuple(sorted(value for value in found if edges[0] < value <= last_of(column)))
+        following = above(value).item() if column.kind == "continuous" else value + 1
+        starts |= {value, following}
+    last = last_of(column)
+    return tuple(sorted(value for value in starts if edges[0] < value <= last))
 
 
 def _groups(weights: list[float], alone: Collection[int], most: float) -> list[int]:
-    """Where groups of bins begin, from left to right: each takes what it can."""
-    starts, held, single = [0], 0.0, False
+    """Return where groups of bins begin, from left to right: each takes what it can."""
+    starts = [0]
+    group_weight = 0.0
+    is_single = False
     for i, weight in enumerate(weights):
-        before, single = single, i in alone or weight >= most
-        if i and (single or before or held + weight > most):
+        follows_single = is_single
+        is_single = i in alone or weight >= most
+        is_full = group_weight + weight > most
+        if i and (is_single or follows_single or is_full):
             starts.append(i)
-            held = 0.0
-        held += weight
+            group_weight = 0.0
+        group_weight += weight
     return starts
 
 
 def _knots(edges: Edges, weights: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The distribution function of bins in which rows lie evenly; like neighbours are one bin."""
+    """Return the distribution function of bins in which rows lie evenly, as knots and levels.
+
+    Neighbours that hold as much are one bin.
+    """
     places = edges.astype(np.float64)
+    # A function that does not rise in empty bins could not be inverted.
     filled = weights + max(float(weights.sum()), 1.0) * _EMPTY / len(weights)
-    bends = np.append(new_densities(places, filled, 1e-8), True)
+    is_knot = np.append(new_densities(places, filled, 1e-8), True)
     levels = np.concatenate([[0.0], np.cumsum(filled) / filled.sum()])
-    return tuple(places[bends].tolist()), tuple(levels[bends].tolist())
+    return tuple(places[is_knot].tolist()), tuple(levels[is_knot].tolist())

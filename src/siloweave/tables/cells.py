@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError, count_of
-from siloweave.tables.arrays import Bools, Ints
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import (
     BINNED,
     Edges,
@@ -64,7 +64,9 @@ def placed_cells(column: Column, table: Table) -> PlacedCells:
     Raises:
         SchemaError: Cells have no place in a column that does not move them.
     """
-    return _numbers(column, table) if column.kind in BINNED else _labels(column, table)
+    if column.kind in BINNED:
+        return _numbers(column, table)
+    return _labels(column, table)
 
 
 def numbers_of(column: Column, table: Table) -> tuple[Edges, Bools]:
@@ -91,9 +93,11 @@ def options_of(column: Column) -> int:
 def labels_of(column: Column, codes: Ints) -> tuple[Any, Bools | None]:
     """Return the values of a categorical or boolean column's codes, and which are missing."""
     is_text = isinstance(column.options[0], str)
-    values: NDArray[Any] = np.array(column.options, dtype=object if is_text else None)
+    dtype = object if is_text else None
+    values: NDArray[Any] = np.array(column.options, dtype=dtype)
     is_missing = codes >= len(values)
-    return values[np.where(is_missing, 0, codes)], is_missing if column.missing else None
+    labels = values[np.where(is_missing, 0, codes)]
+    return labels, is_missing if column.missing else None
 
 
 def label_series(column: Column, codes: Ints) -> pl.Series:
@@ -114,8 +118,10 @@ def missing_cells(column: Column, table: Table) -> Bools:
     if not column.missing_values:
         return is_missing.to_numpy()
     spellings = list(column.missing_values)
-    is_missing |= texts_of(cells).str.strip_chars().is_in(spellings).fill_null(False)
-    if table.value_labels(column.name):  # a code is named by its number or by its label
+    texts = texts_of(cells).str.strip_chars()
+    is_missing |= texts.is_in(spellings).fill_null(False)
+    # A code is named by its number or by its label.
+    if table.value_labels(column.name):
         labels = table.labels(column.name, str).str.strip_chars()
         is_missing |= labels.is_in(spellings).fill_null(False)
     return is_missing.to_numpy()
@@ -129,11 +135,11 @@ def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
     Raises:
         SchemaError: Cells have no place in a column that does not move them.
     """
-    counts = {
-        column.name: table.rows_of(placed_cells(column, table).moved)
-        for column in schema.coded
-        if column.name in table.names and column.outside == "move"
-    }
+    counts = {}
+    for column in schema.coded:
+        if column.name in table.names and column.outside == "move":
+            cells = placed_cells(column, table)
+            counts[column.name] = table.rows_of(cells.moved)
     return without_others(counts, schema)
 
 
@@ -142,7 +148,8 @@ def without_others(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
 
     That is a place of its own for whatever is not among a column's categories.
     """
-    return {name: count for name, count in counts.items() if count and schema[name].other is None}
+    moved = {name: count for name, count in counts.items() if count}
+    return {name: moved[name] for name in moved if schema[name].other is None}
 
 
 def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
@@ -153,17 +160,18 @@ def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
         schema: By which it is known in which columns times of day became midnight.
     """
     cells = ", ".join(f"{count:,} in {name!r}" for name, count in counts.items())
+    midnights = "" if schema is None else _midnights(counts, schema)
     return (
         f"cells that do not fit the schema, and were moved to where it has a place for them: "
         f"{cells}. `siloweave check --rows` shows which rows; correct them, or the schema"
-        f"{'' if schema is None else _midnights(counts, schema)}"
+        f"{midnights}"
     )
 
 
 def _midnights(names: Iterable[str], schema: Schema) -> str:
     """Name the columns in which a time of day is cut since nobody said how fine they are."""
-    dated = [name for name in names if schema[name].kind == "datetime"]
-    days = [name for name in dated if has_implied_days(schema[name])]
+    dated = [schema[name] for name in names if schema[name].kind == "datetime"]
+    days = [column.name for column in dated if has_implied_days(column)]
     if not days:
         return ""
     return (
@@ -177,14 +185,18 @@ def _midnights(names: Iterable[str], schema: Schema) -> str:
 
 
 def _numbers(column: Column, table: Table) -> PlacedCells:
+    """Read a column of numbers or datetimes; SchemaError if it refuses what does not fit."""
     is_missing = missing_cells(column, table)
     if column.kind == "datetime":
         return _datetimes(column, table, is_missing)
 
-    nothing = np.zeros_like(is_missing)
-    if column.kind == "integer" and not column.missing_values and table.holds_whole(column.name):
+    # Integers of a frame need no look at their spelling.
+    nowhere = np.zeros_like(is_missing)
+    is_plain = column.kind == "integer" and not column.missing_values
+    if is_plain and table.holds_whole(column.name):
         whole, _ = table.whole_numbers(column.name)
-        return _in_bounds(column, whole.fill_null(0).to_numpy(), is_missing, nothing, nothing)
+        values = whole.fill_null(0).to_numpy()
+        return _in_bounds(column, values, is_missing, nowhere, nowhere)
 
     # What each cell says.
     numbers = table.numbers(column.name, column.format)
@@ -193,35 +205,37 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
         marks = numbers_among(column.missing_values)
         is_missing |= numbers.is_in(marks).fill_null(False).to_numpy()
     is_unread = numbers.is_null().to_numpy() & ~is_missing
-    is_wild = numbers.is_infinite().fill_null(False).to_numpy() & ~is_missing
-    is_broken = nothing
+    is_infinite = numbers.is_infinite().fill_null(False).to_numpy() & ~is_missing
+    is_fraction = nowhere
     values = numbers.fill_null(0.0).fill_nan(0.0).to_numpy()
     if column.kind == "integer":
         nearest, is_whole = table.whole_numbers(column.name, column.format)
         values = nearest.fill_null(0).to_numpy()
-        is_broken = ~is_whole.to_numpy() & ~is_missing & ~is_unread & ~is_wild
+        is_fraction = ~is_whole.to_numpy() & ~is_missing & ~is_unread & ~is_infinite
 
     # What becomes of those that are no value of the column.
     if column.outside != "move":
         wanted = "whole numbers" if column.kind == "integer" else "numbers"
         table.check_read(column.name, table.rows_of(is_unread), wanted, column.format)
         if column.kind == "integer":
-            check_numbers(column.name, table.rows_of(is_wild), table.rows_of(is_broken))
-    return _in_bounds(column, values, is_missing, is_unread, is_broken | is_wild)
+            num_infinite = table.rows_of(is_infinite)
+            check_numbers(column.name, num_infinite, table.rows_of(is_fraction))
+    return _in_bounds(column, values, is_missing, is_unread, is_fraction | is_infinite)
 
 
 def _datetimes(column: Column, table: Table, is_missing: Bools) -> PlacedCells:
+    """Read a column of datetimes in its steps; SchemaError if it refuses what does not fit."""
     times = table.times(column.name, column.format)
     is_unread = times.is_null().to_numpy() & ~is_missing
     microseconds: Ints = times.cast(pl.Int64).fill_null(0).to_numpy()
-    values = microseconds // step_of(column)
+    step = step_of(column)
     is_cut = np.zeros_like(is_missing)
     if has_implied_days(column):
-        is_cut = (microseconds % step_of(column) != 0) & ~is_missing & ~is_unread
+        is_cut = (microseconds % step != 0) & ~is_missing & ~is_unread
     if column.outside != "move":
         table.check_times(column.name, table.rows_of(is_unread), column.format)
         check_days(column.name, table.rows_of(is_cut))
-    return _in_bounds(column, values, is_missing, is_unread, is_cut)
+    return _in_bounds(column, microseconds // step, is_missing, is_unread, is_cut)
 
 
 def check_days(name: str, timed: int) -> None:
@@ -250,30 +264,37 @@ def _in_bounds(
     """
     if column.outside != "move":
         return PlacedCells(values, is_missing, np.zeros_like(is_missing))
-    homeless = is_unread | (is_missing & (not column.missing))
+
+    # What is no number, and what is missing though nothing may be, becomes the fallback, if
+    # there is one, and is missing otherwise.
+    is_homeless = is_unread | (is_missing & (not column.missing))
     placed: Any = values
     if column.fallback is None:
-        is_missing = is_missing | homeless
+        is_missing = is_missing | is_homeless
     else:
-        placed = np.where(homeless, fallback_of(column), values)
-        is_missing = is_missing & ~homeless
+        placed = np.where(is_homeless, fallback_of(column), values)
+        is_missing = is_missing & ~is_homeless
+
     inside = placed
     if column.low is not None and column.high is not None:
-        inside = np.clip(placed, number_at(column, column.low), last_of(column))
-    moved = (is_changed | (inside != placed)) & ~is_missing
-    return PlacedCells(inside, is_missing, moved | homeless)
+        low = number_at(column, column.low)
+        inside = np.clip(placed, low, last_of(column))
+    is_moved = (is_changed | (inside != placed)) & ~is_missing
+    return PlacedCells(inside, is_missing, is_moved | is_homeless)
 
 
 def check_values(
-    column: Column, table: Table, values: Edges, gone: Bools, low: float, high: float
+    column: Column, table: Table, values: Edges, missing: Bools, low: float, high: float
 ) -> None:
     """Raise SchemaError where values leave the bounds, or are missing though none may be.
 
     The error has the number of rows, never which rows.
     """
-    check_numbers(column.name, table.rows_of(np.isinf(values) & ~gone))
-    outside = table.rows_of(((values < low) | (values > high)) & ~gone)
-    check_fit(column, outside, table.rows_of(gone))
+    is_infinite = np.isinf(values) & ~missing
+    check_numbers(column.name, table.rows_of(is_infinite))
+    is_outside = ((values < low) | (values > high)) & ~missing
+    num_outside = table.rows_of(is_outside)
+    check_fit(column, num_outside, table.rows_of(missing))
 
 
 def check_fit(column: Column, outside: int, empty: int) -> None:
@@ -294,18 +315,24 @@ def check_fit(column: Column, outside: int, empty: int) -> None:
 
 
 def _labels(column: Column, table: Table) -> PlacedCells:
+    """Read a column of categories; SchemaError if it refuses what does not fit."""
     codes = table.lookup(column.name, column.options)
-    if not column.missing_values and codes.min(initial=0) >= 0:  # each is one of the categories
-        nothing = np.zeros(len(codes), dtype=np.bool_)
-        return PlacedCells(codes, nothing, nothing)
+    # Mostly each is one of the categories, and nothing else is to be looked at.
+    if not column.missing_values and codes.min(initial=0) >= 0:
+        nowhere = np.zeros(len(codes), dtype=np.bool_)
+        return PlacedCells(codes, nowhere, nowhere)
+
+    # `lookup` has -1 for a missing value, and -2 for one that is no category.
     is_missing = missing_cells(column, table) | (codes == -1)
     if not isinstance(column.options[0], str | bool) and column.missing_values:
         marks = numbers_among(column.missing_values)
-        is_missing |= table.numbers(column.name).is_in(marks).fill_null(False).to_numpy()
+        is_mark = table.numbers(column.name).is_in(marks)
+        is_missing |= is_mark.fill_null(False).to_numpy()
     is_unknown = (codes == -2) & ~is_missing
-    is_homeless = is_missing & (not column.missing)
     if column.outside != "move":
         return _required(column, table, codes, is_missing, is_unknown)
+
+    is_homeless = is_missing & (not column.missing)
     is_moved = is_unknown | is_homeless
     refuge = column.fallback if column.fallback is not None else column.other
     if refuge is None:
@@ -317,13 +344,14 @@ def _labels(column: Column, table: Table) -> PlacedCells:
 def _required(
     column: Column, table: Table, codes: Ints, is_missing: Bools, is_unknown: Bools
 ) -> PlacedCells:
-    """Codes of a column that refuses what it has no place for, but for its `other`."""
+    """Return codes of a column that refuses what it has no place for, but for its `other`."""
+    num_unknown = table.rows_of(is_unknown)
     if column.other is not None:
         codes = np.where(is_unknown, column.options.index(column.other), codes)
-    elif wrong := table.rows_of(is_unknown):
+    elif num_unknown:
         raise SchemaError(
-            f"column {column.name!r}: {count_of(wrong, 'row holds', 'rows hold')} none of its "
-            f"{count_of(len(column.options), 'category', 'categories')}; add such values to "
+            f"column {column.name!r}: {count_of(num_unknown, 'row holds', 'rows hold')} none of "
+            f"its {count_of(len(column.options), 'category', 'categories')}; add such values to "
             "the schema, or declare a category as other"
         )
     check_fit(column, 0, table.rows_of(is_missing))
@@ -340,7 +368,7 @@ class CellValues(NamedTuple):
     gone: Bools
 
     def take(self, rows: NDArray[Any]) -> CellValues:
-        """Those of some rows."""
+        """Return the cells of some rows."""
         return CellValues(self.values[rows], self.gone[rows])
 
 
@@ -353,7 +381,7 @@ def known_cells(column: Column, table: Table) -> CellValues:
         SchemaError: A value is outside the schema, where the column would move it, too.
     """
     facts: Any = {"missing": True, "outside": "refuse", "fallback": None}
-    strict = msgspec.structs.replace(column, **facts)
+    strict = replace(column, **facts)
     cells = cells_of(strict, table)
     if column.kind in BINNED:
         low = -np.inf if column.low is None else number_at(column, column.low)
@@ -372,23 +400,25 @@ def spelled_as(column: Column, drawn: Table, table: Table) -> pl.Series:
     if column.kind in BINNED:
         return drawn.cells(name)
     cells = table.cells(name)
-    present, first = np.unique(table.lookup(name, column.options), return_index=True)
-    places = dict(zip(present.tolist(), first.tolist(), strict=True))
-    code_of_label = {label: code for code, label in table.value_labels(name).items()}
-    spelled: list[Any] = []
+    table_codes = table.lookup(name, column.options)
+    codes_present, first_rows = np.unique(table_codes, return_index=True)
+    row_of_code = dict(zip(codes_present.tolist(), first_rows.tolist(), strict=True))
+    mark_of_label = {label: mark for mark, label in table.value_labels(name).items()}
+    spellings: list[Any] = []
     for code, option in enumerate(column.options):
-        if code in places:
-            spelled.append(cells[places[code]])
-        elif option in code_of_label:
-            text = code_of_label[str(option)]
-            spelled.append(text if cells.dtype == pl.String else float(text))
+        if code in row_of_code:
+            spellings.append(cells[row_of_code[code]])
+        elif option in mark_of_label:
+            text = mark_of_label[str(option)]
+            mark = text if cells.dtype == pl.String else float(text)
+            spellings.append(mark)
         elif cells.dtype == pl.String:
-            spelled.append(texts_of(pl.Series([option]))[0])
+            spellings.append(texts_of(pl.Series([option]))[0])
         else:
-            spelled.append(option)
+            spellings.append(option)
     dtype = None if cells.dtype == pl.Null else cells.dtype
     codes = np.maximum(drawn.lookup(name, column.options), 0)
-    return pl.Series(name, spelled, dtype=dtype, strict=False).gather(codes)
+    return pl.Series(name, spellings, dtype=dtype, strict=False).gather(codes)
 
 
 class NumberRows:
@@ -399,32 +429,33 @@ class NumberRows:
     """
 
     def __init__(self, columns: Sequence[CellValues]) -> None:
-        series = {
-            f"column {place}": pl.Series(c.values.astype(np.float64)).set(pl.Series(c.gone), None)
-            for place, c in enumerate(columns)
-        }
+        series = {}
+        for place, column in enumerate(columns):
+            numbers = pl.Series(column.values.astype(np.float64))
+            series[f"column {place}"] = numbers.set(pl.Series(column.gone), None)
         self._frame = pl.DataFrame(series)
 
-    def ends(
-        self, by: CellValues
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    def ends(self, by: CellValues) -> tuple[Floats, Floats, Ints]:
         """Return the least and the largest value and the number of values; group x column.
 
         Where a group has no value, its least is infinite and its largest minus infinity. Rows whose
         category is missing are in no group.
         """
         width = self._frame.width
-        lows, highs = pl.all().min().name.suffix(" low"), pl.all().max().name.suffix(" high")
+        lows = pl.all().min().name.suffix(" low")
+        highs = pl.all().max().name.suffix(" high")
         groups = pl.Series("group", by.values[~by.gone])
         grouped = self._frame.filter(~by.gone).group_by(groups)
-        ends = grouped.agg(lows, highs, pl.all().count())[:, 1:]  # the first is the group
+        # Columns of the result: the group, then all lows, all highs and all counts.
+        ends = grouped.agg(lows, highs, pl.all().count())[:, 1:]
         low = ends[:, :width].fill_null(np.inf).to_numpy()
         high = ends[:, width : 2 * width].fill_null(-np.inf).to_numpy()
-        return low, high, ends[:, 2 * width :].to_numpy().astype(np.int64)
+        counts = ends[:, 2 * width :].to_numpy().astype(np.int64)
+        return low, high, counts
 
 
 def cells_of(column: Column, table: Table) -> CellValues:
-    """A modelled column of a table; SchemaError for a category that the schema lacks."""
+    """Return a modelled column of a table; SchemaError for a category it does not list."""
     if column.kind in BINNED:
         return CellValues(*numbers_of(column, table))
     codes = codes_of(column, table)
@@ -432,24 +463,27 @@ def cells_of(column: Column, table: Table) -> CellValues:
 
 
 def groups_of(columns: Sequence[CellValues]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows with the same values: the first of each group, and the group of each row."""
-    count = len(columns[0].values)
-    group = np.zeros(count, dtype=np.int64)
-    for values, gone in columns:
-        levels, place = np.unique(np.where(gone, 0, values), return_inverse=True)
-        flat = group * (len(levels) + 1) + np.where(gone, len(levels), place.reshape(-1))
-        _, group = np.unique(flat, return_inverse=True)
+    """Return rows with the same values: the first of each group, and each row's group."""
+    group = np.zeros(len(columns[0].values), dtype=np.int64)
+    for values, is_missing in columns:
+        levels, place = np.unique(np.where(is_missing, 0, values), return_inverse=True)
+        # A missing value is a level of its own, behind all others.
+        level = np.where(is_missing, len(levels), place.reshape(-1))
+        pairs = group * (len(levels) + 1) + level
+        # Groups are numbered anew, since the numbers of pairs would soon leave int64.
+        _, group = np.unique(pairs, return_inverse=True)
         group = group.reshape(-1)
     _, first = np.unique(group, return_index=True)
     return first, group
 
 
 def value_of(column: Column, number: Any) -> Value:
-    """A number or code of a column as JSON has it."""
+    """Return a number or code of a column as JSON has it."""
     if number is None:
         return None
     if column.kind not in BINNED:
         return column.options[int(number)]
     if column.kind != "datetime":
         return float(number) if column.kind == "continuous" else int(number)
-    return str(np.datetime64(int(number) * step_of(column), "us").item().isoformat())
+    microseconds = int(number) * step_of(column)
+    return str(np.datetime64(microseconds, "us").item().isoformat())

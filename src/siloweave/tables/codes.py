@@ -53,7 +53,10 @@ Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
 _Unsigned = NDArray[np.unsignedinteger]
 _Mask = Bools
-_MOST_BINS, _MOST_IN_ALL = 2**22, 2**24  # of a column: tables of them are made; and of all
+# Bins of one column, since tables of them are made.
+_MOST_BINS = 2**22
+# Bins of all columns together.
+_MOST_IN_ALL = 2**24
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class Domain:
 
     @cached_property
     def _size(self) -> Mapping[str, int]:
+        """How many codes each attribute has."""
         return dict(zip(self.names, self.sizes, strict=True))
 
     def position(self, name: str) -> int:
@@ -103,6 +107,7 @@ class Domain:
 
     def shape(self, clique: Sequence[str]) -> tuple[int, ...]:
         """Return the sizes of a clique's attributes, in the clique's order."""
+        # Asked very often: look the sizes up, and find words for an error only where that fails.
         try:
             return tuple([self._size[name] for name in clique])
         except KeyError:
@@ -110,7 +115,8 @@ class Domain:
 
     def size(self, clique: Sequence[str] | None = None) -> int:
         """Return the number of cells of a clique, or of the whole domain; 1 for the empty one."""
-        return prod(self.sizes if clique is None else self.shape(clique))
+        sizes = self.sizes if clique is None else self.shape(clique)
+        return prod(sizes)
 
     def canonical(self, names: Iterable[str]) -> Clique:
         """Return names as a clique: each once, in domain order; SchemaError for an unknown one."""
@@ -134,10 +140,10 @@ class CountedRows(Protocol):
         """How many rows there are."""
 
     def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
-        """How many rows are in every cell of some cliques, see `statistics.marginals.marginal`."""
+        """Return how many rows are in every cell of each clique, see `Codes.count`."""
 
     def digest(self) -> bytes:
-        """Recognises the same rows when a run is resumed."""
+        """Return bytes by which the same rows are recognised when a run is resumed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,20 +163,22 @@ class Codes:
     columns: tuple[_Unsigned, ...]
 
     def __post_init__(self) -> None:
-        names, sizes = self.domain.names, self.domain.sizes
+        names = self.domain.names
+        sizes = self.domain.sizes
         if len(self.columns) != len(names):
             raise DataError(f"{len(self.columns)} columns of codes for {len(names)} attributes")
         if len({len(column) for column in self.columns}) > 1:
             raise DataError("columns of codes have different lengths")
-        fitted = []
+        arrays = []
         for name, size, column in zip(names, sizes, self.columns, strict=True):
             array = np.asarray(column)
             if array.ndim != 1 or array.dtype.kind not in "iu":
                 raise DataError(f"codes of {name!r} must be one-dimensional whole numbers")
             if len(array) and (int(array.min()) < 0 or int(array.max()) >= size):
                 raise DataError(f"codes of {name!r} must be from 0 to {size - 1}")
-            fitted.append(array.astype(np.min_scalar_type(size - 1), copy=False))
-        object.__setattr__(self, "columns", tuple(fitted))
+            dtype = np.min_scalar_type(size - 1)
+            arrays.append(array.astype(dtype, copy=False))
+        object.__setattr__(self, "columns", tuple(arrays))
 
     def __repr__(self) -> str:
         return f"Codes({self.num_rows} rows: {', '.join(self.domain.names)})"
@@ -186,8 +194,11 @@ class Codes:
 
     def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
         """Return how many rows are in every cell of each clique."""
-        counts = (np.bincount(self.flat(q), minlength=self.domain.size(q)) for q in cliques)
-        return [n.reshape(self.domain.shape(q)) for n, q in zip(counts, cliques, strict=True)]
+        tables = []
+        for clique in cliques:
+            counts = np.bincount(self.flat(clique), minlength=self.domain.size(clique))
+            tables.append(counts.reshape(self.domain.shape(clique)))
+        return tables
 
     def column(self, name: str) -> _Unsigned:
         """Return one attribute's codes, one per row."""
@@ -223,14 +234,15 @@ class Codes:
         if not parts:
             raise DataError("nothing to stack: give at least one set of codes")
         domain = parts[0].domain
-        if odd := [i for i, part in enumerate(parts) if part.domain != domain]:
-            raise DataError(f"part {odd[0]} is coded in another domain than part 0")
+        different = [i for i, part in enumerate(parts) if part.domain != domain]
+        if different:
+            raise DataError(f"part {different[0]} is coded in another domain than part 0")
         columns = zip(*(part.columns for part in parts), strict=True)
         return _trusted(domain, tuple(np.concatenate(column) for column in columns))
 
 
 def _trusted(domain: Domain, columns: tuple[_Unsigned, ...]) -> Codes:
-    """Make codes of columns that were checked already."""
+    """Return codes of columns that were checked already."""
     codes = object.__new__(Codes)
     object.__setattr__(codes, "domain", domain)
     object.__setattr__(codes, "columns", columns)
@@ -252,6 +264,8 @@ class ReadRows:
 
 
 class _File(msgspec.Struct, frozen=True):
+    """An encoder file."""
+
     format: Literal["siloweave-encoder"]
     version: int
     columns: tuple[Column, ...]
@@ -293,15 +307,16 @@ class Encoder:
     cuts: Mapping[str, Cuts] | None = None
 
     def __post_init__(self) -> None:
-        per, cuts = dict(self.bins_per_column or {}), dict(self.cuts or {})
-        object.__setattr__(self, "bins_per_column", per)
+        bins_by_name = dict(self.bins_per_column or {})
+        cuts = dict(self.cuts or {})
+        object.__setattr__(self, "bins_per_column", bins_by_name)
         object.__setattr__(self, "cuts", cuts)
-        for name, bins in (("bins", self.bins), *per.items()):
+        for name, bins in (("bins", self.bins), *bins_by_name.items()):
             if isinstance(bins, bool) or bins < 1:
                 raise SchemaError(f"{name}: {bins!r} bins; give a whole number of 1 or more")
             if bins > _MOST_BINS:
                 raise SchemaError(f"{name}: {bins:,} bins; give {_MOST_BINS:,} or less")
-        for where, names in (("bins_per_column", per), ("cuts", cuts)):
+        for where, names in (("bins_per_column", bins_by_name), ("cuts", cuts)):
             for name in names:
                 if self.schema[name].kind not in BINNED:
                     raise SchemaError(f"{where}: column {name!r} is not binned; leave it out")
@@ -311,27 +326,44 @@ class Encoder:
                     f"column {column.name!r} has no declared low and high; add both (Schema.detect "
                     "proposes them from data), or let the run learn them (learn = 0.1)"
                 )
-        binned = [c for c in self.schema.coded if c.kind in BINNED and c.name not in cuts]
-        made = sum(min(per.get(c.name, self.bins), value_count(c)) for c in binned)
-        if made > _MOST_IN_ALL:
+        self._check_all_bins()
+        self._edges  # noqa: B018  bounds that float64 cannot bin are found here, not later
+
+    def _check_all_bins(self) -> None:
+        """Raise SchemaError for more bins than there is memory for, over all columns."""
+        cuts = self.cuts or {}
+        total = 0.0
+        for column in self.schema.coded:
+            if column.kind in BINNED and column.name not in cuts:
+                total += min(self._most_bins(column.name), value_count(column))
+        if total > _MOST_IN_ALL:
             raise SchemaError(
-                f"bins: all columns together have {made:,.0f}; give fewer for each, and "
+                f"bins: all columns together have {total:,.0f}; give fewer for each, and "
                 f"{_MOST_IN_ALL:,} or less in all"
             )
-        self._edges  # noqa: B018  bounds that float64 cannot bin are found here, not later
+
+    def _most_bins(self, name: str) -> int:
+        """Return how many equally wide bins a column has at most."""
+        return (self.bins_per_column or {}).get(name, self.bins)
 
     @cached_property
     def domain(self) -> Domain:
         """The coded attributes: every column but ids, in schema order."""
-        sizes = {one.name: self._values(one) + one.missing for one in self.schema.coded}
+        sizes = {c.name: self._values(c) + c.missing for c in self.schema.coded}
         return Domain(tuple(sizes), tuple(sizes.values()))
 
     @cached_property
     def _edges(self) -> dict[str, Edges]:
-        per, cuts = self.bins_per_column or {}, self.cuts or {}
-        binned = {c.name: c for c in self.schema.coded if c.kind in BINNED}
-        even = {n: edges_of(c, per.get(n, self.bins)) for n, c in binned.items() if n not in cuts}
-        return even | {n: cut_edges(c, cuts[n]) for n, c in binned.items() if n in cuts}
+        """The edges of bins, by column that has some."""
+        cuts = self.cuts or {}
+        edges: dict[str, Edges] = {}
+        for column in self.schema.coded:
+            name = column.name
+            if name in cuts:
+                edges[name] = cut_edges(column, cuts[name])
+            elif column.kind in BINNED:
+                edges[name] = edges_of(column, self._most_bins(name))
+        return edges
 
     def edges(self, name: str) -> Edges:
         """Return the edges of a column's bins, see `bins.edges_of`; the column must be binned."""
@@ -339,11 +371,14 @@ class Encoder:
 
     def select(self, names: Sequence[str]) -> Encoder:
         """Return the encoder of some columns, each coded as here, in the order given."""
-        per = {n: bins for n, bins in (self.bins_per_column or {}).items() if n in names}
-        cuts = {n: where for n, where in (self.cuts or {}).items() if n in names}
-        return Encoder(self.schema.select(names), self.bins, per, cuts)
+        bins_per_column = self.bins_per_column or {}
+        all_cuts = self.cuts or {}
+        bins = {n: bins_per_column[n] for n in bins_per_column if n in names}
+        cuts = {n: all_cuts[n] for n in all_cuts if n in names}
+        return Encoder(self.schema.select(names), self.bins, bins, cuts)
 
     def _values(self, column: Column) -> int:
+        """Return how many codes of a column stand for a value."""
         if column.kind in BINNED:
             return len(self._edges[column.name]) - 1
         return len(column.options)
@@ -370,19 +405,25 @@ class Encoder:
         moved: dict[str, int] = {}
         for column, size in zip(self.schema.coded, self.domain.sizes, strict=True):
             cells = placed_cells(column, table)
-            codes = self._binned(column, table, cells) if column.kind in BINNED else cells.values
+            has_bins = column.kind in BINNED
+            codes = self._binned(column, table, cells) if has_bins else cells.values
             if cells.missing.any():
                 codes = np.where(cells.missing, self._values(column), codes)
             arrays.append(codes.astype(np.min_scalar_type(size - 1)))
-            if count := table.rows_of(cells.moved):
-                moved[column.name] = count
+            num_moved = table.rows_of(cells.moved)
+            if num_moved:
+                moved[column.name] = num_moved
         return ReadRows(_trusted(self.domain, tuple(arrays)), moved)
 
     def _binned(self, column: Column, table: Table, cells: PlacedCells) -> Ints:
-        edges, values = self._edges[column.name], cells.values
-        if {"low", "high"} <= set(column.learned):  # a refusal would show a row beyond, unpaid
-            values = np.clip(values, edges[0], last_of(column))
-        check_values(column, table, values, cells.missing, edges[0], last_of(column))
+        """Return the bins of a column's cells; SchemaError for values outside its bounds."""
+        edges = self._edges[column.name]
+        last = last_of(column)
+        values = cells.values
+        # Bounds that were learned are released: a refusal would show a row beyond them, unpaid.
+        if {"low", "high"} <= set(column.learned):
+            values = np.clip(values, edges[0], last)
+        check_values(column, table, values, cells.missing, edges[0], last)
         return np.searchsorted(edges[1:-1], values, side="right")
 
     def decode(
@@ -405,26 +446,34 @@ class Encoder:
         if codes.domain != self.domain:
             raise DataError("these codes were made by another encoder: the domains differ")
         like = None if like is None else read(like)
+        all_spikes = spikes or {}
+        all_cuts = self.cuts or {}
         columns: dict[str, tuple[Any, _Mask | None]] = {}
         for column in self.schema.coded:
-            found = codes.column(column.name).astype(np.int64)
+            name = column.name
+            places = codes.column(name).astype(np.int64)
             if column.kind not in BINNED:
-                columns[column.name] = label_series(column, found), None
+                columns[name] = label_series(column, places), None
                 continue
-            gone = found >= self._values(column)
-            random = generator(fold_in(key, "decode", column.name))
-            own, cuts = (spikes or {}).get(column.name, {}), (self.cuts or {}).get(column.name)
-            edges, found = self._edges[column.name], np.where(gone, 0, found)
-            values: Any = draw(column, edges, found, random, own, cuts)
-            values = as_written(column, values, like)
-            columns[column.name] = (values, gone if column.missing else None)
+            is_missing = places >= self._values(column)
+            places = np.where(is_missing, 0, places)
+            # A stream of its own for each column: leaving one out does not change the others.
+            random = generator(fold_in(key, "decode", name))
+            column_spikes = all_spikes.get(name, {})
+            cuts = all_cuts.get(name)
+            edges = self._edges[name]
+            numbers = draw(column, edges, places, random, column_spikes, cuts)
+            values = as_written(column, numbers, like)
+            columns[name] = (values, is_missing if column.missing else None)
         categories = {column.name: column.categories for column in self.schema.columns}
         return Table.from_columns(columns, like, categories)
 
     def to_json(self) -> str:
         """Return the encoder as JSON text, with a version; `from_json` reads it back."""
-        per, cuts = self.bins_per_column or {}, dict(self.cuts or {})
-        file = _File("siloweave-encoder", VERSION, self.schema.columns, self.bins, per, cuts)
+        bins = self.bins_per_column or {}
+        cuts = dict(self.cuts or {})
+        columns = self.schema.columns
+        file = _File("siloweave-encoder", VERSION, columns, self.bins, bins, cuts)
         return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
 
     @classmethod
@@ -436,13 +485,16 @@ class Encoder:
 
 # Counts at several resolution levels
 
-_BRANCH = 16  # bins of the next level in one
-_COARSE = 32  # the coarsest level has at most so many
-_DOUBT = 3.0  # standard deviations of a chi-squared by which parts differ from equal shares
+# A bin has so many bins of the next level.
+_BRANCH = 16
+# The coarsest level has at most so many bins.
+_COARSE = 32
+# Parts differ from equal shares by so many standard deviations of a chi-squared.
+_DOUBT = 3.0
 
 
 def consistent(counts: NDArray[Any], total: float) -> Floats:
-    """The nearest counts that are not negative and have this sum (above 0).
+    """Return the nearest counts that are not negative and have this sum (above 0).
 
     Noise makes empty cells look occupied half of the time; what is subtracted from all cells alike
     until the sum is right empties most of them again (projection onto a simplex). Counts below the
@@ -450,10 +502,24 @@ def consistent(counts: NDArray[Any], total: float) -> Floats:
     """
     values = np.asarray(counts, dtype=np.float64) - np.max(counts)
     falling = np.sort(values)[::-1]
-    over = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    taken = over[np.flatnonzero(falling > over)[-1]]
-    kept: Floats = np.maximum(values - taken, 0.0)
-    return kept
+    # What would be subtracted if only the so many largest counts stayed above 0.
+    thresholds = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    last_above = np.flatnonzero(falling > thresholds)[-1]
+    projected: Floats = np.maximum(values - thresholds[last_above], 0.0)
+    return projected
+
+
+class _TableSize(NamedTuple):
+    """How large a table of counts is: its column, fine bins in each of its bins, and its cells."""
+
+    name: str
+    width: int
+    cells: int
+
+
+def _bins_of(values: int, width: int) -> int:
+    """Return how many bins of a width hold so many fine ones; the last may hold fewer."""
+    return -(-values // width)
 
 
 @dataclass(frozen=True)
@@ -469,28 +535,30 @@ class ResolutionLevels:
     @cached_property
     def widths(self) -> dict[str, tuple[int, ...]]:
         """How many bins of the finest level are in one of each level, coarsest first."""
-        found = {}
+        widths_by_name = {}
         for name in self.encoder.domain.names:
             widths = [1]
             if self.encoder.schema[name].kind in BINNED:
-                while -(-self._known(name) // widths[0]) > _COARSE:
+                while _bins_of(self._value_codes(name), widths[0]) > _COARSE:
                     widths.insert(0, widths[0] * _BRANCH)
-            found[name] = tuple(widths)
-        return found
+            widths_by_name[name] = tuple(widths)
+        return widths_by_name
 
-    def _known(self, name: str) -> int:
-        """How many codes of a column stand for a value."""
+    def _value_codes(self, name: str) -> int:
+        """Return how many codes of a column stand for a value."""
         return self.encoder.domain.size_of(name) - self.encoder.schema[name].missing
 
     @cached_property
-    def _sizes(self) -> list[tuple[str, int, int]]:
-        """Of each table: the column, the width of its bins, and its cells."""
-        found = []
+    def _sizes(self) -> list[_TableSize]:
+        """The size of each table, the coarsest of a column first."""
+        sizes = []
         for name, widths in self.widths.items():
-            for i, width in enumerate(widths):  # a missing value is in the coarsest table alone
-                gone = self.encoder.schema[name].missing and not i
-                found.append((name, width, -(-self._known(name) // width) + gone))
-        return found
+            for i, width in enumerate(widths):
+                # A missing value is in the coarsest table alone.
+                has_missing = self.encoder.schema[name].missing and i == 0
+                bins = _bins_of(self._value_codes(name), width)
+                sizes.append(_TableSize(name, width, bins + has_missing))
+        return sizes
 
     @property
     def number(self) -> int:
@@ -500,65 +568,84 @@ class ResolutionLevels:
     @property
     def cells(self) -> int:
         """Of all tables."""
-        return sum(cells for _, _, cells in self._sizes)
+        return sum(size.cells for size in self._sizes)
 
     def count(self, rows: CountedRows) -> Ints:
-        """Exact counts of all tables one after the other, (cells,)."""
-        names, found = self.encoder.domain.names, []
-        counts = dict(zip(names, rows.count([(name,) for name in names]), strict=True))
+        """Return exact counts of all tables one after the other, (cells,)."""
+        names = self.encoder.domain.names
+        one_way = rows.count([(name,) for name in names])
+        counts = dict(zip(names, one_way, strict=True))
+        tables = []
         for name, width, cells in self._sizes:
-            values = np.arange(len(counts[name]))
-            gone = cells - 1 if width == self.widths[name][0] else cells
-            places = np.where(values < self._known(name), values // width, gone)
+            codes = np.arange(len(counts[name]))
+            # A missing value is the last cell of the coarsest table, and beyond that of finer ones.
+            is_coarsest = width == self.widths[name][0]
+            missing_place = cells - 1 if is_coarsest else cells
+            is_value = codes < self._value_codes(name)
+            places = np.where(is_value, codes // width, missing_place)
             table = np.zeros(cells + 1, dtype=np.int64)
             np.add.at(table, places, counts[name])
-            found.append(table[:cells])
-        return np.concatenate(found)
+            tables.append(table[:cells])
+        return np.concatenate(tables)
 
     def columns(self, counts: NDArray[Any], rows: int, sigma: float) -> dict[str, Floats]:
-        """Counts of each column's codes, not negative, that sum to the number of rows, 1 or more.
+        """Return counts of each column's codes, not negative, that sum to `rows`, 1 or more.
 
         `counts` are noisy, (cells,), with noise of deviation `sigma`; DataError if of other tables.
         """
         if np.shape(counts) != (self.cells,):
             cells = f"{self.number} tables have {self.cells} cells"
             raise DataError(f"counts have shape {np.shape(counts)}; {cells}")
-        parts = np.split(np.asarray(counts), np.cumsum([n for _, _, n in self._sizes])[:-1])
-        found: dict[str, Floats] = {}
+        ends = np.cumsum([size.cells for size in self._sizes])
+        tables = np.split(np.asarray(counts), ends[:-1])
+
+        columns: dict[str, Floats] = {}
         levels: dict[str, list[LevelCounts]] = {}
-        for (name, width, _), part in zip(self._sizes, parts, strict=True):
-            known = self._known(name)
-            bins = -(-known // width)
-            levels.setdefault(name, []).append(LevelCounts(width, part[:bins]))
-            if name in found:
-                found[name][:known] = _divided(found[name][:known], part, width, sigma)
+        for (name, width, _), table in zip(self._sizes, tables, strict=True):
+            values = self._value_codes(name)
+            bins = _bins_of(values, width)
+            levels.setdefault(name, []).append(LevelCounts(width, table[:bins]))
+            if name in columns:
+                fine = columns[name][:values]
+                columns[name][:values] = _divided(fine, table, width, sigma)
             else:
-                whole = consistent(part, float(rows))
-                found[name] = np.append(_spread(whole[:bins], width, known), whole[bins:])
+                coarse = consistent(table, float(rows))
+                columns[name] = np.append(_spread(coarse[:bins], width, values), coarse[bins:])
+
         # Bins that were cut are narrower near 0 (`octaves`): the column may be skewed.
         for name in self.encoder.cuts or {}:
-            edges, known = self.encoder.edges(name), self._known(name)
-            found[name][:known] = thinned(found[name][:known], levels[name], edges, sigma)
-        return found
+            edges = self.encoder.edges(name)
+            values = self._value_codes(name)
+            fine = columns[name][:values]
+            columns[name][:values] = thinned(fine, levels[name], edges, sigma)
+        return columns
 
 
 def _spread(bins: Floats, width: int, size: int) -> Floats:
-    """Share each bin's count among its finest bins alike; the last bin may have fewer."""
+    """Return each bin's count shared among its finest bins alike; the last may have fewer."""
     fine = np.arange(size) // width
     spread: Floats = bins[fine] / np.bincount(fine)[fine]
     return spread
 
 
 def _divided(fine: Floats, counts: NDArray[Any], width: int, sigma: float) -> Floats:
-    """The finest counts after the noisy counts of a finer level divided the bins."""
+    """Return the finest counts after the noisy counts of a finer level divided the bins.
+
+    A bin is divided only where its parts differ from equal shares by more than noise does: the sum
+    of squares is then three deviations above what a chi-squared distribution expects.
+    """
     place = np.arange(len(fine)) // width
-    parts: Floats = np.bincount(place, weights=fine).astype(np.float64)  # as far as is known
+    # The bins as far as coarser levels say.
+    parts: Floats = np.bincount(place, weights=fine).astype(np.float64)
     for start in range(0, len(parts), _BRANCH):
-        own = slice(start, start + _BRANCH)
-        noisy, held = counts[own], float(parts[own].sum())
-        odd = float(((noisy - parts[own]) ** 2).sum()) / max(sigma, 1e-9) ** 2
-        if held > 0.0 and odd > len(noisy) + _DOUBT * (2.0 * len(noisy)) ** 0.5:
-            parts[own] = consistent(noisy, held)
+        siblings = slice(start, start + _BRANCH)
+        noisy = counts[siblings]
+        rows = float(parts[siblings].sum())
+        squares = float(((noisy - parts[siblings]) ** 2).sum())
+        chi_squared = squares / max(sigma, 1e-9) ** 2
+        limit = len(noisy) + _DOUBT * (2.0 * len(noisy)) ** 0.5
+        if rows > 0.0 and chi_squared > limit:
+            parts[siblings] = consistent(noisy, rows)
     return _spread(parts, width, len(fine))
 
 
@@ -566,9 +653,12 @@ def _divided(fine: Floats, counts: NDArray[Any], width: int, sigma: float) -> Fl
 
 _SHARE = 0.5
 """Of an octave's rows the next one has no more: a tail that thins out more slowly has no mean."""
-_STANDS_OUT = 3.5  # deviations of noise; some twenty octaves are looked at
-_SINGLE = 4.5  # the same of one counted bin, of which there are more
-_INNER = 64  # fine bins next to 0 in which no octave begins
+# In deviations of noise; some twenty octaves are looked at.
+_STANDS_OUT = 3.5
+# In deviations of noise, of one counted bin: there are many.
+_SINGLE = 4.5
+# No octave begins in so many fine bins next to 0.
+_INNER = 64
 
 
 class LevelCounts(NamedTuple):
@@ -599,9 +689,9 @@ def thinned(
         >>> exact = np.where(edges[:-1] < 100, 50.0, 0.0)
         >>> noisy = exact + np.random.default_rng(0).normal(0, 5, len(exact))
         >>> clipped = np.maximum(noisy, 0)
-        >>> found = thinned(clipped, [LevelCounts(1, noisy)], edges, 5.0)
+        >>> thin = thinned(clipped, [LevelCounts(1, noisy)], edges, 5.0)
         >>> middles = (edges[:-1] + edges[1:]) / 2
-        >>> [round(float(counts @ middles / counts.sum())) for counts in (exact, clipped, found)]
+        >>> [round(float(counts @ middles / counts.sum())) for counts in (exact, clipped, thin)]
         [51, 1874, 240]
     """
     for octaves in (_octaves(edges, sign=1), _octaves(edges, sign=-1)):
@@ -613,7 +703,8 @@ def thinned(
 def _octaves(edges: NDArray[Any], sign: int) -> list[int]:
     """Return the fine bins between octaves on one side of 0, from near 0 to the end."""
     values = np.asarray(edges, dtype=np.float64)
-    far = float(values[-1] if sign > 0 else -values[0])
+    end = values[-1] if sign > 0 else -values[0]
+    far = float(end)
     first_beyond_0 = int(np.searchsorted(values, 0.0))
     bounds = [len(values) - 1 if sign > 0 else 0]
     while far > 0:
@@ -630,11 +721,14 @@ def _thinned_side(
 ) -> Floats:
     """Thin one side out, beyond the furthest octave that stands out of the noise."""
     last = _last_that_stands_out(levels, octaves, float(fine.sum()), sigma)
+    if last is None:
+        return fine
     bins = [slice(*sorted(pair)) for pair in pairwise(octaves)]
-    tail = bins[last + 1 :] if last is not None else []
-    if last is None or not tail:
+    tail = bins[last + 1 :]
+    if not tail:
         return fine
 
+    # From octave to octave the tail has the share that the last two have, but half at most.
     rows = float(fine[bins[last]].sum())
     rows_before = float(fine[bins[last - 1]].sum()) if last else 0.0
     share = min(_SHARE, rows / rows_before) if rows_before > 0 else _SHARE
@@ -644,6 +738,7 @@ def _thinned_side(
     if expected.sum() > tail_rows:
         expected *= tail_rows / expected.sum()
 
+    # The tail's other rows go to all bins nearer to 0, so that the number of rows stays.
     total = float(fine.sum())
     changed = fine.copy()
     for octave in tail:
@@ -724,12 +819,15 @@ class _Sums:
         part = _Sum(0.0, 0)
         rest = _Sum(0.0, 0)
         if place % width:
+            # The place is inside a bin, which finer levels divide.
             bin_ = _Sum(float(counts[cut]), 1)
-            part = self._within(depth + 1, cut * width, min((cut + 1) * width, stop), bin_, place)
+            bin_stop = min((cut + 1) * width, stop)
+            part = self._within(depth + 1, cut * width, bin_stop, bin_, place)
             rest = _Sum(bin_.rows - part.rows, part.bins + 1)
-        direct = _Sum(float(counts[beyond].sum()) + part.rows, len(beyond) + part.bins)
-        left = _Sum(
-            whole.rows - float(counts[before].sum()) - rest.rows,
-            whole.bins + len(before) + rest.bins,
-        )
-        return min(direct, left, key=lambda found: found.bins)
+
+        # Two ways to the same number: the one of fewer counted bins has less noise.
+        added = _Sum(float(counts[beyond].sum()) + part.rows, len(beyond) + part.bins)
+        rows_before = float(counts[before].sum())
+        rows_left = whole.rows - rows_before - rest.rows
+        subtracted = _Sum(rows_left, whole.bins + len(before) + rest.bins)
+        return min(added, subtracted, key=lambda way: way.bins)

@@ -67,17 +67,15 @@ class FixedCombinations(_Constraint, frozen=True, tag="fixed_combinations"):
         """What it asks, in a few words."""
         return f"fixed combinations of {', '.join(self.columns)}"
 
-    def check(self, known: Mapping[str, Column]) -> None:
+    def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError where columns cannot have these combinations."""
         _check_number(self.words, self.columns)
         for i, row in enumerate(self.rows):
+            where = f"{self.words}: combination {i + 1}"
             if len(row) != len(self.columns):
-                raise SchemaError(
-                    f"{self.words}: combination {i + 1} has {len(row)} values for "
-                    f"{len(self.columns)} columns"
-                )
+                raise SchemaError(f"{where} has {len(row)} values for {len(self.columns)} columns")
             for name, value in zip(self.columns, row, strict=True):
-                _check_value(f"{self.words}: combination {i + 1}", known[name], value)
+                _check_value(where, declared[name], value)
         if len(set(map(_typed, self.rows))) < len(self.rows):
             raise SchemaError(f"{self.words}: a combination is listed twice; list each once")
 
@@ -117,13 +115,15 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
     @property
     def words(self) -> str:
         """What it asks, in a few words."""
-        rest = "" if self.most is None else f", by at most {self.most}"
-        return f"{self.low} {'<' if self.strict else '<='} {self.high}{rest}"
+        sign = "<" if self.strict else "<="
+        most = "" if self.most is None else f", by at most {self.most}"
+        return f"{self.low} {sign} {self.high}{most}"
 
-    def check(self, known: Mapping[str, Column]) -> None:
+    def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError where columns cannot be compared, or never keep it."""
         _check_number(self.words, self.columns)
-        low, high = (known[name] for name in self.columns)
+        low = declared[self.low]
+        high = declared[self.high]
         _check_kinds(self.words, (low, high), _NUMERIC)
         if (low.kind == "datetime") != (high.kind == "datetime"):
             raise SchemaError(f"{self.words}: compares a datetime with a number")
@@ -131,21 +131,27 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
             raise SchemaError(
                 f"{self.words}: most={self.most!r} must be {int(self.strict)} or more"
             )
+        # Where the smaller one is missing, the gap is counted from below both columns, which
+        # no bound on it allows for.
         if self.most is not None and low.missing:
             raise SchemaError(
                 f"{self.words}: most={self.most!r} needs a column {self.low!r} that is never "
                 "missing; leave most out"
             )
-        if low.low is not None and high.high is not None:
-            first, last = _comparable(low, low.low), _last(high, high.high)
-            if low.kind == "datetime":
-                coarse = coarser_step(low, high)
-                first, last = _at_step(first, coarse), _at_step(last, coarse)
-            if first > last or (self.strict and first == last):
-                raise SchemaError(
-                    f"{self.words}: no row can keep it: {self.low!r} begins at {low.low!r}, and "
-                    f"{self.high!r} ends at {high.high!r}"
-                )
+        # Only the outermost bounds can rule out every row.
+        if low.low is None or high.high is None:
+            return
+        first = _comparable(low, low.low)
+        last = _last(high, high.high)
+        if low.kind == "datetime":
+            coarse = coarser_step(low, high)
+            first = _at_step(first, coarse)
+            last = _at_step(last, coarse)
+        if first > last or (self.strict and first == last):
+            raise SchemaError(
+                f"{self.words}: no row can keep it: {self.low!r} begins at {low.low!r}, and "
+                f"{self.high!r} ends at {high.high!r}"
+            )
 
 
 class ColumnSum(_Constraint, frozen=True, tag="column_sum"):
@@ -175,11 +181,12 @@ class ColumnSum(_Constraint, frozen=True, tag="column_sum"):
         """What it asks, in a few words."""
         return f"{' + '.join(self.parts)} = {self.total}"
 
-    def check(self, known: Mapping[str, Column]) -> None:
+    def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError where columns cannot be added up, or never keep it."""
         _check_number(self.words, self.parts)
         _check_number(self.words, self.columns)
-        parts, total = [known[name] for name in self.parts], known[self.total]
+        parts = [declared[name] for name in self.parts]
+        total = declared[self.total]
         _check_kinds(self.words, (*parts, total), ("integer", "continuous"))
         if total.kind == "integer" and any(part.kind != "integer" for part in parts):
             raise SchemaError(
@@ -190,11 +197,14 @@ class ColumnSum(_Constraint, frozen=True, tag="column_sum"):
                 f"{self.words}: {self.total!r} is missing exactly where a part is; declare "
                 f"missing={not total.missing} for it, or correct the parts"
             )
-        ends: list[Any] = [(part.low, part.high) for part in (*parts, total)]
-        if any(None in pair for pair in ends):
+        if not _have_bounds((*parts, total)):
             return
-        least, most = (sum(pair[i] for pair in ends[:-1]) for i in (0, 1))
-        low, high = ends[-1]
+        lows: list[Any] = [part.low for part in parts]
+        highs: list[Any] = [part.high for part in parts]
+        least = sum(lows)
+        most = sum(highs)
+        low: Any = total.low
+        high: Any = total.high
         if least > high or most < low:
             raise SchemaError(
                 f"{self.words}: no row can keep it: the parts add up to {least:g} to {most:g}, and "
@@ -232,31 +242,40 @@ class CategoryRanges(_Constraint, frozen=True, tag="category_ranges"):
         """What it asks, in a few words."""
         return f"range of {self.column} by {self.by}"
 
-    def check(self, known: Mapping[str, Column]) -> None:
+    def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError for unknown categories, and for ranges that hold no value."""
         _check_number(self.words, self.columns)
-        column, by = known[self.column], known[self.by]
+        column = declared[self.column]
+        by = declared[self.by]
         _check_kinds(self.words, (column,), _NUMERIC)
         _check_kinds(self.words, (by,), ("categorical", "boolean"))
         if not self.ranges:
             raise SchemaError(f"{self.words}: ranges is empty; give one for a category")
-        if len({_typed((one[0],)) for one in self.ranges}) < len(self.ranges):
+        categories = {_typed((category,)) for category, _, _ in self.ranges}
+        if len(categories) < len(self.ranges):
             raise SchemaError(f"{self.words}: a category has two ranges; give one")
         for category, low, high in self.ranges:
             where = f"{self.words}: of {category!r}"
             _check_value(where, by, category)
-            for bound in (low, high):
-                if bound is not None:
-                    _check_kind_of(where, column, bound)
-            ends = [one for one in (column.low, low) if one is not None]
-            tops = [one for one in (column.high, high) if one is not None]
-            first = max((_comparable(column, one) for one in ends), default=None)
-            last = min((_last(column, one) for one in tops), default=None)
-            if first is not None and last is not None and first > last:
-                raise SchemaError(
-                    f"{where}: {low!r} to {high!r} has no value between the column's bounds, "
-                    f"{column.low!r} to {column.high!r}"
-                )
+            self._check_range(where, column, low, high)
+
+    @staticmethod
+    def _check_range(
+        where: str, column: Column, low: int | float | str | None, high: int | float | str | None
+    ) -> None:
+        """Raise SchemaError for a range without a value between the column's bounds."""
+        for bound in (low, high):
+            if bound is not None:
+                _check_kind_of(where, column, bound)
+        lows = [bound for bound in (column.low, low) if bound is not None]
+        highs = [bound for bound in (column.high, high) if bound is not None]
+        first = max((_comparable(column, bound) for bound in lows), default=None)
+        last = min((_last(column, bound) for bound in highs), default=None)
+        if first is not None and last is not None and first > last:
+            raise SchemaError(
+                f"{where}: {low!r} to {high!r} has no value between the column's bounds, "
+                f"{column.low!r} to {column.high!r}"
+            )
 
 
 class Unique(_Constraint, frozen=True, tag="unique"):
@@ -279,7 +298,7 @@ class Unique(_Constraint, frozen=True, tag="unique"):
         """What it asks, in a few words."""
         return f"unique: {', '.join(self.columns)}"
 
-    def check(self, known: Mapping[str, Column]) -> None:
+    def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError for a column that is named twice, or none."""
         _check_number(self.words, self.columns, least=1)
 
@@ -304,13 +323,10 @@ class MissingTogether(_Constraint, frozen=True, tag="missing_together"):
         """What it asks, in a few words."""
         return f"missing together: {', '.join(self.columns)}"
 
-    def check(self, known: Mapping[str, Column]) -> None:
+    def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError for a column that is never missing."""
         _check_number(self.words, self.columns)
-        if never := [name for name in self.columns if not known[name].missing]:
-            raise SchemaError(
-                f"{self.words}: {', '.join(never)} may not be missing; declare missing=True"
-            )
+        _check_may_be_missing(self.words, self.columns, declared)
 
 
 class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
@@ -342,24 +358,26 @@ class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
     @property
     def words(self) -> str:
         """What it asks, in a few words."""
-        values = " or ".join("missing" if one is None else repr(one) for one in self.values)
+        options = []
+        for value in self.values:
+            option = "missing" if value is None else repr(value)
+            options.append(option)
+        names = ", ".join(self.dependent)
         more = ", and there where it is" if self.required else ""
-        return f"{', '.join(self.dependent)} missing unless {self.by} is {values}{more}"
+        return f"{names} missing unless {self.by} is {' or '.join(options)}{more}"
 
-    def check(self, known: Mapping[str, Column]) -> None:
+    def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError for unknown values, and for columns that are never missing."""
         if not self.dependent:
             raise SchemaError(f"{self.words}: dependent is empty; name a column that is missing")
         _check_number(self.words, self.columns)
-        _check_kinds(self.words, (known[self.by],), ("categorical", "boolean"))
-        if never := [name for name in self.dependent if not known[name].missing]:
-            raise SchemaError(
-                f"{self.words}: {', '.join(never)} may not be missing; declare missing=True"
-            )
+        by = declared[self.by]
+        _check_kinds(self.words, (by,), ("categorical", "boolean"))
+        _check_may_be_missing(self.words, self.dependent, declared)
         if not self.values:
             raise SchemaError(f"{self.words}: values is empty; give a value of {self.by!r}")
         for value in self.values:
-            _check_value(self.words, known[self.by], value)
+            _check_value(self.words, by, value)
         if len({_typed((value,)) for value in self.values}) < len(self.values):
             raise SchemaError(f"{self.words}: a value is listed twice; list each once")
 
@@ -417,9 +435,27 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         rounded = "" if self.rounding == "nearest" else f", rounded {self.rounding}"
         return f"{self.column} = {body}{squared}{times}{rounded}"
 
-    def check(self, known: Mapping[str, Column]) -> None:
+    def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError where the sources do not give such a column, or never within bounds."""
         _check_number(self.words, self.columns)
+        self._check_recipe()
+        sources = [declared[name] for name in self.sources]
+        column = declared[self.column]
+        numbers = ("integer", "continuous")
+        source_kinds = ("datetime",) if self.formula in DATED else numbers
+        _check_kinds(self.words, sources, source_kinds)
+        _check_kinds(self.words, (column,), numbers)
+        has_no_unit = column.kind == "continuous" and column.decimals is None
+        if self.rounding != "nearest" and has_no_unit:
+            raise SchemaError(
+                f"{self.words}: rounding={self.rounding!r} needs the decimals of {self.column!r}; "
+                "declare them"
+            )
+        self._check_missing(sources, column)
+        self._check_bounds(sources, column)
+
+    def _check_recipe(self) -> None:
+        """Raise SchemaError for an unknown formula or rounding, and wrong numbers for it."""
         if self.formula not in get_args(Formula):
             raise SchemaError(
                 f"{self.words}: formula={self.formula!r} is unknown; use one of "
@@ -430,33 +466,26 @@ class Computed(_Constraint, frozen=True, tag="computed"):
                 f"{self.words}: rounding={self.rounding!r} is unknown; use one of "
                 f"{', '.join(get_args(Rounding))}"
             )
-        many = self.formula == "product"
-        if len(self.sources) < 2 or (len(self.sources) > 2 and not many):
-            more = "two or more" if many else "two"
-            raise SchemaError(f"{self.words}: sources named: {len(self.sources)}; name {more}")
+        takes_many = self.formula == "product"
+        num_sources = len(self.sources)
+        if num_sources < 2 or (num_sources > 2 and not takes_many):
+            more = "two or more" if takes_many else "two"
+            raise SchemaError(f"{self.words}: sources named: {num_sources}; name {more}")
         if self.factor == 0 or not abs(self.factor) < float("inf"):
             raise SchemaError(f"{self.words}: factor={self.factor!r} must be finite and not 0")
-        sources, column = [known[name] for name in self.sources], known[self.column]
-        numbers = ("integer", "continuous")
-        _check_kinds(self.words, sources, ("datetime",) if self.formula in DATED else numbers)
-        _check_kinds(self.words, (column,), numbers)
-        if self.rounding != "nearest" and column.kind == "continuous" and column.decimals is None:
-            raise SchemaError(
-                f"{self.words}: rounding={self.rounding!r} needs the decimals of {self.column!r}; "
-                "declare them"
-            )
-        self._check_missing(sources, column)
-        self._check_bounds(sources, column)
 
     def _check_missing(self, sources: Sequence[Column], column: Column) -> None:
-        lost = [source.name for source in sources if source.missing]
-        if lost and not column.missing:
+        """Raise SchemaError for a column that is never missing, where its sources leave gaps."""
+        if column.missing:
+            return
+        optional = [source.name for source in sources if source.missing]
+        if optional:
             raise SchemaError(
-                f"{self.words}: {self.column!r} is missing where {', '.join(lost)} may be; declare "
-                "missing=True for it"
+                f"{self.words}: {self.column!r} is missing where {', '.join(optional)} may be; "
+                "declare missing=True for it"
             )
         divisor = sources[1]
-        if self._divides and not column.missing and _spans_zero(divisor):
+        if self._divides and _spans_zero(divisor):
             raise SchemaError(
                 f"{self.words}: {divisor.name!r} may be 0, where {self.column!r} has no value; "
                 f"declare missing=True for it, or bounds of {divisor.name!r} that leave 0 out"
@@ -464,21 +493,24 @@ class Computed(_Constraint, frozen=True, tag="computed"):
 
     @property
     def _divides(self) -> bool:
+        """Whether the second source divides the first."""
         return self.formula in ("ratio", "bmi")
 
     def _check_bounds(self, sources: Sequence[Column], column: Column) -> None:
         """Compare the results at the sources' bounds with the column's bounds."""
-        if any(None in (one.low, one.high) for one in (*sources, column)):
+        if not _have_bounds((*sources, column)):
             return
         if self._divides and _spans_zero(sources[1]):
             return
         # Each formula rises or falls in each source alone, so its ends are at theirs.
-        ends = [[number_at(one, one.low), last_of(one)] for one in sources]
+        ends = [[number_at(source, source.low), last_of(source)] for source in sources]
         corners = [np.array(values) for values in zip(*product(*ends), strict=True)]
-        results, _ = raw_values(self, sources, corners)
-        results = rounded_values(self, column, results)
-        least, most = results.min(), results.max()
-        low, high = number_at(column, column.low), number_at(column, column.high)
+        raw, _ = raw_values(self, sources, corners)
+        results = rounded_values(self, column, raw)
+        least = results.min()
+        most = results.max()
+        low = number_at(column, column.low)
+        high = number_at(column, column.high)
         if least > high or most < low:
             raise SchemaError(
                 f"{self.words}: no row can keep it: the sources give {least:g} to {most:g}, and "
@@ -497,92 +529,108 @@ Constraint = (
     | Computed
 )
 """What a schema may ask of rows."""
-TAGS = tuple(str(one.__struct_config__.tag) for one in get_args(Constraint))
+TAGS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Constraint))
 
 
-def check_constraints(constraints: Sequence[Constraint], known: Mapping[str, Column]) -> None:
+def check_constraints(constraints: Sequence[Constraint], declared: Mapping[str, Column]) -> None:
     """Check what can be checked without a row.
+
+    Args:
+        constraints: Of one schema.
+        declared: Its columns, by name.
 
     Raises:
         SchemaError: A constraint names a column that is not there or not modelled, or one that
             cannot keep it; strict inequalities go round in a circle; a column is computed twice
             or from itself.
     """
-    for one in constraints:
-        for name in one.columns:
-            if name not in known:
+    for rule in constraints:
+        for name in rule.columns:
+            if name not in declared:
                 raise SchemaError(
-                    f"{one.words}: the schema has no column {name!r}; it has {', '.join(known)}"
+                    f"{rule.words}: the schema has no column {name!r}; it has {', '.join(declared)}"
                 )
-            if not known[name].modelled:
+            if not declared[name].modelled:
                 raise SchemaError(
-                    f"{one.words}: column {name!r} is an {known[name].kind}, which is not modelled "
-                    "and keeps no constraint; leave it out"
+                    f"{rule.words}: column {name!r} is an {declared[name].kind}, which is not "
+                    "modelled and keeps no constraint; leave it out"
                 )
-        one.check(known)
+        rule.check(declared)
     _check_computed(constraints)
-    above: dict[str, list[Inequality]] = {}
-    for one in constraints:
-        if isinstance(one, Inequality):
-            above.setdefault(one.low, []).append(one)
-    for one in constraints:
-        if isinstance(one, Inequality) and one.strict and one.low in _reached(one.high, above):
+
+    # A strict inequality in a circle of others asks a value to be below itself.
+    inequalities = [rule for rule in constraints if isinstance(rule, Inequality)]
+    by_low: dict[str, list[Inequality]] = {}
+    for rule in inequalities:
+        by_low.setdefault(rule.low, []).append(rule)
+    for rule in inequalities:
+        if rule.strict and rule.low in _reached(rule.high, by_low):
             raise SchemaError(
-                f"{one.words}: no row can keep it, since other inequalities say that {one.high!r} "
-                f"is at most {one.low!r}; remove one of them"
+                f"{rule.words}: no row can keep it, since other inequalities say that "
+                f"{rule.high!r} is at most {rule.low!r}; remove one of them"
             )
 
 
 def _check_computed(constraints: Sequence[Constraint]) -> None:
     """Raise SchemaError for a column that is computed twice, or from itself."""
+    computed = [rule for rule in constraints if isinstance(rule, Computed)]
+    sums = [rule for rule in constraints if isinstance(rule, ColumnSum)]
     sources: dict[str, tuple[str, ...]] = {}
-    for one in constraints:
-        if isinstance(one, Computed) and one.column in sources:
+    for rule in computed:
+        if rule.column in sources:
+            raise _computed_twice(rule, rule.column)
+        sources[rule.column] = rule.sources
+    # Two sums may have one total, but a computed column is no total.
+    computed_names = set(sources)
+    for total_rule in sums:
+        if total_rule.total in computed_names:
+            raise _computed_twice(total_rule, total_rule.total)
+        sources[total_rule.total] = total_rule.parts
+
+    for rule in computed:
+        reached = set(rule.sources)
+        waiting = list(rule.sources)
+        while waiting:
+            further = set(sources.get(waiting.pop(), ())) - reached
+            reached |= further
+            waiting += further
+        if rule.column in reached:
             raise SchemaError(
-                f"{one.words}: {one.column!r} is computed by another constraint, too; keep one"
-            )
-        if isinstance(one, Computed):
-            sources[one.column] = one.sources
-    computed = set(sources)
-    for one in constraints:
-        if isinstance(one, ColumnSum) and one.total in computed:
-            raise SchemaError(
-                f"{one.words}: {one.total!r} is computed by another constraint, too; keep one"
-            )
-        if isinstance(one, ColumnSum):
-            sources[one.total] = one.parts
-    for one in constraints:
-        if not isinstance(one, Computed):
-            continue
-        names, new = set(one.sources), list(one.sources)
-        while new:
-            below = set(sources.get(new.pop(), ())) - names
-            names |= below
-            new += below
-        if one.column in names:
-            raise SchemaError(
-                f"{one.words}: goes round in a circle, since {one.column!r} is among what its "
+                f"{rule.words}: goes round in a circle, since {rule.column!r} is among what its "
                 "sources are computed from; remove one of these constraints"
             )
 
 
+def _computed_twice(rule: Constraint, name: str) -> SchemaError:
+    """Return the error for a column that two constraints compute."""
+    return SchemaError(f"{rule.words}: {name!r} is computed by another constraint, too; keep one")
+
+
+def _have_bounds(columns: Sequence[Column]) -> bool:
+    """Return whether all columns declare both bounds."""
+    return not any(None in (column.low, column.high) for column in columns)
+
+
 def _spans_zero(column: Column) -> bool:
-    """Whether a column of numbers may be 0, by its bounds."""
-    low, high = (None if end is None else float(end) for end in (column.low, column.high))
-    return (low is None or low <= 0) and (high is None or high >= 0)
+    """Return whether a column of numbers may be 0, by its bounds."""
+    may_be_low = column.low is None or float(column.low) <= 0
+    may_be_high = column.high is None or float(column.high) >= 0
+    return may_be_low and may_be_high
 
 
-def _reached(start: str, above: Mapping[str, Sequence[Inequality]]) -> set[str]:
-    """Columns that are at least as large as one, by inequalities."""
-    found, new = {start}, [start]
-    while new:
-        larger = {one.high for one in above.get(new.pop(), ())}
-        new += larger - found
-        found |= larger
-    return found
+def _reached(start: str, by_low: Mapping[str, Sequence[Inequality]]) -> set[str]:
+    """Return columns that are at least as large as one, by inequalities; itself among them."""
+    reached = {start}
+    waiting = [start]
+    while waiting:
+        larger = {rule.high for rule in by_low.get(waiting.pop(), ())}
+        waiting += larger - reached
+        reached |= larger
+    return reached
 
 
 def _check_number(words: str, names: Sequence[str], least: int = 2) -> None:
+    """Raise SchemaError for a column that is named twice, or for too few of them."""
     if len(set(names)) < len(names):
         raise SchemaError(f"{words}: names a column twice; name each once")
     if len(names) < least:
@@ -590,12 +638,20 @@ def _check_number(words: str, names: Sequence[str], least: int = 2) -> None:
 
 
 def _check_kinds(words: str, columns: Sequence[Column], kinds: Sequence[str]) -> None:
+    """Raise SchemaError for a column of another kind than these."""
     for column in columns:
         if column.kind not in kinds:
             raise SchemaError(
                 f"{words}: column {column.name!r} is {column.kind}, and must be "
                 f"{' or '.join(kinds)}"
             )
+
+
+def _check_may_be_missing(words: str, names: Sequence[str], declared: Mapping[str, Column]) -> None:
+    """Raise SchemaError for columns that are never missing."""
+    never = [name for name in names if not declared[name].missing]
+    if never:
+        raise SchemaError(f"{words}: {', '.join(never)} may not be missing; declare missing=True")
 
 
 def _check_value(where: str, column: Column, value: Value) -> None:
@@ -611,15 +667,21 @@ def _check_value(where: str, column: Column, value: Value) -> None:
             )
     else:
         _check_kind_of(where, column, value)
-        here = _comparable(column, value)
-        low, high = column.low, column.high
-        if (low is not None and here < _comparable(column, low)) or (
-            high is not None and here > _last(column, high)
-        ):
-            raise SchemaError(
-                f"{where}: {value!r} is outside the bounds of column {column.name!r}, {low!r} to "
-                f"{high!r}"
-            )
+        _check_between_bounds(where, column, value)
+
+
+def _check_between_bounds(where: str, column: Column, value: Value) -> None:
+    """Raise SchemaError for a number or datetime outside its column's bounds."""
+    number = _comparable(column, value)
+    low = column.low
+    high = column.high
+    is_below = low is not None and number < _comparable(column, low)
+    is_above = high is not None and number > _last(column, high)
+    if is_below or is_above:
+        raise SchemaError(
+            f"{where}: {value!r} is outside the bounds of column {column.name!r}, {low!r} to "
+            f"{high!r}"
+        )
 
 
 def _check_kind_of(where: str, column: Column, value: Value) -> None:
@@ -638,12 +700,14 @@ def _check_kind_of(where: str, column: Column, value: Value) -> None:
 
 
 def _comparable(column: Column, value: Value) -> Any:
-    """A value of a numeric column that can be compared with others."""
-    return datetime.fromisoformat(str(value)) if column.kind == "datetime" else value
+    """Return a value of a numeric column so that it can be compared with others."""
+    if column.kind == "datetime":
+        return datetime.fromisoformat(str(value))
+    return value
 
 
 def _last(column: Column, bound: Value) -> Any:
-    """The largest value that an upper bound includes: of a date, the end of its day."""
+    """Return the largest value that an upper bound includes: of a date, the end of its day."""
     end = _comparable(column, bound)
     if column.kind == "datetime" and is_date(bound):
         end += timedelta(days=1) - timedelta.resolution
@@ -651,12 +715,12 @@ def _last(column: Column, bound: Value) -> Any:
 
 
 def _at_step(when: datetime, step: int) -> int:
-    """A time in steps of so many microseconds since the first of all days, cut off."""
+    """Return a time in whole steps of so many microseconds since the first of all days."""
     return (when - datetime.min) // timedelta(microseconds=step)  # noqa: DTZ901
 
 
 def _typed(row: Sequence[Value]) -> tuple[tuple[bool, Value], ...]:
-    """Values that differ where their meanings do: True is not 1, and 1 is 1.0."""
+    """Return values so that they differ where meanings do: True is not 1, and 1 is 1.0."""
     return tuple((isinstance(value, bool), value) for value in row)
 
 
@@ -664,41 +728,60 @@ def _typed(row: Sequence[Value]) -> tuple[tuple[bool, Value], ...]:
 
 
 def sdv_of(constraints: Sequence[Constraint]) -> Iterator[dict[str, Any]]:
-    """Those constraints that the Synthetic Data Vault has a class for, as it writes them."""
-    for one in constraints:
-        if isinstance(one, FixedCombinations | Unique):
-            facts: dict[str, Any] = {"column_names": list(one.columns)}
-        elif isinstance(one, Inequality):
-            facts = {"low_column_name": one.low, "high_column_name": one.high}
-            facts["strict_boundaries"] = one.strict
+    """Yield those constraints that the Synthetic Data Vault has a class for, in its form."""
+    for rule in constraints:
+        if isinstance(rule, FixedCombinations | Unique):
+            parameters: dict[str, Any] = {"column_names": list(rule.columns)}
+        elif isinstance(rule, Inequality):
+            parameters = {"low_column_name": rule.low, "high_column_name": rule.high}
+            parameters["strict_boundaries"] = rule.strict
         else:
             continue
-        yield {"constraint_class": type(one).__name__, "constraint_parameters": facts}
+        yield {
+            "constraint_class": type(rule).__name__,
+            "constraint_parameters": parameters,
+        }
 
 
 def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
-    """Constraints in that form, and the names of the classes that are ignored.
+    """Return constraints of SDV's form, and the names of the classes that are ignored.
 
     Combinations are not listed there, so they are left open.
     """
-    found: list[Constraint] = []
+    rules: list[Constraint] = []
     ignored = []
-    for record in records if isinstance(records, Sequence) else ():
-        kind = str(record.get("constraint_class")) if isinstance(record, Mapping) else "?"
+    if not isinstance(records, Sequence):
+        return (), ()
+    for record in records:
+        kind = "?"
+        if isinstance(record, Mapping):
+            kind = str(record.get("constraint_class"))
         try:
-            facts = record["constraint_parameters"]
-            strict = bool(facts.get("strict_boundaries", False))
-            if kind in ("FixedCombinations", "Unique"):
-                make: Any = FixedCombinations if kind == "FixedCombinations" else Unique
-                found.append(make(tuple(map(str, facts["column_names"]))))
-            elif kind == "Inequality" or (kind == "Range" and "middle_column_name" in facts):
-                three = ("low", "middle", "high")[:: 1 + (kind == "Inequality")]
-                ends = [facts[f"{end}_column_name"] for end in three]
-                found += [Inequality(*pair, strict) for pair in pairwise(ends)]
-            else:
-                ignored.append(kind)
+            translated = _of_sdv(kind, record["constraint_parameters"])
         except (KeyError, TypeError, AttributeError):
             raise SchemaError(
                 f"not SDV metadata: constraint {kind} lacks its constraint_parameters"
             ) from None
-    return tuple(found), tuple(dict.fromkeys(ignored))
+        rules += translated
+        if not translated:
+            ignored.append(kind)
+    return tuple(rules), tuple(dict.fromkeys(ignored))
+
+
+def _of_sdv(kind: str, parameters: Any) -> list[Constraint]:
+    """Return the constraints of one of SDV; none for a class that has no equal here."""
+    is_strict = bool(parameters.get("strict_boundaries", False))
+    if kind == "FixedCombinations":
+        return [FixedCombinations(tuple(map(str, parameters["column_names"])))]
+    if kind == "Unique":
+        return [Unique(tuple(map(str, parameters["column_names"])))]
+    # A range between two columns is two inequalities; one between two numbers is ignored.
+    ends: tuple[str, ...]
+    if kind == "Inequality":
+        ends = ("low", "high")
+    elif kind == "Range" and "middle_column_name" in parameters:
+        ends = ("low", "middle", "high")
+    else:
+        return []
+    names = [parameters[f"{end}_column_name"] for end in ends]
+    return [Inequality(low, high, is_strict) for low, high in pairwise(names)]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,12 @@ _FORMS = {
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
 }
 _NUMBERED = {"name": ("name", "Person {}"), "address": ("street_address", "{} Example Street")}
-_DIGITS = 19  # fewer are a whole number that int64 holds
-_FAKED = 10_000  # names that are asked of faker
-_ROUNDS = 50  # in which enough different texts are drawn, unless a form has many texts twice
+# Fewer digits are a whole number that int64 holds.
+_DIGITS = 19
+# At most so many names are asked of faker.
+_FAKED = 10_000
+# Different texts are drawn in so many rounds, unless a form has many texts twice.
+_ROUNDS = 50
 
 
 def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = None) -> Table:
@@ -70,9 +74,12 @@ def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = No
         if column.modelled:
             columns[name] = rows.values(name), rows.missing(name)
             continue
-        own = generator(fold_in(key, "drawn anew", name))
-        kind = like.kind(name) if like is not None and name in like.names else None
-        columns[name] = _column(column, rows.num_rows, own, kind)
+        # A stream of its own for each column, so that others do not change its values.
+        random = generator(fold_in(key, "drawn anew", name))
+        kind = None
+        if like is not None and name in like.names:
+            kind = like.kind(name)
+        columns[name] = _column(column, rows.num_rows, random, kind)
     return Table.from_columns(columns, rows)
 
 
@@ -97,7 +104,7 @@ def listed_instead(rows: Table, schema: Schema, *, key: Key, kept: Collection[st
         >>> listed_instead(rows, Schema((town,)), key=0).values("town").tolist()
         ['Ghent', 'Ghent']
     """
-    constrained = {name for rule in schema.constraints for name in rule.columns}
+    constrained = set(chain(*(rule.columns for rule in schema.constraints)))
     changed: dict[str, tuple[Any, Bools | None]] = {}
     for column in schema.columns:
         name = column.name
@@ -108,101 +115,144 @@ def listed_instead(rows: Table, schema: Schema, *, key: Key, kept: Collection[st
         is_unlisted = codes == column.categories.index(UNLISTED)
         if not listed or not is_unlisted.any():
             continue
-        counts = np.bincount(rows.lookup(name, listed).clip(-1) + 1, minlength=len(listed) + 1)[1:]
+
+        # By their shares in the rows; -1 is of what is not listed, which does not count.
+        places = rows.lookup(name, listed).clip(-1)
+        counts = np.bincount(places + 1, minlength=len(listed) + 1)[1:]
         shares = counts / counts.sum() if counts.any() else None
         random = generator(fold_in(key, "listed", name))
+        options = np.array(listed, object)
         values = rows.values(name).copy()
-        values[is_unlisted] = random.choice(np.array(listed, object), is_unlisted.sum(), p=shares)
+        values[is_unlisted] = random.choice(options, is_unlisted.sum(), p=shares)
         changed[name] = values, rows.missing(name)
     if not changed:
         return rows
-    columns = {name: changed.get(name, (rows.cells(name), None)) for name in rows.names}
+    columns: dict[str, tuple[Any, Any]] = {}
+    for name in rows.names:
+        columns[name] = changed.get(name, (rows.cells(name), None))
     return Table.from_columns(columns, rows)
 
 
 def drawn_as(column: Column) -> str:
-    """What the values of a column that is not modelled are drawn as, in a few words.
+    """Say in a few words what the values of a column that is not modelled are drawn as.
 
     Example:
         >>> drawn_as(Column("who", "id", format="P[0-9]{3}")), drawn_as(Column("note", "text"))
         ('like P[0-9]{3}', 'numbered')
     """
-    if column.format is not None:
-        named = column.kind == "text" and column.format in SEMANTIC
-        return f"{'as' if named else 'like'} {column.format}"
-    return "empty" if column.kind == "text" and column.missing else "numbered"
+    if column.format is None:
+        return "empty" if column.kind == "text" and column.missing else "numbered"
+    has_meaning = column.kind == "text" and column.format in SEMANTIC
+    return f"as {column.format}" if has_meaning else f"like {column.format}"
 
 
 def _column(
-    column: Column, count: int, rng: np.random.Generator, kind: str | None
+    column: Column, count: int, random: np.random.Generator, kind: str | None
 ) -> tuple[NDArray[Any], Bools | None]:
-    """Values, and which are missing; `kind` is the type of the column that they stand for."""
-    name = column.format
-    if name is None and column.kind == "id":
-        numbers = np.arange(1, count + 1)
-        return (_texts(numbers.tolist()) if kind == "text" else numbers), None
-    if name is None and column.missing:
-        return _texts([""] * count), np.ones(count, dtype=np.bool_)
-    if name is None:
-        return _texts(f"text {i}" for i in range(1, count + 1)), None
-    if column.kind == "text" and name in _NUMBERED:
-        return _texts(_named(name, count, rng)), None
-    form = text_form(_FORMS.get(name, name) if column.kind == "text" else name)
-    whole = kind in ("whole numbers", "numbers") and form.longest < _DIGITS
-    found = _different(form, count, rng, whole)
-    while column.kind == "id" and len(found) < count:
+    """Return a column's values, and which are missing.
+
+    Args:
+        column: An id or a text.
+        count: How many rows there are.
+        random: Of this column alone.
+        kind: The type of the column that they stand for, as `Table.kind` names it.
+    """
+    if column.format is None:
+        return _numbered(column, count, kind)
+    form_name = column.format
+    is_text = column.kind == "text"
+    if is_text and form_name in _NUMBERED:
+        return _texts(_named(form_name, count, random)), None
+
+    pattern = _FORMS.get(form_name, form_name) if is_text else form_name
+    form = text_form(pattern)
+    is_whole = kind in ("whole numbers", "numbers") and form.longest < _DIGITS
+    texts = _different(form, count, random, is_whole)
+    # No two ids may be equal: a form that has too few texts gets more digits.
+    while column.kind == "id" and len(texts) < count:
         form = form.with_digit()
-        found = _different(form, count, rng, whole)
-    found += form.texts(_numbers(form.size, count - len(found), rng)).tolist()
-    if name == "iban" and column.kind == "text":
-        found = list(map(_iban, found))
-    if whole and all(map(str.isdecimal, found)):
-        return np.array(list(map(int, found)), dtype=np.int64), None
-    return _texts(found), None
+        texts = _different(form, count, random, is_whole)
+    repeats = _numbers(form.size, count - len(texts), random)
+    texts += form.texts(repeats).tolist()
+
+    if form_name == "iban" and is_text:
+        texts = list(map(_iban, texts))
+    if is_whole and all(map(str.isdecimal, texts)):
+        return np.array(list(map(int, texts)), dtype=np.int64), None
+    return _texts(texts), None
 
 
-def _different(form: TextForm, count: int, rng: np.random.Generator, whole: bool) -> list[str]:
-    """Different texts, as many as are asked or as the form has; different numbers where `whole`."""
-    few = form.size <= 4 * count
-    found: dict[int | str, str] = {}
-    for _ in range(1 if few else _ROUNDS):
-        lack = count - len(found)
-        drawn = rng.permutation(form.size) if few else _numbers(form.size, lack, rng)
-        texts = form.texts(drawn).tolist()
-        keys = map(int, texts) if whole and all(map(str.isdecimal, texts)) else texts
-        found |= zip(keys, texts, strict=True)
-        if len(found) >= count:
+def _numbered(column: Column, count: int, kind: str | None) -> tuple[NDArray[Any], Bools | None]:
+    """Return values of a column without a format: numbers, numbered texts, or nothing."""
+    if column.kind == "id":
+        numbers = np.arange(1, count + 1)
+        return _texts(numbers.tolist()) if kind == "text" else numbers, None
+    if column.missing:
+        return _texts([""] * count), np.ones(count, dtype=np.bool_)
+    return _texts(f"text {i}" for i in range(1, count + 1)), None
+
+
+def _different(
+    form: TextForm, count: int, random: np.random.Generator, is_whole: bool
+) -> list[str]:
+    """Return different texts, as many as are asked or as the form has.
+
+    Where `is_whole`, they are read as numbers, and different as these: 7 and 07 are one.
+    """
+    # Of a form with few texts all are drawn at once, in any order.
+    is_small = form.size <= 4 * count
+    texts_by_key: dict[int | str, str] = {}
+    rounds = 1 if is_small else _ROUNDS
+    for _ in range(rounds):
+        if is_small:
+            numbers = random.permutation(form.size)
+        else:
+            numbers = _numbers(form.size, count - len(texts_by_key), random)
+        texts = form.texts(numbers).tolist()
+        are_numbers = is_whole and all(map(str.isdecimal, texts))
+        keys = map(int, texts) if are_numbers else texts
+        texts_by_key |= zip(keys, texts, strict=True)
+        if len(texts_by_key) >= count:
             break
-    return list(found.values())[:count]
+    return list(texts_by_key.values())[:count]
 
 
-def _numbers(size: int, count: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Whole numbers below a size, as objects where that is beyond numpy's."""
+def _numbers(size: int, count: int, random: np.random.Generator) -> NDArray[Any]:
+    """Return whole numbers below a size, as objects where that is beyond numpy's."""
     if size < 2**63:
-        return rng.integers(size, size=count)
-    width = size.bit_length() // 8 + 9  # so many bytes that no remainder is likelier than 2**-64
-    data = rng.bytes(width * count)
-    starts = range(0, len(data), width)
-    found = [int.from_bytes(data[i : i + width], "little") % size for i in starts]
-    return np.array(found, dtype=object)
+        return random.integers(size, size=count)
+    # So many bytes that no remainder is likelier than others by more than 2**-64.
+    width = size.bit_length() // 8 + 9
+    data = random.bytes(width * count)
+    numbers = []
+    for start in range(0, len(data), width):
+        number = int.from_bytes(data[start : start + width], "little")
+        numbers.append(number % size)
+    return np.array(numbers, dtype=object)
 
 
 def _iban(account: str) -> str:
-    """An IBAN of Germany with its check digits (ISO 13616: modulo 97, letters as 10 to 35)."""
-    return f"DE{98 - int(f'{account}131400') % 97:02d}{account}"
+    """Return an IBAN of Germany with its check digits.
+
+    These are 98 less the remainder by 97 of account, country (D is 13, E is 14) and two zeros
+    (ISO 13616).
+    """
+    check_digits = 98 - int(f"{account}131400") % 97
+    return f"DE{check_digits:02d}{account}"
 
 
 def _texts(values: Iterable[Any]) -> NDArray[np.object_]:
+    """Return values as texts."""
     return np.array([str(value) for value in values], dtype=object)
 
 
-def _named(name: str, count: int, rng: np.random.Generator) -> list[str]:
-    """Names or addresses; many rows share those of fewer, as faker takes a while for each."""
+def _named(name: str, count: int, random: np.random.Generator) -> list[str]:
+    """Return names or addresses; many rows share those of fewer, since faker is slow."""
     function, token = _NUMBERED[name]
     if find_spec("faker") is None:
         return [token.format(i) for i in range(1, count + 1)]
     faker = import_module("faker").Faker()
-    faker.seed_instance(int(rng.integers(2**63)))
-    made = [getattr(faker, function)() for _ in range(min(count, _FAKED))]
-    more = rng.integers(max(len(made), 1), size=count - len(made))
-    return made + [made[i] for i in more.tolist()]
+    faker.seed_instance(int(random.integers(2**63)))
+    fakes = [getattr(faker, function)() for _ in range(min(count, _FAKED))]
+    repeats = random.integers(max(len(fakes), 1), size=count - len(fakes))
+    return fakes + [fakes[i] for i in repeats.tolist()]

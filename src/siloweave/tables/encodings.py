@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
@@ -46,23 +47,40 @@ from siloweave.tables.schema import Column
 _Modes = Ints
 # Scales
 
-_REACH = 4.0  # standard deviations that the number 1 stands for
-_MOST = 0.99  # largest number, so that a tanh can reach it
-_FAR = 1e100  # deviations that a value may lie from a mode: their square is finite
-_LARGE = 1e30  # a number that float32 holds, and that may be added up
-_MARGIN = 0.01  # a draw keeps this share of a step away from the step's ends
+# The number 1 stands for so many standard deviations.
+_REACH = 4.0
+# The largest number, so that a tanh can reach it.
+_MOST = 0.99
+# A value lies at most so many deviations from a mode: their square is finite.
+_FAR = 1e100
+# A number that float32 holds, and that may be added up.
+_LARGE = 1e30
+# A draw keeps this share of a step away from the step's ends.
+_MARGIN = 0.01
+# A curve has so many knots between its ends.
 _KNOTS = 1000
-_ENDS = 16  # so many smallest and largest values are knots themselves
-_SMALLEST = 0.005  # modes with a smaller weight are dropped
+# So many smallest and largest values are knots themselves.
+_ENDS = 16
+# Modes with a smaller weight are dropped.
+_SMALLEST = 0.005
+# More points than this are gathered before a mixture is fitted.
 _GROUPS = 1024
-_GAPS = 256  # the widest gaps always part two points
+# So many widest gaps always part two points.
+_GAPS = 256
 ATOM_ROWS = 5
 """Rows that share a value for it to be drawn exactly by ranks."""
-_MOST_ATOMS = 16_384  # of a column: more would make a model's file large
-_APART = 1e-4  # share of an atom's levels that its knots leave out
-_FLOOR = 1e-6  # smallest variance of a mode, as a share of the column's
+# More atoms of a column would make a model's file large.
+_MOST_ATOMS = 16_384
+# An atom's knots leave out this share of its levels.
+_APART = 1e-4
+# The smallest variance of a mode, as a share of the column's.
+_FLOOR = 1e-6
+# Of the Dirichlet process, as CTGAN has it.
 _CONCENTRATION = 1e-3
-_BETA, _NU = 1.0, 1.0  # how many observations the prior mean and variance count for
+# The prior mean counts for so many observations.
+_BETA = 1.0
+# The prior variance counts for so many observations.
+_NU = 1.0
 
 
 class Mixture(msgspec.Struct, frozen=True, tag="modes"):
@@ -83,30 +101,38 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
         return len(self.means)
 
     def takes(self, low: float, high: float) -> bool:
-        """Whether every value between these becomes a finite number."""
-        fit = 0 < len(self.means) == len(self.scales) == len(self.weights)
-        if not fit or not min(*self.scales, *self.weights) > 0:
+        """Return whether every value between these becomes a finite number."""
+        has_modes = 0 < len(self.means) == len(self.scales) == len(self.weights)
+        if not has_modes or not min(*self.scales, *self.weights) > 0:
             return False
-        away = (np.array([[low], [high]]) - np.array(self.means)) / np.array(self.scales)
-        return bool((np.abs(away) <= _FAR).all() and np.isfinite(self.weights).all())
+        ends = np.array([[low], [high]])
+        deviations = (ends - np.array(self.means)) / np.array(self.scales)
+        return bool((np.abs(deviations) <= _FAR).all() and np.isfinite(self.weights).all())
 
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return the drawn modes and the numbers, one of each per value."""
-        means, scales = np.array(self.means), np.array(self.scales)
-        away = (values[:, None] - means) / scales
-        reached = np.abs(away) <= _REACH * _MOST
-        logs = np.log(np.array(self.weights) / scales) - away**2 / 2.0
+        means = np.array(self.means)
+        scales = np.array(self.scales)
+        deviations = (values[:, None] - means) / scales
+        is_reached = np.abs(deviations) <= _REACH * _MOST
+        logs = np.log(np.array(self.weights) / scales) - deviations**2 / 2.0
         # Where no mode reaches, the one that comes closest is taken.
-        logs = np.where(reached | ~reached.any(axis=1, keepdims=True), logs, -np.inf)
-        summed = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
-        drawn = random.random(len(values)) * summed[:, -1]
-        modes = (summed <= drawn[:, None]).sum(axis=1).clip(max=self.modes - 1)
-        numbers = away[np.arange(len(values)), modes] / _REACH
+        is_candidate = is_reached | ~is_reached.any(axis=1, keepdims=True)
+        logs = np.where(is_candidate, logs, -np.inf)
+
+        # A mode is drawn by where a uniform number falls among the summed likelihoods.
+        likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
+        summed = np.cumsum(likelihoods, axis=1)
+        draws = random.random(len(values)) * summed[:, -1]
+        modes = (summed <= draws[:, None]).sum(axis=1).clip(max=self.modes - 1)
+        numbers = deviations[np.arange(len(values)), modes] / _REACH
         return modes, np.clip(numbers, -_MOST, _MOST)
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Return the values."""
-        return np.array(self.means)[modes] + np.array(self.scales)[modes] * _REACH * numbers
+        means = np.array(self.means)[modes]
+        scales = np.array(self.scales)[modes]
+        return means + scales * _REACH * numbers
 
 
 class _OneMode(msgspec.Struct, frozen=True):
@@ -122,13 +148,14 @@ class Line(_OneMode, frozen=True, tag="line"):
     scale: float
 
     def takes(self, low: float, high: float) -> bool:
-        """Whether every value between these becomes a finite number."""
+        """Return whether every value between these becomes a finite number."""
         ends = [low - self.centre, high - self.centre]
         return self.scale > 0 and _small(*(end / self.scale for end in ends))
 
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return zeros and the numbers."""
-        return np.zeros(len(values), dtype=np.int64), (values - self.centre) / self.scale
+        no_modes = np.zeros(len(values), dtype=np.int64)
+        return no_modes, (values - self.centre) / self.scale
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Return the values."""
@@ -148,27 +175,31 @@ class Steps(_OneMode, frozen=True, tag="steps"):
     levels: tuple[float, ...]
 
     def takes(self, low: float, high: float) -> bool:
-        """Whether every value between these becomes a finite number."""
+        """Return whether every value between these becomes a finite number."""
         levels = (0.0, *self.levels, 1.0)
-        fit = len(levels) == len(self.values) + 1
-        return fit and ascending(self.values) and ascending(levels)
+        has_levels = len(levels) == len(self.values) + 1
+        return has_levels and ascending(self.values) and ascending(levels)
 
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return zeros and the numbers."""
         from scipy.special import ndtri
 
-        found = nearest(np.array(self.values), values)
+        places = nearest(np.array(self.values), values)
         levels = np.array((0.0, *self.levels, 1.0))
-        low, high = levels[found], levels[found + 1]
+        low = levels[places]
+        high = levels[places + 1]
+        # A share strictly inside the step: at its ends it would be the neighbour's, or infinite.
         share = _MARGIN + (1.0 - 2.0 * _MARGIN) * random.random(len(values))
-        return np.zeros(len(values), dtype=np.int64), ndtri(low + (high - low) * share)
+        no_modes = np.zeros(len(values), dtype=np.int64)
+        return no_modes, ndtri(low + (high - low) * share)
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Return the values."""
         from scipy.special import ndtri
 
         inner = ndtri(np.array(self.levels))
-        values: Floats = np.array(self.values)[np.searchsorted(inner, numbers)]
+        places = np.searchsorted(inner, numbers)
+        values: Floats = np.array(self.values)[places]
         return values
 
 
@@ -179,9 +210,11 @@ class _Knots(_OneMode, frozen=True):
     scores: tuple[float, ...]
 
     def takes(self, low: float, high: float) -> bool:
-        """Whether every value between these becomes a finite number."""
-        fit = 0 < len(self.values) == len(self.scores)
-        return fit and _small(*self.scores) and ascending(self.scores) and _rising(self.values)
+        """Return whether every value between these becomes a finite number."""
+        has_knots = 0 < len(self.values) == len(self.scores)
+        if not has_knots or not _small(*self.scores):
+            return False
+        return ascending(self.scores) and _rising(self.values)
 
 
 class Curve(_Knots, frozen=True, tag="curve"):
@@ -198,7 +231,8 @@ class Curve(_Knots, frozen=True, tag="curve"):
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Return the values."""
-        values: Floats = np.interp(numbers, np.array(self.scores), np.array(self.values))
+        knots = np.array(self.values)
+        values: Floats = np.interp(numbers, np.array(self.scores), knots)
         return values
 
 
@@ -214,32 +248,41 @@ class Ranks(_Knots, frozen=True, tag="ranks"):
         """Return zeros and the numbers."""
         from scipy.special import ndtr, ndtri
 
-        knots, scores = np.array(self.values), np.array(self.scores)
+        knots = np.array(self.values)
+        scores = np.array(self.scores)
         first = np.searchsorted(knots, values, side="left")
         last = np.searchsorted(knots, values, side="right") - 1
         numbers = np.interp(values, knots, scores)
 
         # Scores of an atom are uniform in the levels of the distribution between its knots.
         draws = random.random(len(values))
-        shared = last > first
-        low, high = ndtr(scores[first[shared]]), ndtr(scores[last[shared]])
-        level = low + (high - low) * (_MARGIN + (1.0 - 2.0 * _MARGIN) * draws[shared])
-        numbers[shared] = np.clip(ndtri(level), scores[first[shared]], scores[last[shared]])
+        is_atom = last > first
+        low_scores = scores[first[is_atom]]
+        high_scores = scores[last[is_atom]]
+        low = ndtr(low_scores)
+        high = ndtr(high_scores)
+        share = _MARGIN + (1.0 - 2.0 * _MARGIN) * draws[is_atom]
+        level = low + (high - low) * share
+        numbers[is_atom] = np.clip(ndtri(level), low_scores, high_scores)
         return np.zeros(len(values), dtype=np.int64), numbers
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Return the values; between two atoms without a knot between them, the nearer one."""
-        knots, scores = np.array(self.values), np.array(self.scores)
+        knots = np.array(self.values)
+        scores = np.array(self.scores)
         values: Floats = np.interp(numbers, scores, knots)
-        equal = knots[1:] == knots[:-1]
-        is_atom = np.append(equal, False) | np.insert(equal, 0, False)
-        right = np.searchsorted(scores, numbers).clip(1, max(len(knots) - 1, 1))
+        if len(knots) < 2:
+            return values
+
+        is_repeated = knots[1:] == knots[:-1]
+        is_atom = np.append(is_repeated, False) | np.insert(is_repeated, 0, False)
+        right = np.searchsorted(scores, numbers).clip(1, len(knots) - 1)
         left = right - 1
-        if len(knots) > 1:
-            between = (numbers > scores[0]) & (numbers < scores[-1])
-            between &= is_atom[left] & is_atom[right]
-            nearer = np.where(numbers - scores[left] <= scores[right] - numbers, left, right)
-            values[between] = knots[nearer[between]]
+        is_between = (numbers > scores[0]) & (numbers < scores[-1])
+        is_between &= is_atom[left] & is_atom[right]
+        is_left_nearer = numbers - scores[left] <= scores[right] - numbers
+        nearer = np.where(is_left_nearer, left, right)
+        values[is_between] = knots[nearer[is_between]]
         return values
 
 
@@ -248,23 +291,24 @@ Scale = Line | Steps | Curve | Ranks | Mixture
 
 
 def _small(*numbers: float) -> bool:
-    """Whether numbers are finite, with much room, also as float32."""
+    """Return whether numbers are finite, with much room, also as float32."""
     return bool((np.abs(numbers) <= _LARGE).all())
 
 
 def _rising(numbers: Sequence[float]) -> bool:
-    """Whether numbers are finite, and no number is below the one before."""
+    """Return whether numbers are finite, and no number is below the one before."""
     return bool(np.isfinite(numbers).all() and (np.diff(numbers) >= 0).all())
 
 
 def ascending(numbers: Sequence[float]) -> bool:
-    """Whether numbers are finite, and each is above the one before."""
+    """Return whether numbers are finite, and each is above the one before."""
     return _rising(numbers) and bool((np.diff(numbers) > 0).all())
 
 
-def nearest(known: Floats, values: Floats) -> Ints:
-    """Return the position of the nearest of some ascending values, for each value."""
-    return np.searchsorted((known[1:] + known[:-1]) / 2.0, values).astype(np.int64)
+def nearest(points: Floats, values: Floats) -> Ints:
+    """Return the position of the nearest of some ascending points, for each value."""
+    middles = (points[1:] + points[:-1]) / 2.0
+    return np.searchsorted(middles, values).astype(np.int64)
 
 
 def curve_of_values(values: Floats, weights: Floats) -> Curve:
@@ -276,11 +320,13 @@ def curve_of_values(values: Floats, weights: Floats) -> Curve:
     summed = np.cumsum(weights)
     levels = (summed - weights / 2.0) / summed[-1]
     if len(values) > _KNOTS:
-        wanted = np.linspace(levels[_ENDS], levels[-_ENDS - 1], _KNOTS)[1:-1]
-        between = np.interp(wanted, levels, values)
-        ends, starts = slice(-_ENDS - 1, None), slice(_ENDS + 1)
-        values = np.concatenate([values[starts], between, values[ends]])
-        levels = np.concatenate([levels[starts], wanted, levels[ends]])
+        first = slice(_ENDS + 1)
+        last = slice(-_ENDS - 1, None)
+        # The ends of the inner levels are knots already.
+        inner_levels = np.linspace(levels[_ENDS], levels[-_ENDS - 1], _KNOTS)[1:-1]
+        inner_values = np.interp(inner_levels, levels, values)
+        values = np.concatenate([values[first], inner_values, values[last]])
+        levels = np.concatenate([levels[first], inner_levels, levels[last]])
     return _curve(values, levels)
 
 
@@ -294,29 +340,34 @@ def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
     by five rows; it is a fact about them together. Values of fewer rows are between knots.
     """
     summed = np.cumsum(weights)
-    upper, total = summed / summed[-1], summed[-1]
+    total = summed[-1]
+    upper = summed / total
     lower = (summed - weights) / total
-    shared = weights >= ATOM_ROWS
-    if np.count_nonzero(shared) > _MOST_ATOMS:
-        least = np.sort(weights[shared])[-_MOST_ATOMS]
-        shared = weights > least
-    single = np.flatnonzero(~shared)
-    if len(single) > _KNOTS:
-        inner = single[_ENDS:-_ENDS]
+    is_atom = weights >= ATOM_ROWS
+    if np.count_nonzero(is_atom) > _MOST_ATOMS:
+        least = np.sort(weights[is_atom])[-_MOST_ATOMS]
+        is_atom = weights > least
+
+    singles = np.flatnonzero(~is_atom)
+    if len(singles) > _KNOTS:
+        inner = singles[_ENDS:-_ENDS]
         evenly = np.linspace(0, len(inner) - 1, _KNOTS).astype(np.int64)
-        follow_an_atom = single[shared[single - 1] & (single > 0)]
-        few = [single[:_ENDS], inner[evenly], single[-_ENDS:], follow_an_atom]
-        single = np.unique(np.concatenate(few))
+        follows_atom = is_atom[singles - 1] & (singles > 0)
+        ends = [singles[:_ENDS], singles[-_ENDS:]]
+        few = [*ends, inner[evenly], singles[follows_atom]]
+        singles = np.unique(np.concatenate(few))
 
     # An atom's knots leave out a ten-thousandth of its share, so that scores of neighbours differ.
-    atoms = np.flatnonzero(shared)
+    atoms = np.flatnonzero(is_atom)
     margin = _APART * (upper[atoms] - lower[atoms])
-    places = np.concatenate([values[single], values[atoms], values[atoms]])
-    middle = (lower[single] + upper[single]) / 2.0
-    levels = np.concatenate([middle, lower[atoms] + margin, upper[atoms] - margin])
-    order = np.lexsort((levels, places))
+    starts = lower[atoms] + margin
+    stops = upper[atoms] - margin
+    knots = np.concatenate([values[singles], values[atoms], values[atoms]])
+    middle = (lower[singles] + upper[singles]) / 2.0
+    levels = np.concatenate([middle, starts, stops])
+    order = np.lexsort((levels, knots))
     outside = 0.25 / total
-    curve = _curve(places[order], np.clip(levels[order], outside, 1.0 - outside))
+    curve = _curve(knots[order], np.clip(levels[order], outside, 1.0 - outside))
     return Ranks(curve.values, curve.scores)
 
 
@@ -324,19 +375,29 @@ def curve_of_edges(edges: Floats, weights: Floats) -> Curve:
     """Fit a curve through the edges of bins with counts; an empty bin gets a millionth of all."""
     total = max(float(weights.sum()), 1.0)
     filled = weights + total * 1e-6
-    levels = np.concatenate([[0.0], np.cumsum(filled) / filled.sum()])
-    tail = max(min(0.5 / total, 0.25 * float(filled.min() / filled.sum())), 1e-9)
+    filled_total = filled.sum()
+    levels = np.concatenate([[0.0], np.cumsum(filled) / filled_total])
+    # Outermost levels of 0 and 1 would have infinite scores.
+    smallest = float(filled.min() / filled_total)
+    tail = max(min(0.5 / total, 0.25 * smallest), 1e-9)
     return _curve(edges, np.clip(levels, tail, 1.0 - tail))
 
 
 def _curve(values: Floats, levels: Floats) -> Curve:
+    """Return the curve through ascending values at levels of the distribution.
+
+    Of knots whose scores are one float32, the first stays.
+    """
     from scipy.special import ndtri
 
     scores = ndtri(levels).astype(np.float32).astype(np.float64)
-    kept = np.concatenate([[True], np.diff(scores) > 0])
-    if not kept[-1]:  # the largest value stays, whatever it ties with
-        kept[np.flatnonzero(kept)[-1]], kept[-1] = False, True
-    return Curve(tuple(values[kept].tolist()), tuple(scores[kept].tolist()))
+    is_knot = np.concatenate([[True], np.diff(scores) > 0])
+    if not is_knot[-1]:  # the largest value stays, whatever it ties with
+        last_knot = np.flatnonzero(is_knot)[-1]
+        is_knot[last_knot] = False
+        is_knot[-1] = True
+    knots = tuple(values[is_knot].tolist())
+    return Curve(knots, tuple(scores[is_knot].tolist()))
 
 
 def fit_mixture(
@@ -360,26 +421,47 @@ def fit_mixture(
     loses a share of all points above `tolerance`. Returns the modes, ascending. Where these do not
     reach every point within 3.96 standard deviations, one more, wide mode does.
     """
+    # A noisy count below 0 is 0; without any count, all points weigh the same.
     weights = np.maximum(weights, 0.0)
     if not weights.sum() > 0:
         weights = np.ones(len(values))
-    halves = np.zeros(len(values)) if spreads is None else np.sqrt(3.0 * spreads)
-    used = weights > 0
-    values, weights, halves = values[used], weights[used], halves[used]
-    all_weights = weights
-    points, spreads = values, halves**2 / 3.0
+    # Half the width of a uniform distribution of this variance.
+    halves = np.zeros(len(values))
+    if spreads is not None:
+        halves = np.sqrt(3.0 * spreads)
+    is_used = weights > 0
+    values = values[is_used]
+    weights = weights[is_used]
+    halves = halves[is_used]
+
+    # Many points are gathered, and all are brought to mean 0 and variance 1.
+    points = values
+    point_weights = weights
+    spreads = halves**2 / 3.0
     if len(values) > _GROUPS and not halves.any():
-        points, weights, spreads = _grouped(values, weights)
-    centre, scale = _robust(points, weights, spreads)
-    x, v = (points - centre) / scale, spreads / scale**2
-    groups = _kmeans(x, weights, components)
-    groups = np.argsort(np.argsort(-np.bincount(groups, weights)))[groups]  # largest first
-    found = _ascend(x, weights, v, np.eye(int(groups.max()) + 1)[groups], steps, tolerance)
-    means, variances, shares = (part[np.argsort(found[0])] for part in found)
-    kept = shares > min(_SMALLEST, float(shares.max()) / 2.0)
-    means, scales, shares = means[kept], np.sqrt(variances[kept]), shares[kept]
-    means, scales = means * scale + centre, scales * scale
-    means, scales, shares = _reaching(values, halves, all_weights, means, scales, shares)
+        points, point_weights, spreads = _grouped(values, weights)
+    centre, scale = _robust(points, point_weights, spreads)
+    x = (points - centre) / scale
+    v = spreads / scale**2
+
+    # Start from k-means, the largest group first, since sticks are broken in this order.
+    groups = _kmeans(x, point_weights, components)
+    by_size = np.argsort(-np.bincount(groups, point_weights))
+    groups = np.argsort(by_size)[groups]
+    belongs = np.eye(int(groups.max()) + 1)[groups]
+    means, variances, shares = _ascend(x, point_weights, v, belongs, steps, tolerance)
+
+    # Modes in ascending order; small ones are dropped, but never all.
+    order = np.argsort(means)
+    means = means[order]
+    variances = variances[order]
+    shares = shares[order]
+    is_large = shares > min(_SMALLEST, float(shares.max()) / 2.0)
+    means = means[is_large] * scale + centre
+    scales = np.sqrt(variances[is_large]) * scale
+    shares = shares[is_large]
+
+    means, scales, shares = _reaching(values, halves, weights, means, scales, shares)
     shares = shares / shares.sum()
     return Mixture(tuple(means.tolist()), tuple(scales.tolist()), tuple(shares.tolist()))
 
@@ -391,43 +473,52 @@ def _grouped(values: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
     """
     middle = np.cumsum(weights) - weights / 2.0
     group = (middle / weights.sum() * _GROUPS).astype(np.int64)
-    fresh = np.concatenate([[True], np.diff(group) > 0])
-    fresh[np.argsort(np.diff(values))[-_GAPS:] + 1] = True  # no point spans two heaps
-    starts = np.flatnonzero(fresh)
+    is_start = np.concatenate([[True], np.diff(group) > 0])
+    widest_gaps = np.argsort(np.diff(values))[-_GAPS:]
+    is_start[widest_gaps + 1] = True  # no point spans two heaps
+    starts = np.flatnonzero(is_start)
     sums = np.add.reduceat(weights, starts)
     means = np.add.reduceat(weights * values, starts) / sums
-    index = np.cumsum(fresh) - 1
-    spreads = np.add.reduceat(weights * (values - means[index]) ** 2, starts) / sums
+    index = np.cumsum(is_start) - 1
+    squares = weights * (values - means[index]) ** 2
+    spreads = np.add.reduceat(squares, starts) / sums
     return means, sums, spreads
 
 
 def _middle_levels(weights: Floats) -> Floats:
-    """The distribution function in the middle of each point's step."""
+    """Return the distribution function in the middle of each point's step."""
     levels: Floats = (np.cumsum(weights) - weights / 2.0) / weights.sum()
     return levels
 
 
 def _robust(x: Floats, weights: Floats, spreads: Floats) -> tuple[float, float]:
-    """Mean and deviation of the points, those far out pulled in."""
+    """Return mean and deviation of the points, those far out pulled in."""
     low, middle, high = np.interp((0.25, 0.5, 0.75), _middle_levels(weights), x)
+    # The quartiles of a normal distribution are 1.35 deviations apart.
     wide = 30.0 * (high - low) / 1.35
     near = np.clip(x, middle - wide, middle + wide) if wide > 0 else x
     mean = float(np.average(near, weights=weights))
-    variance = float(np.average((near - mean) ** 2 + spreads * (near == x), weights=weights))
-    return mean, variance**0.5 if variance > 0 else max(abs(mean), 1.0) * 1e-6
+    squares = (near - mean) ** 2 + spreads * (near == x)
+    variance = float(np.average(squares, weights=weights))
+    if variance > 0:
+        return mean, variance**0.5
+    return mean, max(abs(mean), 1.0) * 1e-6
 
 
 def _kmeans(x: Floats, weights: Floats, most: int) -> Ints:
     """Group ascending points around at most so many centres, by Lloyd's steps from quantiles."""
-    centres = np.unique(np.interp((np.arange(most) + 0.5) / most, _middle_levels(weights), x))
+    quantiles = (np.arange(most) + 0.5) / most
+    centres = np.unique(np.interp(quantiles, _middle_levels(weights), x))
     group = np.zeros(len(x), dtype=np.int64)
     for _ in range(50):
         group = nearest(centres, x)
-        group = np.unique(group, return_inverse=True)[1].astype(np.int64)
-        moved = np.bincount(group, weights * x) / np.bincount(group, weights)
-        if len(moved) == len(centres) and np.abs(moved - centres).max() < 1e-6:
+        # Centres without a point are dropped: the groups are numbered anew.
+        _, group = np.unique(group, return_inverse=True)
+        group = group.astype(np.int64)
+        means = np.bincount(group, weights * x) / np.bincount(group, weights)
+        if len(means) == len(centres) and np.abs(means - centres).max() < 1e-6:
             break
-        centres = moved
+        centres = means
     return group
 
 
@@ -439,19 +530,26 @@ def _ascend(
 
     old = np.full(belongs.shape[1], np.inf)
     for _ in range(steps):
+        # Each component's weight, mean and variance, of the points as they belong to it.
         mass = weights[:, None] * belongs
         n = mass.sum(axis=0) + 10.0 * np.finfo(float).eps
         average = (mass * x[:, None]).sum(axis=0) / n
-        away = (x[:, None] - average) ** 2 + v[:, None]
-        within = (mass * away).sum(axis=0) / n + _FLOOR
-        beta, nu = _BETA + n, _NU + n
+        squares = (x[:, None] - average) ** 2 + v[:, None]
+        within = (mass * squares).sum(axis=0) / n + _FLOOR
+
+        # The posterior of its mean and variance, under one observation of the prior.
+        beta = _BETA + n
+        nu = _NU + n
         mean = n * average / beta
         variance = (1.0 + n * (within + _BETA / beta * average**2)) / nu
+
         # Sticks: the share of the rest that each component takes.
         rest = np.concatenate([np.cumsum(n[::-1])[-2::-1], [0.0]]) + _CONCENTRATION
-        both = digamma(1.0 + n + rest)
-        left = np.cumsum(digamma(rest) - both)
-        shares = digamma(1.0 + n) - both + np.concatenate([[0.0], left[:-1]])
+        log_both = digamma(1.0 + n + rest)
+        log_rest = np.cumsum(digamma(rest) - log_both)
+        shares = digamma(1.0 + n) - log_both + np.concatenate([[0.0], log_rest[:-1]])
+
+        # How much each point belongs to each component, as probabilities.
         width = digamma(nu / 2.0) + np.log(2.0 / nu) - np.log(variance) - 1.0 / beta
         distance = ((x[:, None] - mean) ** 2 + v[:, None]) / variance
         logs = shares + (width - distance) / 2.0
@@ -460,8 +558,9 @@ def _ascend(
         if np.abs(n - old).max() < tolerance * weights.sum():
             break
         old = n
-    taken = (1.0 + n) / (1.0 + n + rest)
-    share = taken * np.concatenate([[1.0], np.cumprod(1.0 - taken)[:-1]])
+
+    sticks = (1.0 + n) / (1.0 + n + rest)
+    share = sticks * np.concatenate([[1.0], np.cumprod(1.0 - sticks)[:-1]])
     return mean, variance, share / share.sum()
 
 
@@ -469,14 +568,19 @@ def _reaching(
     x: Floats, halves: Floats, weights: Floats, means: Floats, scales: Floats, shares: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Add a wide mode where the others leave points out."""
-    far = np.abs(x[:, None] - means) + halves[:, None]
-    out = (far > _REACH * _MOST * scales).all(axis=1)
-    if not out.any():
+    farthest = np.abs(x[:, None] - means) + halves[:, None]
+    is_left_out = (farthest > _REACH * _MOST * scales).all(axis=1)
+    if not is_left_out.any():
         return means, scales, shares
-    low, high = float((x - halves)[out].min()), float((x + halves)[out].max())
-    width = max((high - low) / 2.0 / (_REACH * _MOST) * 1.01, float(scales.min()))
-    added = (low + high) / 2.0, width, float(weights[out].sum() / weights.sum())
-    means, scales, shares = map(np.append, (means, scales, shares), added)
+    low = float((x - halves)[is_left_out].min())
+    high = float((x + halves)[is_left_out].max())
+    # A hundredth wider than needed, so that rounding leaves nothing out again.
+    half = (high - low) / 2.0
+    width = max(half / (_REACH * _MOST) * 1.01, float(scales.min()))
+    share = float(weights[is_left_out].sum() / weights.sum())
+    means = np.append(means, (low + high) / 2.0)
+    scales = np.append(scales, width)
+    shares = np.append(shares, share)
     return means, scales, shares
 
 
@@ -484,14 +588,19 @@ Numeric = Literal["quantile", "modes", "standard", "ranks"]
 """How the continuum of a column becomes a number."""
 LARGEST = 1e100
 """Of a number, so that its square, and sums of many, are numbers too."""
-FEW_VALUES, WIDE = 20, 256
-"""Up to so many distinct numbers are a categorical; categoricals of more options are digits."""
+FEW_VALUES = 20
+"""Up to so many distinct numbers are a categorical."""
+WIDE = 256
+"""Categoricals of more options are digits."""
 RESOLUTIONS = tuple(float(f"1e-{decimals}") for decimals in range(8))
 """What the values of a column may be multiples of."""
 _Mask = Bools
-_LISTED = 1024  # more distinct values than this are a continuum
-_SUPPORT = 10  # rows per distinct value, for the values to be all there is
-_BASE = 128  # a wide column gets as few digits as keep each below so many options
+# More distinct values than this are a continuum.
+_LISTED = 1024
+# Values that have so many rows each, on average, are all there is.
+_SUPPORT = 10
+# A wide column gets as few digits as keep each below so many options.
+_BASE = 128
 
 
 class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
@@ -515,23 +624,25 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
         """Return each block's options, one per row."""
         ranks = codes
         if self.order:
-            place = np.empty(self.options, dtype=np.int64)
-            place[np.array(self.order)] = np.arange(self.options)
-            ranks = place[codes]
-        found = []
+            rank_of_code = np.empty(self.options, dtype=np.int64)
+            rank_of_code[np.array(self.order)] = np.arange(self.options)
+            ranks = rank_of_code[codes]
+        last_first = []
         for size in self.sizes[:0:-1]:
-            found.append(ranks % size)
+            last_first.append(ranks % size)
             ranks = ranks // size
-        return [ranks, *found[::-1]]
+        return [ranks, *last_first[::-1]]
 
     def codes(self, ranks: Ints) -> Ints:
         """Return the code of each rank."""
-        return np.array(self.order, dtype=np.int64)[ranks] if self.order else ranks
+        if not self.order:
+            return ranks
+        return np.array(self.order, dtype=np.int64)[ranks]
 
     def limits(self, prefix: Ints, block: int) -> Ints:
         """Return the largest digit of a block, after the number that the digits before it make."""
-        below = int(np.prod(self.sizes[block + 1 :], dtype=np.int64))
-        most = (self.options - 1) // below - prefix * self.sizes[block]
+        unit = int(np.prod(self.sizes[block + 1 :], dtype=np.int64))
+        most = (self.options - 1) // unit - prefix * self.sizes[block]
         return np.minimum(most, self.sizes[block] - 1)
 
 
@@ -548,11 +659,13 @@ class NumberLink(msgspec.Struct, frozen=True):
 
     def sums(self, values: Mapping[str, tuple[Floats, Bools]]) -> tuple[Floats, Bools]:
         """Return the sum in every row, from values and which are missing; and where it is known."""
-        terms = [
-            sign * values[name][0] for name, sign in zip(self.columns, self.signs, strict=True)
-        ]
-        known = ~np.any([values[name][1] for name in self.columns], axis=0)
-        return np.where(known, sum(terms), 0.0), known
+        terms = []
+        for name, sign in zip(self.columns, self.signs, strict=True):
+            term, _ = values[name]
+            terms.append(sign * term)
+        is_missing = np.any([values[name][1] for name in self.columns], axis=0)
+        has_sum = ~is_missing
+        return np.where(has_sum, sum(terms), 0.0), has_sum
 
 
 class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
@@ -597,13 +710,21 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
     @property
     def _modes(self) -> int:
+        """How many options the continuum has."""
         return 0 if self.scale is None else max(self.scale.modes, 1)
+
+    @property
+    def _first_link(self) -> int:
+        """The option of the first link; that of a missing value is after the last."""
+        return self._modes + len(self.spikes)
 
     @property
     def options(self) -> int:
         """How many options the categorical has; 0 without one."""
-        count = self._modes + len(self.spikes) + len(self.relations) + self.missing
-        return 0 if count == 1 and self.number else count
+        num_values = self._first_link + len(self.relations)
+        num_options = num_values + self.missing
+        # A single option says nothing beside a number.
+        return 0 if num_options == 1 and self.number else num_options
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -613,7 +734,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     def split(
         self,
         values: Floats,
-        gone: _Mask,
+        missing: _Mask,
         random: np.random.Generator,
         linked: Sequence[Bools] = (),
     ) -> tuple[Ints, Floats]:
@@ -623,35 +744,39 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         """
         options = np.zeros(len(values), dtype=np.int64)
         numbers = np.zeros(len(values))
-        spiked = np.zeros(len(values), dtype=bool)
+        is_spike = np.zeros(len(values), dtype=bool)
         if self.spikes:
             spikes = np.array(self.spikes)
             place = nearest(spikes, values)
-            spiked = (spikes[place] == values) | (self.scale is None)
-            options[spiked] = self._modes + place[spiked]
-        rest = ~spiked & ~gone
+            is_spike = (spikes[place] == values) | (self.scale is None)
+            options[is_spike] = self._modes + place[is_spike]
+        is_smooth = ~is_spike & ~missing
         if self.scale is not None:
-            options[rest], numbers[rest] = self.scale.split(values[rest], random)
-        first_link = self._modes + len(self.spikes)
-        for number, rows in reversed(list(enumerate(linked))):  # the first link wins
-            options[rest & rows] = first_link + number
-        options[gone] = first_link + len(self.relations)
+            modes, smooth_numbers = self.scale.split(values[is_smooth], random)
+            options[is_smooth] = modes
+            numbers[is_smooth] = smooth_numbers
+        # From the last link to the first, which wins.
+        for place_of_link in reversed(range(len(linked))):
+            is_linked = is_smooth & linked[place_of_link]
+            options[is_linked] = self._first_link + place_of_link
+        options[missing] = self._first_link + len(self.relations)
         return options, numbers
 
     def join(self, options: Ints, numbers: Floats) -> tuple[Floats, _Mask]:
         """Return values, within the bounds and the resolution, and which are missing."""
         values = np.full(len(options), self.low)
-        first_link = self._modes + len(self.spikes)
-        linked = (options >= first_link) & (options < first_link + len(self.relations))
-        smooth = (options < self._modes) | linked
+        after_links = self._first_link + len(self.relations)
+        is_linked = (options >= self._first_link) & (options < after_links)
+        is_smooth = (options < self._modes) | is_linked
         if self.scale is not None:
-            modes = np.where(linked, 0, options)[smooth]
-            values[smooth] = self._tidy(self.scale.join(modes, numbers[smooth]))
+            # A linked value has a number as well, and its scale one mode.
+            modes = np.where(is_linked, 0, options)[is_smooth]
+            values[is_smooth] = self._tidy(self.scale.join(modes, numbers[is_smooth]))
         place = options - self._modes
-        spiked = (place >= 0) & (place < len(self.spikes))
+        is_spike = (place >= 0) & (place < len(self.spikes))
         if self.spikes:
-            values[spiked] = np.array(self.spikes)[place[spiked]]
-        return values, options == first_link + len(self.relations)
+            values[is_spike] = np.array(self.spikes)[place[is_spike]]
+        return values, options == after_links
 
     def sums_into(
         self, values: Floats, options: Ints, others: Mapping[str, tuple[Floats, _Mask]]
@@ -662,21 +787,22 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         which one of them is missing keeps its own value, and so does one whose sum is out of
         bounds; all rows do where a column is not there at all.
         """
-        made = values.copy()
+        joined = values.copy()
         for place, link in enumerate(self.relations):
             if any(name not in others for name in link.columns):
                 continue  # a condition decodes its column alone
-            sums, known = link.sums(others)
+            sums, has_sum = link.sums(others)
             sums = rounded(sums - self.origin, self.resolution)
-            chosen = options == self._modes + len(self.spikes) + place
-            inside = (self.low <= sums) & (sums <= self.high)
-            made = np.where(chosen & known & inside, sums, made)
-        return made
+            is_chosen = options == self._first_link + place
+            is_inside = (self.low <= sums) & (sums <= self.high)
+            joined = np.where(is_chosen & has_sum & is_inside, sums, joined)
+        return joined
 
     def _tidy(self, values: Floats) -> Floats:
+        """Return decoded values as the column can have them: an atom, or a multiple in bounds."""
         if self.atoms and not isinstance(self.scale, Steps):
-            known = np.array(self.atoms)
-            return known[nearest(known, values)]
+            atoms = np.array(self.atoms)
+            return atoms[nearest(atoms, values)]
         return np.clip(rounded(values, self.resolution), self.low, self.high)
 
     def values_of(self, column: Column, table: Table) -> tuple[Floats, _Mask]:
@@ -684,15 +810,16 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
         SchemaError when they do not fit the schema.
         """
-        raw, gone = numbers_of(column, table)
+        raw, is_missing = numbers_of(column, table)
         values = (raw - self.origin if self.origin else raw).astype(np.float64)
-        check_values(column, table, values, gone, self.low, self.high)
-        return values, gone
+        check_values(column, table, values, is_missing, self.low, self.high)
+        return values, is_missing
 
     def typed(self, column: Column, values: Floats, like: Table | None) -> Any:
         """Return a column's values, given less the origin, in its own type."""
         if column.kind == "continuous":
-            return as_written(column, with_decimals(column, values, self.low, self.high), like)
+            numbers = with_decimals(column, values, self.low, self.high)
+            return as_written(column, numbers, like)
         # The largest double below 2**63, which a rounded sum of bounds may exceed.
         whole = np.minimum(values, 2.0**63 - 1024.0).astype(np.int64)
         whole = np.minimum(whole, int(last_of(column)) - self.origin) + self.origin
@@ -734,13 +861,15 @@ class Points:
         """Return the points that are no spikes; bins are left as they are."""
         if self.edges is not None or not spikes:
             return self
-        kept = ~np.isin(self.values, np.array(spikes))
-        return Points(self.values[kept], self.weights[kept])
+        is_rest = ~np.isin(self.values, np.array(spikes))
+        return Points(self.values[is_rest], self.weights[is_rest])
 
     def with_every_whole_number(self, encoding: NumericEncoding) -> Points:
         """Add the whole numbers in the bounds that never occur, if there are so few in all."""
-        low, high = encoding.low, encoding.high
-        if encoding.resolution != 1.0 or high - low + 1.0 > FEW_VALUES or low != round(low):
+        low = encoding.low
+        high = encoding.high
+        is_small = high - low + 1.0 <= FEW_VALUES
+        if encoding.resolution != 1.0 or not is_small or low != round(low):
             return self
         values = low + np.arange(int(high - low + 1.0), dtype=np.float64)
         weights = np.zeros(len(values))
@@ -768,8 +897,8 @@ def resolution_of(values: Floats) -> float:
 def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
     """Raise DataError for anything that is not `Numeric`, or that needs rows for lack of them."""
     if numeric not in get_args(Numeric):
-        known = ", ".join(get_args(Numeric))
-        raise DataError(f"numeric={numeric!r} is unknown; use one of {known}")
+        options = ", ".join(get_args(Numeric))
+        raise DataError(f"numeric={numeric!r} is unknown; use one of {options}")
     if numeric == "ranks" and not of_rows:
         raise DataError(
             "numeric='ranks' needs the rows: counts of bins and summaries do not say which values "
@@ -781,15 +910,19 @@ def encoding_of_options(column: str, weights: Floats | None, options: int) -> Ca
     """Encode a categorical column; weights, how often each code occurs, order ranks of digits."""
     if options <= WIDE:
         return CategoricalEncoding(column, options, (options,))
+    # As few digits as keep each block below the base; the first may have fewer options.
     digits = next(number for number in count(2) if _root(options, number) <= _BASE)
     base = _root(options, digits)
     first = -(-options // base ** (digits - 1))
-    order = () if weights is None else tuple(np.argsort(-weights, kind="stable").tolist())
-    return CategoricalEncoding(column, options, (first, *(base,) * (digits - 1)), order)
+    sizes = (first, *(base,) * (digits - 1))
+    if weights is None:
+        return CategoricalEncoding(column, options, sizes)
+    order = np.argsort(-weights, kind="stable").tolist()
+    return CategoricalEncoding(column, options, sizes, tuple(order))
 
 
 def _root(number: int, degree: int) -> int:
-    """The smallest base with as many digits' numbers."""
+    """Return the smallest base in which so many digits count up to a number."""
     base = max(int(float(number) ** (1.0 / degree)) - 1, 1)
     while base**degree < number:
         base += 1
@@ -813,12 +946,13 @@ def encoding_of_bounds(column: Column) -> NumericEncoding:
                 "float64 holds no sums of squares of such numbers; give the column in a larger "
                 "unit, or as its logarithm"
             )
-    low, high = edges_of(column, 1)[0].item(), last_of(column)
+    low = edges_of(column, 1)[0].item()
+    high = last_of(column)
     if column.kind == "continuous":
         return NumericEncoding(column.name, low, float(high), missing=column.missing)
-    return NumericEncoding(
-        column.name, 0.0, float(high - low), int(low), 1.0, missing=column.missing
-    )
+    # Whole numbers are counted from the low bound, so that float64 tells them apart.
+    width = float(high - low)
+    return NumericEncoding(column.name, 0.0, width, int(low), 1.0, missing=column.missing)
 
 
 def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> NumericEncoding:
@@ -828,38 +962,50 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
     """
     total = float(points.weights.sum())
     count = len(points.values)
-    exact = points.edges is None
+    is_exact = points.edges is None
     if not count:
-        middle, half = (bounds.low + bounds.high) / 2.0, (bounds.high - bounds.low) / 2.0
-        return msgspec.structs.replace(bounds, scale=Line(middle, half or 1.0))
-    whole_range = exact and bounds.resolution == 1.0 and count == bounds.high - bounds.low + 1
-    supported = exact and (total >= _SUPPORT * count or count == 1 or whole_range)
-    if supported and count <= FEW_VALUES:
-        return msgspec.structs.replace(bounds, spikes=tuple(points.values.tolist()))
+        middle = (bounds.low + bounds.high) / 2.0
+        half = (bounds.high - bounds.low) / 2.0
+        return replace(bounds, scale=Line(middle, half or 1.0))
+
+    # Few values that are all there is: each has an option, and there is no number.
+    is_whole = bounds.resolution == 1.0
+    has_whole_range = is_whole and count == bounds.high - bounds.low + 1
+    has_all = total >= _SUPPORT * count or count == 1 or has_whole_range
+    if is_exact and has_all and count <= FEW_VALUES:
+        return replace(bounds, spikes=tuple(points.values.tolist()))
+
+    # Values that very many rows share have an option beside the number.
     spikes = bounds.spikes
-    if exact:
-        heavy = points.weights >= max(SPIKE_SHARE, 10.0 / count) * total
-        spikes = tuple(sorted({*spikes, *points.values[heavy].tolist()}))
+    if is_exact:
+        is_heavy = points.weights >= max(SPIKE_SHARE, 10.0 / count) * total
+        spikes = tuple(sorted({*spikes, *points.values[is_heavy].tolist()}))
     rest = points.without(spikes)
     if not len(rest.values):
-        return msgspec.structs.replace(bounds, spikes=spikes)
+        return replace(bounds, spikes=spikes)
+
+    # A continuum of few values gives no others.
     atoms: tuple[float, ...] = ()
-    held = float(rest.weights.sum())
-    is_supported = len(rest.values) <= _LISTED and held >= _SUPPORT * len(rest.values)
-    if exact and is_supported and numeric != "ranks":  # ranks know which values are shared
+    rest_total = float(rest.weights.sum())
+    num_rest = len(rest.values)
+    is_supported = num_rest <= _LISTED and rest_total >= _SUPPORT * num_rest
+    # Ranks know themselves which values are shared.
+    if is_exact and is_supported and numeric != "ranks":
         atoms = tuple(rest.values.tolist())
     scale = _scale(rest, bool(atoms), numeric, bounds.resolution)
-    return msgspec.structs.replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
+    return replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
 
 
 def _ending_apart(points: Points, step: float) -> Floats:
-    """The values, but a smallest or largest one of a single row is a tenth nearer to the next.
+    """Return the values, with an end of a single row a tenth nearer to the next.
 
     Drawn numbers beyond those that were seen become a curve's ends, which are then no value of a
     row; these points are encoded as before. Values of neighbouring steps stay as they are.
     """
     values = points.values.copy()
-    for end, beside in ((0, 1), (-1, -2)) if len(values) > 1 else ():
+    if len(values) < 2:
+        return values
+    for end, beside in ((0, 1), (-1, -2)):
         gap = values[beside] - values[end]
         if points.weights[end] == 1.0 and abs(gap) >= 2.0 * step:
             values[end] += np.sign(gap) * max(step, abs(gap) / 10.0)
@@ -867,25 +1013,41 @@ def _ending_apart(points: Points, step: float) -> Floats:
 
 
 def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
-    values, weights, edges = points.values, points.weights, points.edges
+    """Return the scale of a continuum.
+
+    Args:
+        points: Its values, without spikes.
+        atoms: Whether these are all values that it has.
+        numeric: How values become numbers.
+        step: What values are multiples of; 0 for anything.
+    """
+    values = points.values
+    edges = points.edges
     # What a noisy count left out may still occur.
-    weights = np.maximum(weights, max(float(weights.sum()), 1.0) * 1e-6)
+    total = max(float(points.weights.sum()), 1.0)
+    weights = np.maximum(points.weights, total * 1e-6)
     if numeric == "quantile" and atoms:
         levels = np.cumsum(weights)[:-1] / weights.sum()
         return Steps(tuple(values.tolist()), tuple(levels.tolist()))
     if numeric == "ranks" and edges is None:
-        kept = points.weights > 0  # whole numbers that never occur are between knots
-        points = Points(values[kept], points.weights[kept])
+        # Whole numbers that never occur are between knots.
+        occurs = points.weights > 0
+        points = Points(values[occurs], points.weights[occurs])
         return ranks_of_values(_ending_apart(points, step), points.weights)
     if numeric in ("quantile", "ranks"):
         if edges is None:
             return curve_of_values(_ending_apart(points, step), weights)
         return curve_of_edges(edges, points.weights)
-    spreads = np.zeros(len(values)) if edges is None else np.diff(edges) ** 2 / 12.0
+    # A uniform distribution inside a bin has a twelfth of its width squared as variance.
+    spreads = np.zeros(len(values))
+    if edges is not None:
+        spreads = np.diff(edges) ** 2 / 12.0
     if numeric == "standard":
         mean = float(np.average(values, weights=weights))
-        variance = float(np.average((values - mean) ** 2 + spreads, weights=weights))
-        return Line(mean, variance**0.5 if variance > 0 else 1.0)
+        squares = (values - mean) ** 2 + spreads
+        variance = float(np.average(squares, weights=weights))
+        deviation = variance**0.5 if variance > 0 else 1.0
+        return Line(mean, deviation)
     if edges is None:
         return fit_mixture(values, weights)
     return fit_mixture(values, points.weights, spreads)
@@ -897,20 +1059,21 @@ def declared(column: Column) -> ColumnEncoding:
         return encoding_of_options(column.name, None, options_of(column))
     bounds = encoding_of_bounds(column)
     if bounds.low == bounds.high:
-        return msgspec.structs.replace(bounds, spikes=(bounds.low,))
+        return replace(bounds, spikes=(bounds.low,))
     every = Points(np.zeros(0), np.zeros(0)).with_every_whole_number(bounds)
     if len(every.values):
-        return msgspec.structs.replace(bounds, spikes=tuple(every.values.tolist()))
+        return replace(bounds, spikes=tuple(every.values.tolist()))
     return learned(bounds, every, "standard")
 
 
 def counted(column: Column, weights: Floats, numeric: Numeric) -> NumericEncoding:
     """Return the encoding of a numeric column from one count, 0 or more, per declared bin."""
-    bounds, edges = encoding_of_bounds(column), edges_of(column, len(weights) - column.missing)
+    bounds = encoding_of_bounds(column)
+    edges = edges_of(column, len(weights) - column.missing)
     heavy = spike_bins(column, edges, weights)
     spikes = tuple(sorted(value - bounds.origin for value in heavy.values()))
     points = binned(column, without_spikes(column, weights, heavy))
-    return learned(msgspec.structs.replace(bounds, spikes=spikes), points, numeric)
+    return learned(replace(bounds, spikes=spikes), points, numeric)
 
 
 def binned(column: Column, weights: Floats) -> Points:
@@ -927,12 +1090,14 @@ def binned(column: Column, weights: Floats) -> Points:
     first = (edges - bounds.origin).astype(np.float64)
     if int(edges[-1] - edges[0]) == len(weights):
         return Points(first[:-1], weights)
+    # A bin of whole numbers begins half a step before its first.
     return _middles(first - 0.5, weights)
 
 
 def _middles(edges: Floats, weights: Floats) -> Points:
-    """Middles of bins; neighbours that hold as much are one bin."""
-    starts = new_densities(edges, weights)
-    kept = np.append(edges[:-1][starts], edges[-1])
-    summed = np.add.reduceat(weights, np.flatnonzero(starts))
-    return Points((kept[1:] + kept[:-1]) / 2.0, summed, kept)
+    """Return middles of bins as points; neighbours that hold as much are one bin."""
+    is_start = new_densities(edges, weights)
+    wide_edges = np.append(edges[:-1][is_start], edges[-1])
+    summed = np.add.reduceat(weights, np.flatnonzero(is_start))
+    middles = (wide_edges[1:] + wide_edges[:-1]) / 2.0
+    return Points(middles, summed, wide_edges)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -58,9 +59,11 @@ from siloweave.tables.links import holds, with_links
 from siloweave.tables.read import Table
 from siloweave.tables.schema import VERSION, Category, Column, Schema, check_columns, versioned
 
-_CHUNK = 4096  # rows that are read at once, so that they stay in the processor's cache
+# So many rows are read at once, so that they stay in the processor's cache.
+_CHUNK = 4096
 _MOST_BYTES = 2**34
-_MOST_OPTIONS = 256  # of a column of numbers: modes, frequent values, and a missing one
+# Of a column of numbers: modes, frequent values, and a missing one.
+_MOST_OPTIONS = 256
 _Reals = NDArray[np.floating]
 _Codes = NDArray[np.int32]
 
@@ -112,9 +115,8 @@ class Layout:
     @cached_property
     def categoricals(self) -> tuple[Block, ...]:
         """Blocks that are categoricals, smallest first."""
-        return tuple(
-            sorted((b for b in self.blocks if b.kind == "categorical"), key=lambda b: b.size)
-        )
+        categoricals = [b for b in self.blocks if b.kind == "categorical"]
+        return tuple(sorted(categoricals, key=lambda b: b.size))
 
     @cached_property
     def groups(self) -> tuple[tuple[int, int], ...]:
@@ -145,9 +147,7 @@ class Layout:
                     f"{what} is not finite in column {b.column!r}, row {row}: fill or encode "
                     "missing values before fitting"
                 )
-            if b.kind == "categorical" and not (
-                np.isin(part, (0.0, 1.0)).all() and (part.sum(1) == 1.0).all()
-            ):
+            if b.kind == "categorical" and not _is_one_hot(part):
                 raise InputError(
                     f"{what} is not one-hot in column {b.column!r}: each row needs one 1 and "
                     f"{b.size - 1} times 0"
@@ -155,13 +155,14 @@ class Layout:
         return X
 
     def split(self, X: Matrix) -> tuple[Matrix, _Codes]:
-        """Numbers (n, d) and the index of each categorical (n, c), in this layout's order."""
+        """Return numbers (n, d) and the index of each categorical (n, c), in layout order."""
+        numbers = np.ascontiguousarray(X[:, list(self.numbers)])
         codes = [X[:, b.start : b.stop].argmax(1) for b in self.categoricals]
         stacked = np.stack(codes, 1) if codes else np.zeros((len(X), 0))
-        return np.ascontiguousarray(X[:, list(self.numbers)]), stacked.astype(np.int32)
+        return numbers, stacked.astype(np.int32)
 
     def join(self, numbers: Matrix, codes: _Codes, width: int | None = None) -> Matrix:
-        """The inverse of `split`: one-hot rows, zeros where `width` leaves room for others."""
+        """Undo `split`: return one-hot rows, with zeros where `width` leaves room for others."""
         X = np.zeros((len(numbers), width or self.width), dtype=np.float32)
         X[:, list(self.numbers)] = numbers
         for j, b in enumerate(self.categoricals):
@@ -169,35 +170,40 @@ class Layout:
         return X
 
     def known(self, given: Matrix) -> tuple[Bools, Bools]:
-        """Which numbers (n, d) and categoricals (n, c) of a matrix are not NaN.
+        """Return which numbers (n, d) and categoricals (n, c) of a matrix are not NaN.
 
         Raises InputError when some options of a categorical are NaN and others are not.
         """
-        there = ~np.isnan(given)
+        is_set = ~np.isnan(given)
         for b in self.categoricals:
-            part = there[:, b.start : b.stop]
+            part = is_set[:, b.start : b.stop]
             if (part.any(1) != part.all(1)).any():
                 raise InputError(
                     f"given names some categories of column {b.column!r} and leaves others open: "
                     "set its whole block, or none of it"
                 )
-        chosen = [there[:, b.start] for b in self.categoricals]
-        stacked = np.stack(chosen, 1) if chosen else np.zeros((len(given), 0), dtype=np.bool_)
-        return there[:, list(self.numbers)], stacked
+        chosen = [is_set[:, b.start] for b in self.categoricals]
+        stacked = np.zeros((len(given), 0), dtype=np.bool_)
+        if chosen:
+            stacked = np.stack(chosen, 1)
+        return is_set[:, list(self.numbers)], stacked
 
     def without(self, block: Block | None) -> Layout:
-        """The layout of the other blocks; their places in the vector do not change."""
+        """Return the layout of the other blocks; their places in the vector stay."""
         return replace(self, blocks=tuple(b for b in self.blocks if b != block))
 
     def label_of(self, column: str | None) -> Block | None:
-        """The categorical of a label column; None without one, or where it is the only block."""
-        return None if column is None or len(self.blocks) == 1 else self.categorical_of(column)
+        """Return the categorical of a label column; None without one, or if it is all."""
+        # The only block cannot be the condition of others.
+        if column is None or len(self.blocks) == 1:
+            return None
+        return self.categorical_of(column)
 
     def categorical_of(self, column: str) -> Block:
-        """The block of a column that is one categorical; raises InputError where it is not."""
-        found = [b for b in self.blocks if b.column == column]
-        if len(found) == 1 and found[0].kind == "categorical":
-            return found[0]
+        """Return the block of a column that is one categorical, or InputError."""
+        blocks = [b for b in self.blocks if b.column == column]
+        if len(blocks) == 1 and blocks[0].kind == "categorical":
+            return blocks[0]
         names = sorted({b.column for b in self.categoricals})
         raise InputError(
             f"labels={column!r} is not a column that is one categorical: give one of {names}, or "
@@ -205,19 +211,25 @@ class Layout:
         )
 
     def facts(self, label: Block | None) -> dict[str, Any]:
-        """What a model's file says of its blocks and of the one that is its label."""
+        """Return what a model's file says of its blocks and of the one that is its label."""
         column = None if label is None else label.column
         return {"blocks": [asdict(b) for b in self.blocks], "label": column}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> tuple[Layout, Block | None]:
-        """Layout and label from `facts`."""
-        layout = cls(tuple(Block(**b) for b in facts["blocks"]))
-        return layout, None if facts["label"] is None else layout.categorical_of(facts["label"])
+        """Return layout and label from `facts`."""
+        layout = cls(tuple(Block(**block) for block in facts["blocks"]))
+        label = facts["label"]
+        return layout, None if label is None else layout.categorical_of(label)
+
+
+def _is_one_hot(part: Matrix) -> bool:
+    """Return whether every row has one 1 and is 0 otherwise."""
+    return bool(np.isin(part, (0.0, 1.0)).all() and (part.sum(1) == 1.0).all())
 
 
 def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:
-    """The blocks of some columns, in order; a column's number comes before its categoricals."""
+    """Return the blocks of some columns, in order; numbers come before categoricals."""
     blocks: list[Block] = []
     start = 0
     for encoding in encodings:
@@ -241,58 +253,66 @@ def _read_vectors(
     blocks = _blocks(encodings)
     _check_finite(vectors, blocks)
     options = [np.zeros(len(vectors), dtype=np.int64) for _ in encodings]
-    numbers = [np.zeros(len(vectors)) if one.number else np.zeros(0) for one in encodings]
-    randoms = [generator(fold_in(key, "decode", one.column)) for one in encodings]
+    numbers = [np.zeros(len(vectors) * encoding.number) for encoding in encodings]
+    names = [encoding.column for encoding in encodings]
+    randoms = [generator(fold_in(key, "decode", name)) for name in names]
     for start in range(0, len(vectors), _CHUNK):
         rows = slice(start, start + _CHUNK)
+        # A copy, since digits are masked in it.
         chunk = np.array(vectors[rows].T, order="C", copy=True)
         parts = iter([chunk[block.start : block.stop] for block in blocks])
-        for i, one in enumerate(encodings):
-            if one.number:
+        for i, encoding in enumerate(encodings):
+            if encoding.number:
                 numbers[i][rows] = next(parts)[0]
-            if one.sizes:
-                options[i][rows] = _chosen(one, [next(parts) for _ in one.sizes], randoms[i])
+            if encoding.sizes:
+                digits = [next(parts) for _ in encoding.sizes]
+                options[i][rows] = _chosen(encoding, digits, randoms[i])
     return list(zip(options, numbers, strict=True))
 
 
 def _check_finite(vectors: _Reals, blocks: Sequence[Block]) -> None:
+    """Raise DataError for NaN and infinities, with the column that has them first."""
+    # The sum of all is finite only if each is, and costs a fraction of looking at each.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(vectors.sum()):
             return
     for block in blocks:
         part = vectors[:, block.start : block.stop]
-        if wild := int(np.count_nonzero(~np.isfinite(part).all(axis=1))):
+        num_wild = int(np.count_nonzero(~np.isfinite(part).all(axis=1)))
+        if num_wild:
             raise DataError(
-                f"values: {count_of(wild, 'row is', 'rows are')} NaN or infinite in the "
+                f"values: {count_of(num_wild, 'row is', 'rows are')} NaN or infinite in the "
                 f"{block.kind} part of column {block.column!r}; their model has diverged"
             )
 
 
 def _chosen(encoding: ColumnEncoding, parts: list[_Reals], random: np.random.Generator) -> Ints:
-    """The number that the digits make, each the largest among those that some category has."""
+    """Return the number that digits make, each the largest among those that some category has."""
     ranks = np.zeros(parts[0].shape[1], dtype=np.int64)
     for block, part in enumerate(parts):
         if isinstance(encoding, CategoricalEncoding) and len(parts) > 1:
             limits = encoding.limits(ranks, block)
             tight = np.flatnonzero(limits < len(part) - 1)
-            beyond = np.arange(len(part))[:, None] > limits[tight]
-            part[:, tight] = np.where(beyond, -np.inf, part[:, tight])
+            is_beyond = np.arange(len(part))[:, None] > limits[tight]
+            part[:, tight] = np.where(is_beyond, -np.inf, part[:, tight])
         ranks = ranks * len(part) + _largest(part, random)
     return ranks
 
 
 def _largest(part: _Reals, random: np.random.Generator) -> Ints:
-    """The position of each column's largest entry; one of them at random if there are several."""
-    top = part == part.max(axis=0)
-    found: Ints = top.argmax(axis=0)
-    tied = np.flatnonzero(np.count_nonzero(top, axis=0) > 1)
+    """Return the position of each column's largest entry; of several, one at random."""
+    is_largest = part == part.max(axis=0)
+    places: Ints = is_largest.argmax(axis=0)
+    tied = np.flatnonzero(np.count_nonzero(is_largest, axis=0) > 1)
     if len(tied):
-        drawn = random.random((len(part), len(tied)))
-        found[tied] = np.where(top[:, tied], drawn, -1.0).argmax(axis=0)
-    return found
+        draws = random.random((len(part), len(tied)))
+        places[tied] = np.where(is_largest[:, tied], draws, -1.0).argmax(axis=0)
+    return places
 
 
 class _FeaturesFile(msgspec.Struct, frozen=True):
+    """A features file."""
+
     format: Literal["siloweave-features"]
     version: int
     columns: tuple[Column, ...]
@@ -300,7 +320,7 @@ class _FeaturesFile(msgspec.Struct, frozen=True):
 
 
 def _as_numbers(options: Sequence[Category]) -> Floats | None:
-    """The options as numbers, if all of them are: 1 and 0 for booleans; None otherwise."""
+    """Return options as numbers, if all of them are: 1 and 0 for booleans; else None."""
     try:
         numbers = np.array([float(option) for option in options])
     except ValueError:
@@ -352,17 +372,18 @@ class Features:
         These are numbers and datetimes of few values, booleans, and categories that are numbers or
         texts of numbers. A missing value has no place in an order.
         """
-        found: dict[str, tuple[int, ...]] = {}
+        orders: dict[str, tuple[int, ...]] = {}
         for encoding in self.encodings:
             if len(encoding.sizes) != 1 or encoding.number:
                 continue
             if isinstance(encoding, NumericEncoding):
-                found[encoding.column] = tuple(range(len(encoding.spikes)))
+                orders[encoding.column] = tuple(range(len(encoding.spikes)))
                 continue
             numbers = _as_numbers(self.schema[encoding.column].options)
             if numbers is not None:
-                found[encoding.column] = tuple(np.argsort(numbers, kind="stable").tolist())
-        return found
+                order = np.argsort(numbers, kind="stable").tolist()
+                orders[encoding.column] = tuple(order)
+        return orders
 
     @property
     def width(self) -> int:
@@ -372,8 +393,8 @@ class Features:
     @cached_property
     def _terms(self) -> frozenset[str]:
         """Columns that others are computed from."""
-        links = [link for encoding in self._linked for link in encoding.links]
-        return frozenset(name for link in links for name in link.columns)
+        links = chain(*(encoding.links for encoding in self._linked))
+        return frozenset(chain(*(link.columns for link in links)))
 
     @property
     def _linked(self) -> list[LinkedEncoding]:
@@ -381,19 +402,20 @@ class Features:
         return [encoding for encoding in self.encodings if isinstance(encoding, LinkedEncoding)]
 
     def _numbers(self, table: Table) -> dict[str, tuple[Floats, Bools]]:
-        """Values of all columns that links name, and which of them are missing.
+        """Return values of all columns that links name, and which of them are missing.
 
         A column that the table lacks, as where a condition gives one column alone, is missing in
         all rows.
         """
         numbers = {}
-        for name in self._terms.union(encoding.column for encoding in self._linked):
+        linked_names = {encoding.column for encoding in self._linked}
+        for name in self._terms | linked_names:
             if name in table.names and name in self.schema.names:
-                values, gone = numbers_of(self.schema[name], table)
-                numbers[name] = values.astype(np.float64), gone
+                values, is_missing = numbers_of(self.schema[name], table)
+                numbers[name] = values.astype(np.float64), is_missing
             else:
-                gone = np.ones(table.num_rows, dtype=np.bool_)
-                numbers[name] = np.zeros(table.num_rows), gone
+                is_missing = np.ones(table.num_rows, dtype=np.bool_)
+                numbers[name] = np.zeros(table.num_rows), is_missing
         return numbers
 
     @classmethod
@@ -421,20 +443,14 @@ class Features:
         check_rows(schema, table)
         encodings: list[ColumnEncoding] = []
         for column in schema.coded:
-            if column.kind not in BINNED:
-                options = options_of(column)
-                weights = np.bincount(codes_of(column, table), minlength=options).astype(np.float64)
-                encodings.append(encoding_of_options(column.name, weights, options))
+            if column.kind in BINNED:
+                encodings.append(_fitted_numeric(column, table, numeric))
                 continue
-            bounds = encoding_of_bounds(column)
-            values, gone = bounds.values_of(column, table)
-            seen, counts = np.unique(values[~gone], return_counts=True)
-            bounds = msgspec.structs.replace(
-                bounds, resolution=bounds.resolution or resolution_of(seen)
-            )
-            points = Points(seen, counts.astype(np.float64))
-            points = points.with_every_whole_number(bounds)
-            encodings.append(learned(bounds, points, numeric))
+            options = options_of(column)
+            counts = np.bincount(codes_of(column, table), minlength=options)
+            weights = counts.astype(np.float64)
+            encodings.append(encoding_of_options(column.name, weights, options))
+        # Links need the scales of all columns, so they come last.
         if numeric == "ranks":
             numbers = _numbers_with_links(table, schema, encodings)
             if len(numbers) > 1:
@@ -486,9 +502,12 @@ class Features:
             DataError: When counts are of no such column, of another length, or not finite.
         """
         check_numeric(numeric, of_rows=False)
-        known = encoder.domain.names
-        if wrong := sorted(set(counts) - set(known)):
-            raise DataError(f"counts names {', '.join(wrong)}; it may name only {', '.join(known)}")
+        names = encoder.domain.names
+        unknown = sorted(set(counts) - set(names))
+        if unknown:
+            raise DataError(
+                f"counts names {', '.join(unknown)}; it may name only {', '.join(names)}"
+            )
         encodings: list[ColumnEncoding] = []
         for column in encoder.schema.coded:
             if column.name not in counts:
@@ -502,15 +521,17 @@ class Features:
         return cls(encoder.schema, tuple(encodings))
 
     def cover(self, schema: Schema) -> bool:
-        """Whether rows of a schema can be encoded whatever they hold, in vectors of bounded width.
+        """Return whether rows of a schema have bounded vectors, whatever they hold.
 
         A party asks this before it encodes by features that it received: whether its rows fit, or
         become finite numbers, or how many of them fit into memory, would reveal them.
         """
         names = [column.name for column in schema.coded]
-        if self.schema != schema or [one.column for one in self.encodings] != names:
+        encoded_names = [encoding.column for encoding in self.encodings]
+        if self.schema != schema or encoded_names != names:
             return False
-        return all(_covers(one, schema[one.column]) for one in self.encodings)
+        columns = [schema[name] for name in names]
+        return all(map(_covers, self.encodings, columns))
 
     def encode(self, table: Table, *, key: Key) -> Matrix:
         """Turn rows into (rows, width) float32; a number never fitted counts as the nearest.
@@ -531,7 +552,7 @@ class Features:
                 f"{table.num_rows} rows of {self.width} numbers take {needed / 2**30:.0f} GiB; "
                 "encode a sample of the rows"
             )
-        made = np.zeros((table.num_rows, self.width), dtype=np.float32)
+        vectors = np.zeros((table.num_rows, self.width), dtype=np.float32)
         rows = np.arange(table.num_rows)
         blocks = iter(self.blocks)
         numbers_by_name: dict[str, tuple[Floats, Bools]] = {}
@@ -540,21 +561,19 @@ class Features:
             if isinstance(encoding, CategoricalEncoding):
                 chosen = encoding.digits(codes_of(column, table))
             else:
-                values, gone = encoding.values_of(column, table)
+                values, is_missing = encoding.values_of(column, table)
                 random = generator(fold_in(key, "encode", column.name))
-                linked: list[Bools] = []
-                if encoding.relations:
-                    numbers_by_name = numbers_by_name or self._numbers(table)
-                    linked = [
-                        holds(link, encoding.column, numbers_by_name) for link in encoding.relations
-                    ]
-                options, numbers = encoding.split(values, gone, random, linked)
+                links = encoding.relations
+                if links and not numbers_by_name:
+                    numbers_by_name = self._numbers(table)
+                linked = [holds(link, encoding.column, numbers_by_name) for link in links]
+                options, numbers = encoding.split(values, is_missing, random, linked)
                 chosen = [options] if encoding.options else []
                 if encoding.number:
-                    made[:, next(blocks).start] = numbers
+                    vectors[:, next(blocks).start] = numbers
             for digit in chosen:
-                made[rows, next(blocks).start + digit] = 1.0
-        return made
+                vectors[rows, next(blocks).start + digit] = 1.0
+        return vectors
 
     def decode(self, values: NDArray[np.floating], *, key: Key, like: Table | None = None) -> Table:
         """Turn vectors into a table with the schema's modelled columns in order.
@@ -575,29 +594,32 @@ class Features:
             )
         if vectors.dtype.kind != "f":
             raise DataError(f"values has type {vectors.dtype}; give real numbers")
-        found: dict[str, tuple[Any, Bools | None]] = {}
-        read = _read_vectors(vectors, self.encodings, key)
+
+        columns: dict[str, tuple[Any, Bools | None]] = {}
+        entries = _read_vectors(vectors, self.encodings, key)
         terms = self._terms
         decoded: dict[str, tuple[Floats, Bools]] = {}
-        for encoding, (options, numbers) in zip(self.encodings, read, strict=True):
+        for encoding, (options, numbers) in zip(self.encodings, entries, strict=True):
             column = self.schema[encoding.column]
             if isinstance(encoding, CategoricalEncoding):
-                found[column.name] = labels_of(column, encoding.codes(options))
+                columns[column.name] = labels_of(column, encoding.codes(options))
                 continue
-            joined, gone = encoding.join(options, numbers)
+            joined, is_missing = encoding.join(options, numbers)
+            # A sum is of columns before this one, which are decoded by now.
             if encoding.relations:
                 joined = encoding.sums_into(joined, options, decoded)
             if encoding.column in terms:
-                decoded[encoding.column] = joined + encoding.origin, gone
-            made = encoding.typed(column, joined, like)
-            found[column.name] = (made, gone if encoding.missing else None)
+                decoded[encoding.column] = joined + encoding.origin, is_missing
+            typed = encoding.typed(column, joined, like)
+            columns[column.name] = (typed, is_missing if encoding.missing else None)
         categories = {column.name: column.categories for column in self.schema.columns}
-        in_order = {column.name: found[column.name] for column in self.schema.coded}
+        in_order = {column.name: columns[column.name] for column in self.schema.coded}
         return Table.from_columns(in_order, like, categories)
 
     def to_json(self) -> str:
         """Return the features as JSON text, with a version; `from_json` reads it back."""
-        file = _FeaturesFile("siloweave-features", VERSION, self.schema.columns, self.encodings)
+        columns = self.schema.columns
+        file = _FeaturesFile("siloweave-features", VERSION, columns, self.encodings)
         return msgspec.json.encode(file).decode()
 
     @classmethod
@@ -607,12 +629,23 @@ class Features:
         return cls(Schema(file.columns), file.encodings)
 
 
+def _fitted_numeric(column: Column, table: Table, numeric: Numeric) -> NumericEncoding:
+    """Learn the encoding of a column of numbers or datetimes from its rows."""
+    bounds = encoding_of_bounds(column)
+    values, is_missing = bounds.values_of(column, table)
+    distinct, counts = np.unique(values[~is_missing], return_counts=True)
+    resolution = bounds.resolution or resolution_of(distinct)
+    bounds = msgspec.structs.replace(bounds, resolution=resolution)
+    points = Points(distinct, counts.astype(np.float64))
+    return learned(bounds, points.with_every_whole_number(bounds), numeric)
+
+
 def _numbers_with_links(
     table: Table, schema: Schema, encodings: Sequence[ColumnEncoding]
 ) -> dict[str, tuple[Floats, Bools]]:
-    """Columns of numbers between which links are looked for, in order: those with a continuum.
+    """Return columns of numbers between which links are looked for, in order.
 
-    Spikes count as missing, since an option of their own draws them.
+    These have a continuum. Spikes count as missing, since an option of their own draws them.
     """
     columns: dict[str, tuple[Floats, Bools]] = {}
     for encoding in encodings:
@@ -621,10 +654,10 @@ def _numbers_with_links(
             continue
         if column.kind == "datetime":
             continue
-        values, gone = numbers_of(column, table)
+        values, is_missing = numbers_of(column, table)
         numbers = values.astype(np.float64)
-        spiked = np.isin(numbers, np.array(encoding.spikes) + encoding.origin)
-        columns[column.name] = numbers, gone | spiked
+        is_spike = np.isin(numbers, np.array(encoding.spikes) + encoding.origin)
+        columns[column.name] = numbers, is_missing | is_spike
     return columns
 
 
@@ -636,18 +669,16 @@ def check_rows(schema: Schema, table: Table) -> None:
 
 
 def _covers(encoding: ColumnEncoding, column: Column) -> bool:
+    """Return whether every value of a column has a place in an encoding that was received."""
     if isinstance(encoding, CategoricalEncoding):
-        if column.kind in BINNED or encoding.options != options_of(column):
-            return False
-        sizes, every = encoding.sizes, list(range(encoding.options))
-        sized = min(sizes, default=0) >= 1 and sum(sizes) <= encoding.options <= prod(sizes)
-        return sized and (not encoding.order or sorted(encoding.order) == every)
+        return column.kind not in BINNED and _covers_options(encoding, options_of(column))
     if column.kind not in BINNED:
         return False
     if isinstance(encoding, LinkedEncoding):
         return False  # a party's own features have them, and none that it is sent
-    own = encoding_of_bounds(column)
-    if any(getattr(encoding, n) != getattr(own, n) for n in ("low", "high", "origin", "missing")):
+    bounds = encoding_of_bounds(column)
+    facts = ("low", "high", "origin", "missing")
+    if any(getattr(encoding, fact) != getattr(bounds, fact) for fact in facts):
         return False
     if encoding.options > _MOST_OPTIONS or not ascending(encoding.spikes):
         return False
@@ -656,7 +687,20 @@ def _covers(encoding: ColumnEncoding, column: Column) -> bool:
     return encoding.scale.takes(encoding.low, encoding.high)
 
 
+def _covers_options(encoding: CategoricalEncoding, options: int) -> bool:
+    """Return whether an encoding has a place for each of so many codes, and few entries."""
+    if encoding.options != options:
+        return False
+    sizes = encoding.sizes
+    # Without these bounds a few bytes could ask for vectors of any width.
+    has_sizes = min(sizes, default=0) >= 1
+    if not has_sizes or not sum(sizes) <= options <= prod(sizes):
+        return False
+    return not encoding.order or sorted(encoding.order) == list(range(options))
+
+
 def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
+    """Return counts of a column's codes as weights, 0 or more; DataError for wrong ones."""
     weights = np.asarray(counts, dtype=np.float64)
     size = encoder.domain.size_of(name)
     if weights.shape != (size,):
@@ -670,15 +714,24 @@ def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
 
 # How single columns are distributed
 
-_CUTS, _RARE = 50, 20.0  # quantiles; rows of a cell at least
-_MOST_APART = 200  # categories with a cell of their own; a cell is sent as one byte
-_EXACT = 2.0**53  # whole numbers beyond are not all float64
-_FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one value
-_GAP, _NOISE = 0.05, 0.4  # of what is left in place; what chance explains, per root (cells / rows)
+# So many quantiles cut a column of numbers.
+_CUTS = 50
+# A cell of a category has at least so many rows.
+_RARE = 20.0
+# So many categories have a cell of their own; a cell is sent as one byte.
+_MOST_APART = 200
+# Whole numbers beyond are not all float64.
+_EXACT = 2.0**53
+# A cell of more than so many times a quantile's share is of one value.
+_FREQUENT = 2.0
+# A distance that is left as it is.
+_GAP = 0.05
+# What chance explains of a distance, per root of cells / rows.
+_NOISE = 0.4
 
 
 def far_off(column: Column, codes: Ints, shares: Floats) -> bool:
-    """Whether numbers are distributed otherwise than chance explains, and by more than 5 %.
+    """Return whether numbers are distributed otherwise than chance explains, and by over 5 %.
 
     That is, whether the total variation distance between the shares of ranges and those that they
     should hold is above 0.05 + 0.4 √(ranges / n). Codes and shares are those of `Cells`: numbers
@@ -686,13 +739,16 @@ def far_off(column: Column, codes: Ints, shares: Floats) -> bool:
     """
     if column.kind not in ("integer", "continuous") or len(shares) < 4:
         return False
-    have = np.bincount(codes, minlength=len(shares)).astype(np.float64)
-    have[-3] += have[-2]
-    have, wanted = have[:-2], shares[:-2]
-    if not have.any():
+    counts = np.bincount(codes, minlength=len(shares)).astype(np.float64)
+    # The last two cells are of other numbers, which count as in the last range, and of gaps.
+    counts[-3] += counts[-2]
+    counts = counts[:-2]
+    wanted = shares[:-2]
+    if not counts.any():
         return False
-    gap = 0.5 * float(np.abs(have / have.sum() - wanted / wanted.sum()).sum())
-    return gap > _GAP + _NOISE * float(np.sqrt(len(have) / have.sum()))
+    differences = np.abs(counts / counts.sum() - wanted / wanted.sum())
+    distance = 0.5 * float(differences.sum())
+    return distance > _GAP + _NOISE * float(np.sqrt(len(counts) / counts.sum()))
 
 
 def quantile_mapped(values: Floats, ends: Floats, shares: Floats, alone: Bools) -> Floats:
@@ -705,30 +761,47 @@ def quantile_mapped(values: Floats, ends: Floats, shares: Floats, alone: Bools) 
     are their upper ends, ascending, and `shares` of the values sum to 1.
     """
     values = _apart(values)
-    if (known := np.unique(values)).size < 2:
+    distinct = np.unique(values)
+    if distinct.size < 2:
         return values  # there is no order to keep
-    inner, place = ends[:-1], np.minimum(np.cumsum(shares)[:-1], 1.0) * (len(known) - 1)
-    below = np.minimum(place.astype(np.int64), len(known) - 2)
-    at = (known[below] + known[below + 1]) / 2
-    moved = np.interp(values, at, inner)
-    moved = np.where(values < at[0], values + (inner[0] - at[0]), moved)
-    over, room = values - at[-1], ends[-1] - inner[-1]
-    longest = over.max() * (1 + 1 / np.count_nonzero(over > 0))  # at least one is
-    moved = np.where(over > 0, inner[-1] + over * min(1.0, room / longest), moved)
-    into = np.searchsorted(at, values, side="left")
-    return np.asarray(np.where(alone[into], ends[into], moved), np.float64)
+
+    # Where each inner end lies among the values: between two of them, so that none is on it.
+    inner = ends[:-1]
+    places = np.minimum(np.cumsum(shares)[:-1], 1.0) * (len(distinct) - 1)
+    below = np.minimum(places.astype(np.int64), len(distinct) - 2)
+    cuts = (distinct[below] + distinct[below + 1]) / 2
+
+    # Linear between the cuts; the lower tail is shifted.
+    mapped = np.interp(values, cuts, inner)
+    mapped = np.where(values < cuts[0], values + (inner[0] - cuts[0]), mapped)
+
+    # The upper tail is shifted, too, or made shorter where it has no room.
+    over = values - cuts[-1]
+    room = ends[-1] - inner[-1]
+    is_over = over > 0  # at least one is
+    longest = over.max() * (1 + 1 / np.count_nonzero(is_over))
+    shortened = inner[-1] + over * min(1.0, room / longest)
+    mapped = np.where(is_over, shortened, mapped)
+
+    ranges = np.searchsorted(cuts, values, side="left")
+    return np.asarray(np.where(alone[ranges], ends[ranges], mapped), np.float64)
 
 
 def _apart(values: Floats) -> Floats:
     """Spread equal numbers, in the order they come, halfway to the nearest other one."""
-    known, place, times = np.unique(values, return_inverse=True, return_counts=True)
-    if len(known) < 2 or times.max() == 1:
+    distinct, place, times = np.unique(values, return_inverse=True, return_counts=True)
+    if len(distinct) < 2 or times.max() == 1:
         return values
-    halves = np.diff(known) / 2
-    width = np.minimum(np.append(halves, halves[-1]), np.insert(halves, 0, halves[0]))
+    halves = np.diff(distinct) / 2
+    # Halfway to the nearer of both neighbours; the outermost have one.
+    above = np.append(halves, halves[-1])
+    below = np.insert(halves, 0, halves[0])
+    width = np.minimum(above, below)
     turn = np.empty(len(values))
-    turn[np.argsort(place, kind="stable")] = np.concatenate([np.arange(n) for n in times])
-    spread: Floats = values + width[place] * ((2.0 * turn + 1.0) / times[place] - 1.0)
+    by_value = np.argsort(place, kind="stable")
+    turn[by_value] = np.concatenate([np.arange(n) for n in times])
+    offset = (2.0 * turn + 1.0) / times[place] - 1.0
+    spread: Floats = values + width[place] * offset
     return spread
 
 
@@ -748,8 +821,9 @@ class Cells(msgspec.Struct, frozen=True):
     shares: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        cells, own = max(len(self.labels), len(self.ends)) + 2, (*self.shares, *self.ends)
-        if len(self.shares) != cells or not np.isfinite(own).all() or min(self.shares) < 0:
+        cells = max(len(self.labels), len(self.ends)) + 2
+        is_finite = np.isfinite((*self.shares, *self.ends)).all()
+        if len(self.shares) != cells or not is_finite or min(self.shares) < 0:
             raise DataError(
                 f"these are no shares of column {self.column.name!r}: {cells} of 0 or more are "
                 f"wanted for its cells, all finite, and there are {len(self.shares)}"
@@ -757,91 +831,113 @@ class Cells(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_options(cls, column: Column, weights: Floats, rows: int) -> Cells:
-        """Of a categorical or boolean column.
+        """Return the cells of a categorical or boolean column.
 
         Weights are of every option, and of missing values behind them if the column has them; they
         stand for so many rows.
         """
         options = column.options
-        shares = np.asarray(weights, dtype=np.float64) / max(float(np.sum(weights)), 1e-300)
-        known, gone = shares[: len(options)], float(shares[len(options) :].sum())
-        order = np.argsort(-known, kind="stable")[:_MOST_APART]
-        kept = np.sort(order[known[order] * rows >= _RARE])
-        own = known[kept].tolist()
-        rest = max(1.0 - gone - sum(own), 0.0)
-        return cls(column, tuple(options[i] for i in kept), (), (*own, rest, gone))
+        # Noisy counts may all be 0.
+        total = max(float(np.sum(weights)), 1e-300)
+        shares = np.asarray(weights, dtype=np.float64) / total
+        option_shares = shares[: len(options)]
+        missing_share = float(shares[len(options) :].sum())
+        order = np.argsort(-option_shares, kind="stable")[:_MOST_APART]
+        places = np.sort(order[option_shares[order] * rows >= _RARE])
+        labels = tuple(options[i] for i in places)
+        cell_shares = option_shares[places].tolist()
+        rest = max(1.0 - missing_share - sum(cell_shares), 0.0)
+        return cls(column, labels, (), (*cell_shares, rest, missing_share))
 
     @classmethod
-    def of_numbers(cls, column: Column, values: Floats, weights: Floats, gone: float) -> Cells:
-        """Of a column of numbers, or of datetimes in the steps of bins.py.
+    def of_numbers(cls, column: Column, values: Floats, weights: Floats, missing: float) -> Cells:
+        """Return the cells of a column of numbers, or of datetimes in the steps of bins.py.
 
-        Values are distinct and ascending, each with a weight; `gone` is that of missing values.
+        Values are distinct and ascending, each with a weight; `missing` is that of missing values.
         """
         total = float(np.sum(weights))
         if total <= 0:
             return cls(column, (), (), (0.0, 1.0))
         below = np.cumsum(weights) / total
         levels = np.linspace(0.0, 1.0, _CUTS + 1)[1:]
-        places = np.unique(np.minimum(np.searchsorted(below, levels - 1e-9), len(values) - 1))
-        own = np.diff(np.append(0.0, below[places])) * total / (total + gone)
+        # A hair lower, so that rounding moves no level to the next value.
+        quantiles = np.searchsorted(below, levels - 1e-9)
+        places = np.unique(np.minimum(quantiles, len(values) - 1))
+        cell_shares = np.diff(np.append(0.0, below[places]))
+        shares = (cell_shares * total / (total + missing)).tolist()
+        missing_share = missing / (total + missing)
         ends = tuple(np.asarray(values, dtype=np.float64)[places].tolist())
-        return cls(column, (), ends, (*own.tolist(), 0.0, gone / (total + gone)))
+        return cls(column, (), ends, (*shares, 0.0, missing_share))
 
     def codes(self, table: Table) -> Ints:
-        """The cell of every row of a table."""
+        """Return the cell of every row of a table."""
         name = self.column.name
         if self.column.kind in BINNED:
-            values, gone = numbers_of(self.column, table)
-            near = np.searchsorted(np.asarray(self.ends), np.where(gone, 0, values), side="left")
-            found = np.minimum(near, len(self.ends))
+            values, is_missing = numbers_of(self.column, table)
+            numbers = np.where(is_missing, 0, values)
+            places = np.searchsorted(np.asarray(self.ends), numbers, side="left")
+            cells = np.minimum(places, len(self.ends))
         else:
-            gone, found = missing_cells(self.column, table), np.full(table.num_rows, -1)
+            is_missing = missing_cells(self.column, table)
+            cells = np.full(table.num_rows, -1)
             if self.labels:  # all may be rare
-                found = table.lookup(name, self.labels)
-            found = np.where(found < 0, len(self.labels), found)
-        return np.where(gone, len(self.shares) - 1, found).astype(np.int64)
+                cells = table.lookup(name, self.labels)
+            cells = np.where(cells < 0, len(self.labels), cells)
+        return np.where(is_missing, len(self.shares) - 1, cells).astype(np.int64)
 
     def moved(self, table: Table, pool: Table) -> Any:
-        """A table's column of numbers, moved until their shares are right; None if they stay."""
-        shares, ends = np.asarray(self.shares), np.asarray(self.ends)
-        if not far_off(self.column, self.codes(table), shares) or np.abs(ends).max() > _EXACT:
+        """Return numbers of a table, moved until their shares are right; None if they stay."""
+        column = self.column
+        shares = np.asarray(self.shares)
+        ends = np.asarray(self.ends)
+        if not far_off(column, self.codes(table), shares) or np.abs(ends).max() > _EXACT:
             return None
         shares = shares[:-2] / shares[:-2].sum()
-        values, gone = numbers_of(self.column, table)
+        values, is_missing = numbers_of(column, table)
+        is_present = ~is_missing
         numbers = values.astype(np.float64)
-        low, high = float(self.column.low or 0.0), float(self.column.high or 0.0)
+        low = float(column.low or 0.0)
+        high = float(column.high or 0.0)
         alone = shares >= _FREQUENT / _CUTS
-        moved = quantile_mapped(numbers[~gone], ends, shares, alone)
-        others, out = numbers_of(self.column, pool)
-        if self.column.kind == "continuous":
-            tidy = _tidy(moved, others[~out].astype(np.float64))
-            numbers[~gone] = np.clip(np.where(np.isin(moved, ends[alone]), moved, tidy), low, high)
-            return as_written(self.column, with_decimals(self.column, numbers, low, high), table)
-        numbers[~gone] = np.clip(np.ceil(moved), low, high)
-        return as_written(self.column, numbers.astype(np.int64), table)
+        mapped = quantile_mapped(numbers[is_present], ends, shares, alone)
+        pool_values, is_absent = numbers_of(column, pool)
+        if column.kind == "continuous":
+            tidy = _tidy(mapped, pool_values[~is_absent].astype(np.float64))
+            # A value that has a range to itself is one already.
+            is_frequent = np.isin(mapped, ends[alone])
+            nearest = np.where(is_frequent, mapped, tidy)
+            numbers[is_present] = np.clip(nearest, low, high)
+            decimal_numbers = with_decimals(column, numbers, low, high)
+            return as_written(column, decimal_numbers, table)
+        numbers[is_present] = np.clip(np.ceil(mapped), low, high)
+        return as_written(column, numbers.astype(np.int64), table)
 
 
 def _tidy(values: Floats, pool: Floats) -> Floats:
-    """The nearest numbers of a pool; beyond it, as many decimals as there."""
-    known = np.unique(pool)
-    nearest = known[np.searchsorted((known[:-1] + known[1:]) / 2, values)]
-    inside = (values >= known[0]) & (values <= known[-1])
-    return np.where(inside, nearest, rounded(values, resolution_of(pool)))
+    """Return the nearest numbers of a pool; beyond it, numbers with as many decimals as there."""
+    points = np.unique(pool)
+    middles = (points[:-1] + points[1:]) / 2
+    nearest = points[np.searchsorted(middles, values)]
+    is_inside = (values >= points[0]) & (values <= points[-1])
+    return np.where(is_inside, nearest, rounded(values, resolution_of(pool)))
 
 
 class _SharesFile(msgspec.Struct, frozen=True):
+    """A file of `OneWay`."""
+
     format: Literal["siloweave-one-way"]
     version: int
     cells: tuple[Cells, ...]
 
 
 def _counted(column: Column, table: Table) -> Cells:
+    """Return the cells of a column, counted in rows."""
     if column.kind in BINNED:
-        values, gone = numbers_of(column, table)
-        seen, times = np.unique(values[~gone], return_counts=True)
-        return Cells.of_numbers(
-            column, seen.astype(np.float64), times.astype(np.float64), float(gone.sum())
-        )
+        values, is_missing = numbers_of(column, table)
+        distinct, counts = np.unique(values[~is_missing], return_counts=True)
+        numbers = distinct.astype(np.float64)
+        weights = counts.astype(np.float64)
+        return Cells.of_numbers(column, numbers, weights, float(is_missing.sum()))
     counts = np.bincount(codes_of(column, table), minlength=options_of(column))
     return Cells.of_options(column, counts.astype(np.float64), table.num_rows)
 
@@ -855,33 +951,39 @@ class OneWay:
     @classmethod
     def of(cls, table: Table, schema: Schema) -> OneWay:
         """Count the rows of a table; exact, and so a release of them."""
-        held = [column for column in schema.coded if column.name in table.names]
-        return cls(tuple(_counted(column, table) for column in held))
+        columns = [column for column in schema.coded if column.name in table.names]
+        return cls(tuple(_counted(column, table) for column in columns))
 
     @property
     def shares(self) -> list[Floats]:
         """Per column, the share of each cell; other and missing values are the last two."""
-        return [np.asarray(one.shares) for one in self.cells]
+        return [np.asarray(cells.shares) for cells in self.cells]
 
     def codes(self, table: Table) -> list[Ints]:
-        """Per column, the cell of every row."""
-        return [one.codes(table) for one in self.cells]
+        """Return the cell of every row, per column."""
+        return [cells.codes(table) for cells in self.cells]
 
     def moved(self, table: Table, pool: Table) -> Table:
-        """A table whose numbers are moved in columns that are further off than `far_off` allows.
+        """Return a table whose numbers are moved in columns that `far_off` finds.
 
         The rows were chosen for these shares, as far as possible, from a pool: numbers become
         numbers of the pool. Datetimes stay.
         """
-        moved = {one.column.name: one.moved(table, pool) for one in self.cells}
-        moved = {name: numbers for name, numbers in moved.items() if numbers is not None}
+        moved = {}
+        for cells in self.cells:
+            numbers = cells.moved(table, pool)
+            if numbers is not None:
+                moved[cells.column.name] = numbers
         if not moved:
             return table
-        columns = {n: (moved.get(n, table.values(n)), table.missing(n)) for n in table.names}
+        columns = {}
+        for name in table.names:
+            values = moved.get(name, table.values(name))
+            columns[name] = values, table.missing(name)
         return Table.from_columns(columns, like=table)
 
     def to_json(self) -> str:
-        """Plain data; `from_json` reads it."""
+        """Return plain data as JSON; `from_json` reads it."""
         return msgspec.json.encode(_SharesFile("siloweave-one-way", 1, self.cells)).decode()
 
     @classmethod

@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from itertools import chain
+from math import prod
 from string import ascii_letters, digits
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -67,48 +68,62 @@ class NumberForm:
     @cached_property
     def pattern(self) -> str:
         """A regular expression whose only group is the number without its sign and unit."""
-        mark = f"[{_SPACES}]" if self.thousands in tuple(_SPACES) else re.escape(self.thousands)
-        whole = rf"\d{{1,3}}(?:{mark}\d{{3}})+|\d+" if self.thousands else r"\d+"
+        is_space = self.thousands in tuple(_SPACES)
+        mark = f"[{_SPACES}]" if is_space else re.escape(self.thousands)
+        digits = r"\d+"
+        if self.thousands:
+            digits = rf"\d{{1,3}}(?:{mark}\d{{3}})+|\d+"
         if self.decimal:
             point = re.escape(self.decimal)
-            whole = rf"(?:{whole})(?:{point}\d+)?|{point}\d+"
-        before, behind = re.escape(self.prefix.strip()), re.escape(self.suffix.strip())
-        return rf"^[(]?{_SIGN}{before}\s?{_SIGN}({whole})[-\u2212]?\s?{behind}[)]?$"
+            digits = rf"(?:{digits})(?:{point}\d+)?|{point}\d+"
+        before = re.escape(self.prefix.strip())
+        behind = re.escape(self.suffix.strip())
+        # A sign before the unit, behind it, or after the number; brackets mean a negative one.
+        return rf"^[(]?{_SIGN}{before}\s?{_SIGN}({digits})[-\u2212]?\s?{behind}[)]?$"
 
     def written(
         self, values: NDArray[Any], decimals: int | None, padded: int | None = None
     ) -> NDArray[np.object_]:
-        """Numbers as text, of so many decimals; without a number, of as many as they have.
+        """Return numbers as text, of so many decimals; without one, of all they have.
 
         Where `padded` is given, zeros at the end are left off beyond so many decimals.
         """
-        marks = str.maketrans({",": self.thousands, ".": self.decimal})
         if not self.decimal:
-            decimals, padded = 0, None
-        spec = ",f" if decimals is None else f",.{decimals}f"
-        found = np.empty(len(values), dtype=object)
+            decimals = 0
+            padded = None
+        marks = str.maketrans({",": self.thousands, ".": self.decimal})
+        texts = np.empty(len(values), dtype=object)
         for i, value in enumerate(values.tolist()):
-            digits = format(Decimal(repr(abs(value))) if decimals is None else abs(value), spec)
+            digits = _plain_digits(abs(value), decimals)
             if padded is not None:
-                whole, _, tail = digits.partition(".")
-                tail = tail.rstrip("0").ljust(padded, "0")
-                digits = f"{whole}.{tail}" if tail else whole
-            digits = digits.translate(marks)
-            found[i] = f"{'-' if value < 0 else ''}{self.prefix}{digits}{self.suffix}"
-        return found
+                whole, _, fraction = digits.partition(".")
+                fraction = fraction.rstrip("0").ljust(padded, "0")
+                digits = f"{whole}.{fraction}" if fraction else whole
+            sign = "-" if value < 0 else ""
+            texts[i] = f"{sign}{self.prefix}{digits.translate(marks)}{self.suffix}"
+        return texts
+
+
+def _plain_digits(size: float, decimals: int | None) -> str:
+    """Return a number with commas and a point, of so many decimals or of all that it has."""
+    if decimals is not None:
+        return format(size, f",.{decimals}f")
+    # Decimal writes 1e-7 without an exponent.
+    return format(Decimal(repr(size)), ",f")
 
 
 @lru_cache(maxsize=256)
 def number_form(example: str) -> NumberForm:
-    """The form of a number in which 1234.5, or 1234, is written so; SchemaError otherwise.
+    """Return the form in which 1234.5, or 1234, is written so; SchemaError if in none.
 
     Example:
         >>> number_form("$1,234.5").prefix
         '$'
     """
-    found = _EXAMPLE.fullmatch(str(example))  # which a message may have as a number
-    parts = {} if found is None else found.groupdict("")
-    if found is None or (parts["decimal"] and parts["decimal"] == parts["thousands"]):
+    match = _EXAMPLE.fullmatch(str(example))  # which a message may have as a number
+    parts = {} if match is None else match.groupdict("")
+    decimal = parts.get("decimal")
+    if match is None or (decimal and decimal == parts["thousands"]):
         raise SchemaError(
             f"format={example!r} must show how 1234.5 (or 1234) is written, such as '1.234,5 €'"
         )
@@ -116,8 +131,9 @@ def number_form(example: str) -> NumberForm:
 
 
 def numbers_among(texts: Iterable[str]) -> list[float]:
-    """Those of some texts that are plain numbers, such as 999 or -99.9."""
-    return [float(text) for text in texts if re.fullmatch(r"[-+]?\d+(\.\d+)?", text.strip())]
+    """Return those of some texts that are plain numbers, such as 999 or -99.9."""
+    plain = re.compile(r"[-+]?\d+(\.\d+)?")
+    return [float(text) for text in texts if plain.fullmatch(text.strip())]
 
 
 def resolution_of(pattern: str) -> str:
@@ -128,14 +144,17 @@ def resolution_of(pattern: str) -> str:
         ('minute', 'day')
     """
     codes = set(re.findall(r"%[-#]?([A-Za-z])", pattern))
-    return next((finest for finest, those in _FINEST if codes & set(those)), "day")
+    for resolution, resolution_codes in _FINEST:
+        if not codes.isdisjoint(resolution_codes):
+            return resolution
+    return "day"
 
 
 def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
-    """A UTC time as `strftime` writes it; a year has four digits, a second's fraction `digits`.
+    """Return a UTC time as `strftime` writes it, with four digits of a year.
 
-    ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a leading zero. An offset has a colon where
-    the clock has.
+    A second's fraction has so many `digits`. ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a
+    leading zero. An offset has a colon where the clock has.
 
     Example:
         >>> written_time(datetime(2020, 1, 3), "%-d.%-m.%Y")
@@ -143,16 +162,22 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     """
     fraction = f"{when.microsecond:06d}"[:digits]
     offset = "+00:00" if ":" in pattern else "+0000"
-    codes = {" %z": " +0000", "%z": offset, "%Y": f"{when.year:04d}", "%f": fraction}
-    short = {"d": when.day, "m": when.month, "H": when.hour, "I": when.hour % 12 or 12}
+    year = f"{when.year:04d}"
+    codes = {" %z": " +0000", "%z": offset, "%Y": year, "%f": fraction}
+    # Not all systems' strftime has these.
+    hour = when.hour % 12 or 12
+    short = {"d": when.day, "m": when.month, "H": when.hour, "I": hour}
     codes |= {f"%-{code}": str(value) for code, value in short.items()}
-    return when.strftime(re.sub(" %z|%-?.", lambda code: codes.get(code[0], code[0]), pattern))
+    filled = re.sub(" %z|%-?.", lambda code: codes.get(code[0], code[0]), pattern)
+    return when.strftime(filled)
 
 
 # Texts of a regular expression
 
-_MORE = 8  # times that * and + and {2,} repeat something beyond the fewest
-_LONGEST = 1000  # characters of a text
+# Of *, + and {2,}: how often they repeat something beyond the fewest.
+_MORE = 8
+# A text has at most so many characters.
+_LONGEST = 1000
 _SETS = {"d": digits, "w": f"{ascii_letters}{digits}_", "s": " "}
 _TIMES = re.compile(r"[?*+]|\{(?:(\d+)|(\d*),(\d*))\}")
 
@@ -182,33 +207,37 @@ class TextForm:
     def of(cls, parts: Iterable[TextForm | str], *, either: bool) -> TextForm:
         """Count the texts of the parts."""
         parts = tuple(parts)
-        lengths = [len(one) if isinstance(one, str) else one.longest for one in parts]
+        sizes = [_size(part) for part in parts]
+        lengths = [_longest(part) for part in parts]
         if either:
-            return cls(parts, True, sum(map(_size, parts)), max(lengths))
-        size = 1
-        for one in parts:
-            size *= _size(one)
-        return cls(parts, False, size, sum(lengths))
+            return cls(parts, True, sum(sizes), max(lengths))
+        return cls(parts, False, prod(sizes), sum(lengths))
 
     def texts(self, numbers: NDArray[Any]) -> NDArray[np.object_]:
-        """The texts of numbers from 0 to `size` - 1, which are objects where int64 is too small."""
-        found = np.full(len(numbers), "", dtype=object)
+        """Return the texts of numbers from 0 to `size` - 1."""
         if self.either and self.size == len(self.parts):
-            ones = [one if isinstance(one, str) else one.texts(_FIRST)[0] for one in self.parts]
-            return np.array(ones, dtype=object)[numbers.astype(np.int64)]
-        for one in self.parts if self.either else self.parts[::-1]:
-            size = _size(one)
-            if not self.either:
-                numbers, places = numbers // size, numbers % size
-                found = _texts(one, places) + found
-                continue
-            own = (numbers >= 0) & (numbers < size)
-            found[own] = _texts(one, numbers[own])
-            numbers = numbers - size
-        return found
+            # Each part is one text: look them up.
+            options = [_first_text(part) for part in self.parts]
+            return np.array(options, dtype=object)[numbers.astype(np.int64)]
+
+        texts = np.full(len(numbers), "", dtype=object)
+        if self.either:
+            # The first part has the lowest numbers, the next one those that follow.
+            for part in self.parts:
+                is_part = (numbers >= 0) & (numbers < _size(part))
+                texts[is_part] = _texts(part, numbers[is_part])
+                numbers = numbers - _size(part)
+            return texts
+
+        # The last part is the last digit of a number whose digits have as many values as parts.
+        for part in reversed(self.parts):
+            places = numbers % _size(part)
+            numbers = numbers // _size(part)
+            texts = _texts(part, places) + texts
+        return texts
 
     def with_digit(self) -> TextForm:
-        """The form with one more digit at its end."""
+        """Return the form with one more digit at its end."""
         return self.of((self, _one_of(digits)), either=False)
 
 
@@ -216,20 +245,33 @@ _FIRST = np.zeros(1, dtype=np.int64)
 
 
 def _size(part: TextForm | str) -> int:
+    """Return how many texts a part has."""
     return 1 if isinstance(part, str) else part.size
 
 
+def _longest(part: TextForm | str) -> int:
+    """Return how many characters a part's longest text has."""
+    return len(part) if isinstance(part, str) else part.longest
+
+
 def _texts(part: TextForm | str, numbers: NDArray[Any]) -> Any:
+    """Return a part's texts of some numbers; a text that stands for itself is the same in all."""
     return part if isinstance(part, str) else part.texts(numbers)
 
 
+def _first_text(part: TextForm | str) -> Any:
+    """Return a part's first text."""
+    return part if isinstance(part, str) else part.texts(_FIRST)[0]
+
+
 def _one_of(characters: Iterable[str]) -> TextForm:
+    """Return the form of one of some characters, each once."""
     return TextForm.of(dict.fromkeys(characters), either=True)
 
 
 @lru_cache(maxsize=256)
 def text_form(pattern: str) -> TextForm:
-    r"""The texts that a regular expression matches as a whole.
+    r"""Return the form of the texts that a regular expression matches as a whole.
 
     It may have characters, classes such as ``[A-Z0-9]``, ``\d``, ``\w`` (both ASCII) and ``\s`` (a
     space), groups, ``|`` and repeats. What has no upper bound (``*``, ``+``, ``{2,}``) repeats at
@@ -251,92 +293,114 @@ def text_form(pattern: str) -> TextForm:
 
 
 class _Reader:
-    """Reads a regular expression that Python can compile."""
+    """Reads a regular expression that Python can compile: one method for each of its parts."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+        self.text = text
+        self.place = 0  # of the next character
 
     def either(self) -> TextForm:
+        """Read options that ``|`` parts, up to a closing bracket or the end."""
         options = [self.sequence()]
-        while self.taken("|"):
+        while self.passes("|"):
             options.append(self.sequence())
         return options[0] if len(options) == 1 else TextForm.of(options, either=True)
 
     def sequence(self) -> TextForm:
+        """Read parts that follow each other."""
         parts = []
-        while self.at < len(self.text) and self.text[self.at] not in "|)":
+        while self.place < len(self.text) and self.text[self.place] not in "|)":
             parts.append(self.repeated(self.atom()))
         return TextForm.of(parts, either=False)
 
     def atom(self) -> TextForm | str:
+        """Read a character, a class or a group."""
         first = self.next()
         if first == "(":
-            if self.taken("?") and not self.taken(":"):
-                self.refuse("(?" + self.text[self.at : self.at + 1])
-            inner = self.either()
-            self.next()
-            return inner
+            return self.group()
         if first == "[":
             return self.one_of()
         if first == "\\":
-            found = self.escaped()
-            return found if len(found) == 1 else _one_of(found)
-        if (first == "^" and self.at == 1) or (first == "$" and self.at == len(self.text)):
+            characters = self.escaped()
+            return characters if len(characters) == 1 else _one_of(characters)
+        # A text is matched as a whole, so these say nothing at its ends.
+        if first == "^" and self.place == 1:
+            return ""
+        if first == "$" and self.place == len(self.text):
             return ""
         if first in "^$.":
             self.refuse(first)
         return first
 
+    def group(self) -> TextForm:
+        """Read a group behind its opening bracket."""
+        if self.passes("?") and not self.passes(":"):
+            self.refuse("(?" + self.text[self.place : self.place + 1])
+        inner = self.either()
+        self.next()  # the closing bracket
+        return inner
+
     def one_of(self) -> TextForm:
-        if self.taken("^"):
+        """Read a class behind its opening bracket."""
+        if self.passes("^"):
             self.refuse("[^")
-        found: list[str] = []
-        while not found or not self.taken("]"):
+        characters: list[str] = []
+        # A bracket that closes is a character itself where it comes first.
+        while not characters or not self.passes("]"):
             start = self.member()
-            if self.text[self.at] == "-" and self.text[self.at + 1] != "]":
+            if self.text[self.place] == "-" and self.text[self.place + 1] != "]":
                 self.next()
-                found.extend(map(chr, range(ord(start), ord(self.member()) + 1)))
+                stop = ord(self.member()) + 1
+                characters.extend(map(chr, range(ord(start), stop)))
             else:
-                found.append(start)
-        return _one_of(chain.from_iterable(found))
+                characters.append(start)
+        return _one_of(chain.from_iterable(characters))
 
     def member(self) -> str:
+        """Read what a class has at this place: one character, or those of an escape."""
         first = self.next()
         return self.escaped() if first == "\\" else first
 
     def escaped(self) -> str:
-        """The characters that a backslash and the next character stand for."""
+        """Read the character behind a backslash, and return all that both stand for."""
         letter = self.next()
         if letter.isalnum() and letter not in _SETS:
             self.refuse("\\" + letter)
         return _SETS.get(letter, letter)
 
     def repeated(self, part: TextForm | str) -> TextForm | str:
-        if (found := _TIMES.match(self.text, self.at)) is None:
+        """Read how often a part comes, and return it so often."""
+        match = _TIMES.match(self.text, self.place)
+        if match is None:
             return part
-        self.at = found.end()
-        low = int(found[1] or found[2] or found[0] == "+")
-        high = int(found[1] or found[3] or (low + _MORE if found[0] != "?" else 1))
-        if self.text[self.at : self.at + 1] in ("?", "+"):
-            self.refuse(f"{self.text[self.at]} behind a repeat")
-        longest = len(part) if isinstance(part, str) else part.longest
-        if high * max(longest, 1) > _LONGEST:
+        self.place = match.end()
+        exact, least, most = match.groups()
+        low = int(exact or least or match[0] == "+")
+        high = 1 if match[0] == "?" else low + _MORE
+        high = int(exact or most or high)
+        # These would change what is matched first, or whether at all.
+        if self.text[self.place : self.place + 1] in ("?", "+"):
+            self.refuse(f"{self.text[self.place]} behind a repeat")
+        if high * max(_longest(part), 1) > _LONGEST:
             self.refuse(f"a repeat that gives texts of more than {_LONGEST:,} characters")
-        times = [TextForm.of([part] * count, either=False) for count in range(low, high + 1)]
-        return times[0] if len(times) == 1 else TextForm.of(times, either=True)
+        counts = range(low, high + 1)
+        repeats = [TextForm.of([part] * count, either=False) for count in counts]
+        return repeats[0] if len(repeats) == 1 else TextForm.of(repeats, either=True)
 
     def next(self) -> str:
-        self.at += 1
-        return self.text[self.at - 1]
+        """Pass a character, and return it."""
+        self.place += 1
+        return self.text[self.place - 1]
 
-    def taken(self, mark: str) -> bool:
-        """Whether this comes next; it is then passed."""
-        found = self.text[self.at : self.at + 1] == mark
-        self.at += found
-        return found
+    def passes(self, mark: str) -> bool:
+        """Return whether this comes next; it is then passed."""
+        is_next = self.text[self.place : self.place + 1] == mark
+        self.place += is_next
+        return is_next
 
-    def refuse(self, what: str) -> NoReturn:
+    def refuse(self, part: str) -> NoReturn:
+        """Raise SchemaError for a part of which no texts are drawn."""
         raise SchemaError(
-            f"format={self.text!r}: texts cannot be drawn from {what}; use characters, classes "
+            f"format={self.text!r}: texts cannot be drawn from {part}; use characters, classes "
             "such as [A-Z0-9], \\d, \\w, groups, | and repeats such as {7}"
         )

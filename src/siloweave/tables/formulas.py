@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 DATED = ("years", "days", "hours")
 """Formulas whose sources are two datetimes."""
-_DAY, _HOUR = 86_400_000_000, 3_600_000_000  # microseconds
-_SLACK = 1e-9  # of a unit, by which a number may be below a whole one and still count as it
+_DAY = 86_400_000_000  # microseconds
+_HOUR = 3_600_000_000
+# A number that is below a whole one by this share of a unit still counts as it.
+_SLACK = 1e-9
 _Array = NDArray[Any]
 
 
@@ -46,18 +48,19 @@ def raw_values(
 
 
 def _formula(rule: Computed, columns: Sequence[Column], sources: Sequence[_Array]) -> Any:
-    first, second = sources[0], sources[1]
+    """Return a formula's result, before its factor; infinite or NaN by a division by 0."""
+    first = sources[0]
+    second = sources[1]
     if rule.formula == "years":
         return _birthdays(*map(_days, columns, sources))
     if rule.formula == "days":
         start, end = map(_days, columns, sources)
         return end - start
     if rule.formula == "hours":
-        coarse = coarser_step(*columns)
-        start, end = (
-            values * step_of(column) // coarse * coarse
-            for column, values in zip(columns, sources, strict=True)
-        )
+        # Both times are cut to the coarser resolution, then counted in microseconds.
+        coarse = coarser_step(columns[0], columns[1])
+        start = first * step_of(columns[0]) // coarse * coarse
+        end = second * step_of(columns[1]) // coarse * coarse
         return (end - start) / _HOUR
     if rule.formula == "difference":
         return first - second
@@ -69,18 +72,20 @@ def _formula(rule: Computed, columns: Sequence[Column], sources: Sequence[_Array
 
 
 def _days(column: Column, values: _Array) -> _Array:
-    """Datetimes as days since 1970."""
+    """Return datetimes as days since 1970."""
     return values * step_of(column) // _DAY
 
 
 def _birthdays(start: _Array, end: _Array) -> _Array:
     """Count the whole years between days; who was born on 29 February has March's first, too."""
-    years, month_days = zip(*map(_calendar, (start, end)), strict=True)
-    return np.asarray(years[1] - years[0] - (month_days[1] < month_days[0]))
+    start_year, start_day = _calendar(start)
+    end_year, end_day = _calendar(end)
+    is_before_birthday = end_day < start_day
+    return np.asarray(end_year - start_year - is_before_birthday)
 
 
 def _calendar(days: _Array) -> tuple[_Array, _Array]:
-    """The year of each day, and a number that rises from day to day of any year alike."""
+    """Return the year of each day, and a number that rises from day to day of any year."""
     dates = np.asarray(days).astype("datetime64[D]")
     months = dates.astype("datetime64[M]")
     day = (dates - months).astype(np.int64)
@@ -91,11 +96,13 @@ def _calendar(days: _Array) -> tuple[_Array, _Array]:
 
 def rounded_values(rule: Computed, column: Column, values: _Array) -> _Array:
     """Round computed numbers as the column has them: whole, or with its decimals."""
-    whole = column.kind == "integer"
-    if not whole and column.decimals is None:
+    is_whole = column.kind == "integer"
+    if not is_whole and column.decimals is None:
         return values
-    unit = 1.0 if whole else 10.0 ** -(column.decimals or 0)
+    decimals = column.decimals or 0
+    unit = 1.0 if is_whole else 10.0**-decimals
     units = values / unit
+    # A quotient that floats put just below 3 counts as 3.
     slack = _SLACK + np.abs(units) * 1e-12
     if rule.rounding == "down":
         units = np.floor(units + slack)
@@ -103,21 +110,23 @@ def rounded_values(rule: Computed, column: Column, values: _Array) -> _Array:
         units = np.ceil(units - slack)
     else:
         units = np.rint(units)
-    if whole:
+    if is_whole:
         return units.astype(np.int64)
-    return np.round(units * unit, column.decimals or 0)
+    return np.round(units * unit, decimals)
 
 
 def does_follow(rule: Computed, column: Column, values: _Array, raw: _Array) -> Bools:
-    """Say which values of a column are what its sources give, but for rounding."""
-    near = 1e-9 * np.maximum(np.abs(raw), 1.0)
-    whole = column.kind == "integer"
+    """Return which values of a column are what its sources give, but for rounding."""
+    tolerance = 1e-9 * np.maximum(np.abs(raw), 1.0)
+    is_whole = column.kind == "integer"
     if rule.rounding != "nearest":
-        return np.asarray(np.abs(values - rounded_values(rule, column, raw)) <= near)
-    if whole or column.decimals is not None:
+        expected = rounded_values(rule, column, raw)
+        return np.asarray(np.abs(values - expected) <= tolerance)
+    if is_whole or column.decimals is not None:
         # Half a unit either way: programs round 2.5 to 2 or to 3.
-        near = near + (0.5 if whole else 0.5 * 10.0 ** -(column.decimals or 0))
-    return np.asarray(np.abs(values - raw) <= near)
+        half = 0.5 if is_whole else 0.5 * 10.0 ** -(column.decimals or 0)
+        tolerance = tolerance + half
+    return np.asarray(np.abs(values - raw) <= tolerance)
 
 
 def solved_source(
@@ -142,47 +151,62 @@ def solved_source(
     Returns:
         Values that may lie beyond the source's bounds, and that rounding may have moved.
     """
-    size = wanted / rule.factor
+    # What the formula must give before its factor.
+    result = wanted / rule.factor
     index = rule.sources.index(name)
-    others = [np.asarray(values[n], dtype=np.float64) for n in rule.sources if n != name]
     if rule.formula in DATED:
-        return _solved_time(rule, columns, values, size, index, random)
+        return _solved_time(rule, columns, values, result, index, random)
+    other_names = [source for source in rule.sources if source != name]
+    others = [np.asarray(values[source], dtype=np.float64) for source in other_names]
     with np.errstate(all="ignore"):
-        if rule.formula == "difference":
-            found = size + others[0] if index == 0 else others[0] - size
-        elif rule.formula == "ratio":
-            found = size * others[0] if index == 0 else others[0] / size
-        elif rule.formula == "bmi":
-            found = size * others[0] ** 2 if index == 0 else np.sqrt(others[0] / size)
+        if rule.formula == "product":
+            solution = result / np.prod(np.array(others), axis=0)
         else:
-            found = size / np.prod(np.array(others), axis=0)
-    return np.where(np.isfinite(found), found, np.asarray(values[name], dtype=np.float64))
+            solution = _solved_of_two(rule, result, others[0], is_first=index == 0)
+    # Where a division by 0 leaves no solution, the source stays.
+    unsolved = np.asarray(values[name], dtype=np.float64)
+    return np.where(np.isfinite(solution), solution, unsolved)
+
+
+def _solved_of_two(rule: Computed, result: _Array, other: _Array, *, is_first: bool) -> _Array:
+    """Return one of the two sources of a difference, ratio or BMI, of the other and the result."""
+    if rule.formula == "difference":
+        return result + other if is_first else other - result
+    if rule.formula == "ratio":
+        return result * other if is_first else other / result
+    return result * other**2 if is_first else np.sqrt(other / result)
 
 
 def _solved_time(
     rule: Computed,
     columns: Mapping[str, Column],
     values: Mapping[str, _Array],
-    size: _Array,
+    result: _Array,
     index: int,
     random: np.random.Generator,
 ) -> _Array:
     """Find the datetimes that lie so many years, days or hours before or after others."""
-    sought, other = rule.sources[index], rule.sources[1 - index]
+    sought = rule.sources[index]
+    base = rule.sources[1 - index]
     step = step_of(columns[sought])
     sign = -1 if index == 0 else 1
     if rule.formula == "hours":
-        moment = values[other] * step_of(columns[other]) + sign * np.rint(size * _HOUR)
+        base_time = values[base] * step_of(columns[base])
+        moment = base_time + sign * np.rint(result * _HOUR)
         return np.asarray(moment // step, dtype=np.int64)
-    day = _days(columns[other], values[other])
+
+    base_day = _days(columns[base], values[base])
     if rule.formula == "days":
-        found = day + sign * np.rint(size).astype(np.int64)
+        day = base_day + sign * np.rint(result).astype(np.int64)
     else:
-        dates = day.astype("datetime64[D]")
+        # The same day of the month so many years away, then any day within the year beyond it.
+        dates = base_day.astype("datetime64[D]")
         months = dates.astype("datetime64[M]")
-        shifted = months + (sign * np.rint(size).astype(np.int64) * 12).astype("timedelta64[M]")
-        within_year = random.integers(0, 365, len(day))
-        found = (shifted.astype("datetime64[D]") + (dates - months)).astype(np.int64)
-        found = found + sign * within_year
-    time_of_day = values[sought] % (_DAY // step)
-    return np.asarray(found * (_DAY // step) + time_of_day, dtype=np.int64)
+        num_months = sign * np.rint(result).astype(np.int64) * 12
+        shifted_months = months + num_months.astype("timedelta64[M]")
+        within_year = random.integers(0, 365, len(base_day))
+        birthday = shifted_months.astype("datetime64[D]") + (dates - months)
+        day = birthday.astype(np.int64) + sign * within_year
+    steps_a_day = _DAY // step
+    time_of_day = values[sought] % steps_a_day
+    return np.asarray(day * steps_a_day + time_of_day, dtype=np.int64)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError, SchemaError
@@ -59,11 +60,14 @@ from siloweave.tables.constraints import (
 )
 from siloweave.tables.formulas import does_follow, raw_values, rounded_values, solved_source
 from siloweave.tables.read import Table, beside
-from siloweave.tables.schema import Column, Outside, Schema, check_columns
+from siloweave.tables.schema import Column, Kind, Outside, Schema, check_columns
 
-_OPEN = "?"  # the category of combinations that were not learned
-_SHOWN = 5  # rows that an error names
-_NEAR = 1e-9  # relative error of sums of floats
+# The category of combinations that were not learned.
+_OPEN = "?"
+# An error names at most so many rows.
+_SHOWN = 5
+# The relative error that sums of floats may have.
+_NEAR = 1e-9
 _Mask = Bools
 _Array = NDArray[Any]
 _Random = np.random.Generator
@@ -76,43 +80,52 @@ class WantedCells(NamedTuple):
     fixed: _Mask
 
 
-_Known = Mapping[str, CellValues]  # by column
-_Wanted = dict[str, WantedCells]  # by column
-_Made = tuple[dict[str, CellValues], _Mask]  # columns, and rows in which they cannot be kept
+class _Decoded(NamedTuple):
+    """Cells of declared columns, by name, and rows in which their constraint cannot be met."""
+
+    columns: dict[str, CellValues]
+    unmet: _Mask
+
+
+_CellsByColumn = Mapping[str, CellValues]
+_WantedByColumn = dict[str, WantedCells]
 
 
 def written(column: Column, cells: CellValues, like: Table | None) -> tuple[_Array, _Mask | None]:
-    """A column as `Table.from_columns` takes it."""
+    """Return a column's values and where they are missing, as `Table.from_columns` takes them."""
     if column.kind not in BINNED:
-        return labels_of(column, np.where(cells.gone, len(column.options), cells.values))
-    values = as_written(column, np.where(cells.gone, _lowest(column), cells.values), like)
+        codes = np.where(cells.gone, len(column.options), cells.values)
+        return labels_of(column, codes)
+    numbers = np.where(cells.gone, _lowest(column), cells.values)
+    values = as_written(column, numbers, like)
     return values, cells.gone if column.missing else None
 
 
 def _step(column: Column) -> int:
-    """The microseconds of a datetime's step; 1 for numbers."""
+    """Return the microseconds of a datetime's step; 1 for numbers."""
     return step_of(column) if column.kind == "datetime" else 1
 
 
 def _lowest(column: Column) -> int | float:
+    """Return a column's lower bound as a number; 0 where it has none."""
     return 0 if column.low is None else number_at(column, column.low)
 
 
 def _outside(column: Column, cells: CellValues) -> _Mask:
-    """Rows outside a column's bounds, as far as these are declared."""
-    found: _Mask = np.zeros(len(cells.values), dtype=np.bool_)
+    """Return the rows outside a column's bounds, as far as these are declared."""
+    is_outside: _Mask = np.zeros(len(cells.values), dtype=np.bool_)
     if column.low is not None:
-        found |= cells.values < number_at(column, column.low)
+        is_outside |= cells.values < number_at(column, column.low)
     if column.high is not None:
-        found |= cells.values > last_at(column, column.high)
-    return found & ~cells.gone
+        is_outside |= cells.values > last_at(column, column.high)
+    return is_outside & ~cells.gone
 
 
 # Constraints that are kept by what methods learn
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _RuleTransform:
     """A constraint, the declared columns that are made so that it is kept, and others they need."""
 
     rule: Constraint
@@ -120,20 +133,34 @@ class _Kept:
     inputs: tuple[str, ...]
 
 
-def _moves(columns: Iterable[Column]) -> bool:
-    """Whether all of some columns move what does not fit them."""
+def _all_move(columns: Iterable[Column]) -> bool:
+    """Return whether all of some columns move what does not fit them."""
     return all(column.outside == "move" for column in columns)
 
 
 def _outside_of(columns: Sequence[Column]) -> Outside | None:
-    """What a column that is made of others does with what does not fit it."""
+    """Return what a column that is made of others does with what does not fit it."""
     if any(column.outside == "refuse" for column in columns):
         return "refuse"
-    return "move" if _moves(columns) else None
+    return "move" if _all_move(columns) else None
+
+
+def _numbers_or_none(cells: CellValues) -> list[Any]:
+    """Return a column's numbers or codes as a list, with None for missing ones."""
+    numbers = []
+    for number, is_missing in zip(*cells, strict=True):
+        nullable = None if is_missing else number
+        numbers.append(nullable)
+    return numbers
+
+
+def _are_open(categories: Sequence[Any]) -> _Mask:
+    """Return which categories stand for combinations that were not learned."""
+    return np.array([category == _OPEN for category in categories], dtype=np.bool_)
 
 
 @dataclass(frozen=True)
-class _Merged(_Kept):
+class _MergedColumns(_RuleTransform):
     """Fixed combinations as one column of text, whose categories are combinations in JSON."""
 
     rule: FixedCombinations
@@ -142,97 +169,134 @@ class _Merged(_Kept):
     @cached_property
     def column(self) -> Column:
         """The column that methods learn."""
-        texts = tuple(self.text(map(self._number, self.columns, row)) for row in self.rule.rows)
-        taken = ("categories",) if self.rule.from_data else ()
-        name, other = "+".join(self.rule.columns), None if texts else _OPEN
-        moves = _moves(self.columns)
+        rows = [map(self._number, self.columns, row) for row in self.rule.rows]
+        texts = tuple(self.text(row) for row in rows)
+        # Combinations that a method learns have no list yet: their category is open till then.
+        other = None if texts else _OPEN
+        fallback = texts[0] if texts and _all_move(self.columns) else None
+        from_data = ("categories",) if self.rule.from_data else ()
         return Column(
-            name, "categorical", texts or (_OPEN,), other=other, from_data=taken,
-            outside=_outside_of(self.columns), fallback=texts[0] if moves and texts else None,
-        )  # fmt: skip
+            "+".join(self.rule.columns),
+            "categorical",
+            texts or (_OPEN,),
+            other=other,
+            from_data=from_data,
+            outside=_outside_of(self.columns),
+            fallback=fallback,
+        )
 
     @staticmethod
     def _number(column: Column, value: Value) -> int | float | None:
+        """Return a value of a column as a number or a code; None where it is missing."""
         if value is None:
             return None
-        return number_at(column, value) if column.kind in BINNED else _place(column, value)
+        if column.kind in BINNED:
+            return number_at(column, value)
+        return _place(column, value)
 
     def text(self, numbers: Any) -> str:
-        """A combination of numbers or codes, as a category."""
-        return msgspec.json.encode(list(map(value_of, self.columns, numbers))).decode()
+        """Return a combination of numbers or codes as a category."""
+        values = list(map(value_of, self.columns, numbers))
+        return msgspec.json.encode(values).decode()
 
     def texts(self, cells: Sequence[CellValues]) -> tuple[_Array, _Array]:
-        """Every combination that rows have, as categories; and each row's."""
-        first, group = groups_of(cells)
-        parts = [
-            [None if gone else value for value, gone in zip(*one.take(first), strict=True)]
-            for one in cells
-        ]
-        texts = [self.text(numbers) for numbers in zip(*parts, strict=True)]
+        """Return every combination that rows have, as categories; and the place of each row's."""
+        first_rows, group = groups_of(cells)
+        columns = [_numbers_or_none(column.take(first_rows)) for column in cells]
+        texts = [self.text(combination) for combination in zip(*columns, strict=True)]
         return np.array(texts, dtype=object), group
 
     def broken(self, cells: Sequence[CellValues]) -> _Mask:
+        """Return which rows have a combination that is not listed, where any are."""
         texts, group = self.texts(cells)
-        known = set(self.column.categories)
-        return np.array([bool(self.rule.rows) and one not in known for one in texts], bool)[group]
+        listed = set(self.column.categories)
+        if not self.rule.rows:
+            return np.zeros(len(group), dtype=np.bool_)
+        is_broken = np.array([text not in listed for text in texts], bool)
+        return is_broken[group]
 
-    def encode(self, cells: _Known) -> tuple[_Array, _Mask | None]:
+    def encode(self, cells: _CellsByColumn) -> tuple[_Array, _Mask | None]:
+        """Return the learned column of declared ones."""
         texts, group = self.texts([cells[name] for name in self.rule.columns])
         return texts[group], None
 
     def table(self, categories: Sequence[Any]) -> list[CellValues]:
-        """Every combination's value in each column; missing everywhere where it is not known."""
-        rows = [
-            [None] * len(self.columns) if one == _OPEN else msgspec.json.decode(one)
-            for one in categories
-        ]
-        found = []
+        """Return every combination's value in each column; an open one is missing everywhere."""
+        nothing: list[Any] = [None] * len(self.columns)
+        rows = []
+        for category in categories:
+            is_open = category == _OPEN
+            row = nothing if is_open else msgspec.json.decode(category)
+            rows.append(row)
+
+        columns = []
         for i, column in enumerate(self.columns):
             numbers = [self._number(column, row[i]) for row in rows]
-            gone = np.array([number is None for number in numbers], dtype=np.bool_)
-            found.append(CellValues(np.array([0 if n is None else n for n in numbers]), gone))
-        return found
+            is_missing = np.array([number is None for number in numbers], dtype=np.bool_)
+            # 0 stands where there is no number, and may not make integers floats.
+            for place in np.flatnonzero(is_missing):
+                numbers[place] = 0
+            columns.append(CellValues(np.array(numbers), is_missing))
+        return columns
 
-    def decode(self, column: Column, drawn: CellValues, known: _Known) -> _Made:
-        codes = drawn.values.astype(np.int64)
-        parts = [one.take(codes) for one in self.table(column.categories)]
-        bad = np.array([one == _OPEN for one in column.categories], dtype=np.bool_)[codes]
-        return dict(zip(self.targets, parts, strict=True)), bad
+    def decode(self, column: Column, learned: CellValues, inputs: _CellsByColumn) -> _Decoded:
+        """Return the declared columns of a learned one."""
+        codes = learned.values.astype(np.int64)
+        options = self.table(column.categories)
+        parts = [option.take(codes) for option in options]
+        unmet = _are_open(column.categories)[codes]
+        return _Decoded(dict(zip(self.targets, parts, strict=True)), unmet)
 
-    def ask(self, column: Column, asked: _Wanted, pilot: _Known, random: _Random) -> _Wanted:
-        """The combination of each row for which some of its values are wanted.
+    def ask(
+        self, column: Column, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
+    ) -> _WantedByColumn:
+        """Return the combination of each row for which some of its values are wanted.
 
         It is that of the row's pilot if it has the wanted values, else one of another pilot row,
         else any.
         """
-        given = [(i, asked[name]) for i, name in enumerate(self.targets) if name in asked]
-        fixed = np.any([one.fixed for _, one in given], axis=0)
-        options, drawn = self.table(column.categories), pilot[column.name].values
-        known = np.array([one != _OPEN for one in column.categories], dtype=np.bool_)
-        patterns = [CellValues(one.cells.values, one.cells.gone) for _, one in given]
-        patterns += [CellValues(one.fixed.astype(np.int64), ~one.fixed) for _, one in given]
-        first, group = groups_of(patterns)
-        chosen = drawn.copy()
-        for row, number in zip(first, group[first], strict=True):
-            fits = known.copy()
-            for i, one in given:
-                if one.fixed[row]:
-                    same = ~options[i].gone & (options[i].values == one.cells.values[row])
-                    fits &= options[i].gone if one.cells.gone[row] else same
+        wishes = [(i, wanted[name]) for i, name in enumerate(self.targets) if name in wanted]
+        is_fixed = np.any([wish.fixed for _, wish in wishes], axis=0)
+        options = self.table(column.categories)
+        is_listed = ~_are_open(column.categories)
+        pilot_codes = pilot[column.name].values
+
+        # Rows that want the same values of the same columns are answered together.
+        patterns = [wish.cells for _, wish in wishes]
+        for _, wish in wishes:
+            patterns.append(CellValues(wish.fixed.astype(np.int64), ~wish.fixed))
+        first_rows, group = groups_of(patterns)
+
+        codes = pilot_codes.copy()
+        for row, number in zip(first_rows, group[first_rows], strict=True):
+            fits = is_listed.copy()
+            for i, wish in wishes:
+                if wish.fixed[row]:
+                    fits &= _has_wanted(options[i], wish.cells, row)
             if not fits.any():
                 raise InputError(
                     f"given: no row has these values of {', '.join(self.targets)} together; see "
                     f"the schema's {self.rule.words}"
                 )
-            rows, likely = np.flatnonzero(group == number), drawn[fits[drawn]]
+            rows = np.flatnonzero(group == number)
+            likely = pilot_codes[fits[pilot_codes]]
             pool = likely if likely.size else np.flatnonzero(fits)
-            chosen[rows] = np.where(fits[drawn[rows]], drawn[rows], random.choice(pool, len(rows)))
-        there = CellValues(chosen, np.zeros(len(chosen), dtype=np.bool_))
-        return {column.name: WantedCells(there, fixed)}
+            row_codes = pilot_codes[rows]
+            spare_codes = random.choice(pool, len(rows))
+            codes[rows] = np.where(fits[row_codes], row_codes, spare_codes)
+        nowhere = np.zeros(len(codes), dtype=np.bool_)
+        return {column.name: WantedCells(CellValues(codes, nowhere), is_fixed)}
+
+
+def _has_wanted(options: CellValues, wanted: CellValues, row: int) -> _Mask:
+    """Return which of a column's options are what is wanted in a row."""
+    if wanted.gone[row]:
+        return options.gone
+    return np.asarray(~options.gone & (options.values == wanted.values[row]))
 
 
 @dataclass(frozen=True)
-class _Gap(_Kept):
+class _GapColumn(_RuleTransform):
     """An inequality: the gap instead of the larger column."""
 
     rule: Inequality
@@ -241,6 +305,7 @@ class _Gap(_Kept):
 
     @property
     def whole(self) -> bool:
+        """Whether gaps are whole numbers."""
         return self.high.kind != "continuous"
 
     @property
@@ -268,84 +333,122 @@ class _Gap(_Kept):
             # A day that is at most two days later ends just before the third.
             widest = self.rule.most if self.coarse == 1 else self._end(self.rule.most)
             most = min(most, widest)
+
         decimals = None
         if self.low.decimals is not None and self.high.decimals is not None:
             decimals = max(self.low.decimals, self.high.decimals)
             most = round(most, decimals)
-        taken = {*self.low.from_data, *self.high.from_data} & {"low", "high"}
-        moves = _moves((self.low, self.high))
+
+        # A gap can always be moved to the least one; a column with gaps moves to "missing" instead.
+        can_fall_back = _all_move((self.low, self.high)) and not self.high.missing
+        fallback = self.least if can_fall_back else None
+        kind: Kind = "integer" if self.whole else "continuous"
+        from_data = {*self.low.from_data, *self.high.from_data}
+        bounds_from_data = from_data & {"low", "high"}
         return Column(
-            f"{self.rule.high} - {self.rule.low}", "integer" if self.whole else "continuous",
-            low=self.least, high=most, missing=self.high.missing, decimals=decimals,
-            from_data=tuple(sorted(taken)), outside=_outside_of((self.low, self.high)),
-            fallback=self.least if moves and not self.high.missing else None,
-        )  # fmt: skip
+            f"{self.rule.high} - {self.rule.low}",
+            kind,
+            low=self.least,
+            high=most,
+            missing=self.high.missing,
+            decimals=decimals,
+            from_data=tuple(sorted(bounds_from_data)),
+            outside=_outside_of((self.low, self.high)),
+            fallback=fallback,
+        )
 
     def _start(self, values: Any) -> Any:
-        """Values of the smaller column in steps of the larger: each begins its coarser step."""
+        """Return the smaller column in steps of the larger: each value begins its coarser step."""
         if self.low.kind != "datetime":
             return values
         coarse = coarser_step(self.low, self.high)
         return values * _step(self.low) // coarse * self.coarse
 
     def _end(self, most: int | float) -> int:
-        """The last step of the larger column that is `most` coarser steps after a first one."""
+        """Return the larger column's last step that is `most` coarser steps after a first one."""
         return (int(most) + 1) * self.coarse - 1
 
     def base(self, low: CellValues) -> _Array:
+        """Return what each row's gap is counted from."""
         return np.where(low.gone, self.floor, self._start(low.values))
 
     def gap(self, low: CellValues, high: CellValues) -> CellValues:
+        """Return each row's gap; missing where the larger column is."""
         values = high.values - self.base(low)
         if self.column.decimals is not None:
             values = np.round(values, self.column.decimals)
         return CellValues(np.where(high.gone, self.least, values), high.gone)
 
-    def encode(self, cells: _Known) -> tuple[_Array, _Mask | None]:
-        low, high = cells[self.rule.low], cells[self.rule.high]
-        return written(self.column, self.gap(low, high), None)
+    def encode(self, cells: _CellsByColumn) -> tuple[_Array, _Mask | None]:
+        """Return the learned column of declared ones."""
+        gap = self.gap(cells[self.rule.low], cells[self.rule.high])
+        return written(self.column, gap, None)
 
-    def decode(self, column: Column, drawn: CellValues, known: _Known) -> _Made:
-        values = self.base(known[self.rule.low]) + drawn.values
-        return _within(self.high, CellValues(_rounded(self.high, values), drawn.gone))
+    def decode(self, column: Column, learned: CellValues, inputs: _CellsByColumn) -> _Decoded:
+        """Return the larger column, of the learned gap and the smaller column."""
+        values = self.base(inputs[self.rule.low]) + learned.values
+        high = CellValues(_rounded(self.high, values), learned.gone)
+        return _within(self.high, high)
 
-    def ask(self, column: Column, asked: _Wanted, pilot: _Known, random: _Random) -> _Wanted:
-        """The gap where the larger value is wanted; the smaller one follows by the pilot's gap."""
-        wanted, low = asked[self.rule.high], asked.get(self.rule.low)
-        drawn, start = pilot[column.name], pilot[self.rule.low]
-        there = np.flatnonzero(~drawn.gone)
-        spare = random.choice(there, len(drawn.gone)) if there.size else np.arange(len(drawn.gone))
-        gap = np.where(drawn.gone, drawn.values[spare], drawn.values)
-        free = wanted.fixed & ~wanted.cells.gone & ~start.gone
-        if low is not None:
-            free &= ~low.fixed
-            start = _merged(start, low)
-        nearest = wanted.cells.values - gap
-        if self.low.kind == "datetime":
-            # The time of day, which the gap does not say, stays that of the pilot.
-            coarse = coarser_step(self.low, self.high)
-            day = nearest * _step(self.high) // coarse * (coarse // _step(self.low))
-            nearest = day + start.values % (coarse // _step(self.low))
-        values = np.where(free, _rounded(self.low, nearest), start.values)
+    def ask(
+        self, column: Column, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
+    ) -> _WantedByColumn:
+        """Return the gap where the larger value is wanted; the smaller one follows the pilot's."""
+        wanted_high = wanted[self.rule.high]
+        wanted_low = wanted.get(self.rule.low)
+        start = pilot[self.rule.low]
+        gap = self._pilot_gap(pilot[column.name], random)
+
+        # The smaller value may be chosen where nobody fixed it and there is one.
+        is_free = wanted_high.fixed & ~wanted_high.cells.gone & ~start.gone
+        if wanted_low is not None:
+            is_free &= ~wanted_low.fixed
+            start = _with_wanted(start, wanted_low)
+        nearest = self._nearest_start(wanted_high.cells.values - gap, start)
+        values = np.where(is_free, _rounded(self.low, nearest), start.values)
         start = CellValues(values, start.gone)
-        found = self.gap(start, wanted.cells)
-        wrong = wanted.fixed & _outside(self.column, found)
-        if (wrong & ~free).any():
+
+        wanted_gap = self.gap(start, wanted_high.cells)
+        is_wrong = wanted_high.fixed & _outside(self.column, wanted_gap)
+        is_refused = is_wrong & ~is_free
+        if is_refused.any():
             raise InputError(
-                f"given: {int((wrong & ~free).sum())} rows ask for values that break "
+                f"given: {int(is_refused.sum())} rows ask for values that break "
                 f"{self.rule.words}, or whose gap is outside {self.column.low} to "
                 f"{self.column.high}"
             )
-        free &= ~wrong & ~_outside(self.low, start)
-        given = np.zeros_like(free) if low is None else low.fixed
+
+        is_free &= ~is_wrong & ~_outside(self.low, start)
+        has_low = np.zeros_like(is_free) if wanted_low is None else wanted_low.fixed
+        has_start = is_free | has_low
+        has_gap = wanted_high.fixed & (has_start | wanted_high.cells.gone)
         return {
-            column.name: WantedCells(found, wanted.fixed & (free | given | wanted.cells.gone)),
-            self.rule.low: WantedCells(start, free | given),
+            column.name: WantedCells(wanted_gap, has_gap),
+            self.rule.low: WantedCells(start, has_start),
         }
+
+    def _pilot_gap(self, pilot: CellValues, random: _Random) -> _Array:
+        """Return the pilot's gaps; where one is missing, that of a row with one."""
+        num_rows = len(pilot.gone)
+        present = np.flatnonzero(~pilot.gone)
+        donors = np.arange(num_rows)
+        if present.size:
+            donors = random.choice(present, num_rows)
+        return np.where(pilot.gone, pilot.values[donors], pilot.values)
+
+    def _nearest_start(self, values: _Array, start: CellValues) -> _Array:
+        """Return the smaller column's values, of values in steps of the larger column."""
+        if self.low.kind != "datetime":
+            return values
+        # The time of day, which the gap does not say, stays that of the pilot.
+        coarse = coarser_step(self.low, self.high)
+        steps_each = coarse // _step(self.low)
+        day = values * _step(self.high) // coarse * steps_each
+        return np.asarray(day + start.values % steps_each)
 
 
 @dataclass(frozen=True)
-class _Total(_Kept):
+class _ComputedTotal(_RuleTransform):
     """A sum: the total is computed."""
 
     rule: ColumnSum
@@ -353,46 +456,69 @@ class _Total(_Kept):
     total: Column
     column: None = None
 
-    def decode(self, column: Any, drawn: Any, known: _Known) -> _Made:
-        parts = [known[name] for name in self.rule.parts]
-        values = _rounded(self.total, _sum([one.values for one in parts]))
-        return _within(self.total, CellValues(values, np.any([one.gone for one in parts], axis=0)))
+    def decode(self, column: Any, learned: Any, inputs: _CellsByColumn) -> _Decoded:
+        """Return the total of the parts."""
+        parts = [inputs[name] for name in self.rule.parts]
+        values = _rounded(self.total, _sum([part.values for part in parts]))
+        is_missing = np.any([part.gone for part in parts], axis=0)
+        return _within(self.total, CellValues(values, is_missing))
 
-    def ask(self, column: Any, asked: _Wanted, pilot: _Known, random: _Random) -> _Wanted:
-        """All parts where the total is wanted: those that are free share it as the pilot's do."""
-        wanted = asked[self.rule.total]
-        there = wanted.fixed & ~wanted.cells.gone
-        fixed, values, gone = {}, {}, {}
-        for one in self.parts:
-            own = asked.get(one.name)
-            values[one.name], gone[one.name] = _merged(pilot[one.name], own)
-            fixed[one.name] = np.zeros_like(there) if own is None else own.fixed
-        loose = {name: there & ~mask for name, mask in fixed.items()}
-        rest = wanted.cells.values - _sum([np.where(loose[n], 0, v) for n, v in values.items()])
-        shared = _sum([np.where(loose[n], v, 0) for n, v in values.items()])
-        ratio = np.where((shared > 0) & (rest >= 0), rest / np.where(shared > 0, shared, 1), 1.0)
-        found, todo = {}, there.copy()
-        for one in reversed(self.parts):
-            name = one.name
-            share = _rounded(one, np.where(loose[name], values[name] * ratio, values[name]))
-            values[name], gone[name] = share, gone[name] & ~loose[name]
-        for one in reversed(self.parts):  # the last makes up for what was rounded
-            name = one.name
-            others = _sum([v for n, v in values.items() if n != name])
-            last = todo & loose[name]
-            values[name] = np.where(last, _rounded(one, wanted.cells.values - others), values[name])
-            todo &= ~last
-        if lost := [one.name for one in self.parts if one.missing][:1]:
-            gone[lost[0]] = gone[lost[0]] | (wanted.fixed & ~there)
-        for one in self.parts:
-            part = CellValues(values[one.name], gone[one.name])
-            inside = wanted.fixed & ~_outside(one, part)
-            found[one.name] = WantedCells(part, fixed[one.name] | inside)
-        return found
+    def ask(
+        self, column: Any, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
+    ) -> _WantedByColumn:
+        """Return all parts where the total is wanted: free ones share it as the pilot's do."""
+        wanted_total = wanted[self.rule.total]
+        total = wanted_total.cells.values
+        has_total = wanted_total.fixed & ~wanted_total.cells.gone
+        fixed: dict[str, _Mask] = {}
+        values: dict[str, _Array] = {}
+        missing: dict[str, _Mask] = {}
+        for part in self.parts:
+            wish = wanted.get(part.name)
+            values[part.name], missing[part.name] = _with_wanted(pilot[part.name], wish)
+            fixed[part.name] = np.zeros_like(has_total) if wish is None else wish.fixed
+        free = {name: has_total & ~is_fixed for name, is_fixed in fixed.items()}
+
+        # Free parts are scaled by one ratio, so that with the fixed ones they make the total.
+        fixed_values = [np.where(free[name], 0, value) for name, value in values.items()]
+        free_values = [np.where(free[name], value, 0) for name, value in values.items()]
+        rest = total - _sum(fixed_values)
+        shared = _sum(free_values)
+        # A total of 0 has no ratio; 1 is put below the line there, and the result is not used.
+        quotient = rest / np.where(shared > 0, shared, 1)
+        ratio = np.where((shared > 0) & (rest >= 0), quotient, 1.0)
+        for part in reversed(self.parts):
+            name = part.name
+            scaled = np.where(free[name], values[name] * ratio, values[name])
+            values[name] = _rounded(part, scaled)
+            missing[name] = missing[name] & ~free[name]
+
+        # The last free part makes up for what was rounded.
+        is_open = has_total.copy()
+        for part in reversed(self.parts):
+            name = part.name
+            others = _sum([value for other, value in values.items() if other != name])
+            makes_up = is_open & free[name]
+            remainder = _rounded(part, total - others)
+            values[name] = np.where(makes_up, remainder, values[name])
+            is_open &= ~makes_up
+
+        # A missing total needs one missing part.
+        optional = [part.name for part in self.parts if part.missing]
+        if optional:
+            wants_gap = wanted_total.fixed & ~has_total
+            missing[optional[0]] = missing[optional[0]] | wants_gap
+
+        wishes = {}
+        for part in self.parts:
+            cells = CellValues(values[part.name], missing[part.name])
+            is_met = wanted_total.fixed & ~_outside(part, cells)
+            wishes[part.name] = WantedCells(cells, fixed[part.name] | is_met)
+        return wishes
 
 
 @dataclass(frozen=True)
-class _Derived(_Kept):
+class _DerivedColumn(_RuleTransform):
     """A column that is computed from others."""
 
     rule: Computed
@@ -400,82 +526,112 @@ class _Derived(_Kept):
     target: Column
     column: None = None
 
-    def decode(self, column: Any, drawn: Any, known: _Known) -> _Made:
-        return _within(self.target, self.computed(known))
+    def decode(self, column: Any, learned: Any, inputs: _CellsByColumn) -> _Decoded:
+        """Return the column that follows from its sources."""
+        return _within(self.target, self.computed(inputs))
 
-    def computed(self, known: _Known) -> CellValues:
-        """The column, and where it has no value: without a source, or by a division by 0."""
-        cells = [known[name] for name in self.rule.sources]
-        raw, is_undefined = raw_values(self.rule, self.sources, [one.values for one in cells])
-        gone = np.any([one.gone for one in cells], axis=0) | is_undefined
-        return CellValues(rounded_values(self.rule, self.target, raw), gone)
+    def computed(self, inputs: _CellsByColumn) -> CellValues:
+        """Return the column; missing without a source, or by a division by 0."""
+        sources = [inputs[name] for name in self.rule.sources]
+        source_values = [source.values for source in sources]
+        raw, is_undefined = raw_values(self.rule, self.sources, source_values)
+        lacks_source = np.any([source.gone for source in sources], axis=0)
+        values = rounded_values(self.rule, self.target, raw)
+        return CellValues(values, lacks_source | is_undefined)
 
-    def ask(self, column: Any, asked: _Wanted, pilot: _Known, random: _Random) -> _Wanted:
-        """The sources where the column is wanted: one is solved for, others are the pilot's.
+    def ask(
+        self, column: Any, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
+    ) -> _WantedByColumn:
+        """Return the sources where the column is wanted: one is solved for, others are the pilot's.
 
         Where that fails, sources stay free, and rows are drawn until one has what is wanted.
         """
-        wanted = asked[self.rule.column]
-        cells = {c.name: _merged(pilot[c.name], asked.get(c.name)) for c in self.sources}
-        there = wanted.fixed & ~wanted.cells.gone
-        free = [c for c in self.sources if c.name not in asked]
-        if self.rule.formula != "years":  # a birthday is sought, whatever day the age is counted at
+        wanted_result = wanted[self.rule.column]
+        has_value = wanted_result.fixed & ~wanted_result.cells.gone
+        cells = {}
+        for column in self.sources:
+            wish = wanted.get(column.name)
+            cells[column.name] = _with_wanted(pilot[column.name], wish)
+        free = [c for c in self.sources if c.name not in wanted]
+        # Of an age the birthday is sought, whatever day it is counted at.
+        if self.rule.formula != "years":
             free.reverse()
         if not free:
             return {}
-        sought, known = free[0], {name: one.values for name, one in cells.items()}
-        by_name = {c.name: c for c in self.sources}
-        found = solved_source(self.rule, by_name, known, wanted.cells.values, sought.name, random)
-        values = np.where(there, _rounded(sought, found), cells[sought.name].values)
-        cells[sought.name] = CellValues(values, cells[sought.name].gone & ~there)
-        is_met = there & ~_outside(sought, cells[sought.name])
+
+        sought = free[0]
+        sources = {c.name: c for c in self.sources}
+        source_values = {name: source.values for name, source in cells.items()}
+        result_values = wanted_result.cells.values
+        solution = solved_source(
+            self.rule, sources, source_values, result_values, sought.name, random
+        )
+        before = cells[sought.name]
+        values = np.where(has_value, _rounded(sought, solution), before.values)
+        cells[sought.name] = CellValues(values, before.gone & ~has_value)
+
+        # What was solved for is rounded and may leave its bounds: only what leads back to the
+        # wanted value is met.
+        is_met = has_value & ~_outside(sought, cells[sought.name])
         result = self.computed(cells)
-        is_met &= ~result.gone & (result.values == wanted.cells.values)
-        if lost := [c.name for c in free if c.missing][:1]:
-            is_lost = wanted.fixed & wanted.cells.gone
-            values, gone = cells[lost[0]]
-            cells[lost[0]] = CellValues(values, gone | is_lost)
-            is_met |= is_lost
-        answers = {}
-        for name, one in cells.items():
-            given = asked[name].fixed if name in asked else np.zeros_like(is_met)
-            answers[name] = WantedCells(one, is_met | given)
-        return answers
+        is_met &= ~result.gone & (result.values == result_values)
+
+        # A missing value needs one missing source.
+        optional = [c.name for c in free if c.missing]
+        if optional:
+            wants_gap = wanted_result.fixed & wanted_result.cells.gone
+            values, is_missing = cells[optional[0]]
+            cells[optional[0]] = CellValues(values, is_missing | wants_gap)
+            is_met |= wants_gap
+
+        wishes = {}
+        for name, source in cells.items():
+            is_fixed = wanted[name].fixed if name in wanted else np.zeros_like(is_met)
+            wishes[name] = WantedCells(source, is_met | is_fixed)
+        return wishes
 
 
 def _sum(columns: Sequence[_Array]) -> _Array:
+    """Return each row's sum."""
     return np.asarray(np.sum(columns, axis=0))
 
 
-class _Filled:
+class _EditedRows:
     """Drawn rows, some of whose cells are made missing, or filled from other drawn rows."""
 
-    def __init__(self, drawn: Table) -> None:
-        self.drawn = drawn
+    def __init__(self, rows: Table) -> None:
+        self.rows = rows
+        # Values and gaps of columns that were changed.
         self.columns: dict[str, tuple[_Array, _Mask]] = {}
 
     def missing(self, name: str) -> _Mask:
-        """Where a column is missing by now."""
-        return self.columns[name][1] if name in self.columns else self.drawn.missing(name)
+        """Return where a column is missing by now."""
+        if name in self.columns:
+            _, is_missing = self.columns[name]
+            return is_missing
+        return self.rows.missing(name)
 
     def cells(self, column: Column) -> CellValues:
-        """A column as it is by now."""
+        """Return a column as it is by now."""
         if column.name not in self.columns:
-            return cells_of(column, self.drawn)
-        changed = Table.from_columns({column.name: self.columns[column.name]}, self.drawn)
+            return cells_of(column, self.rows)
+        changed = Table.from_columns({column.name: self.columns[column.name]}, self.rows)
         return cells_of(column, changed)
 
-    def _open(self, name: str) -> tuple[_Array, _Mask]:
+    def _writable(self, name: str) -> tuple[_Array, _Mask]:
+        """Return a column's values and gaps, copied before their first change."""
         if name not in self.columns:
-            values, missing = self.drawn.values(name), self.drawn.missing(name)
-            self.columns[name] = values.copy(), missing.copy()
+            values = self.rows.values(name).copy()
+            self.columns[name] = values, self.rows.missing(name).copy()
         return self.columns[name]
 
     def blank(self, names: Sequence[str], rows: _Mask) -> None:
         """Make columns missing in some rows."""
         for name in names:
-            if (rows & ~self.missing(name)).any():
-                self._open(name)[1][rows] = True
+            has_values = rows & ~self.missing(name)
+            if has_values.any():
+                _, is_missing = self._writable(name)
+                is_missing[rows] = True
 
     def fill(self, names: Sequence[str], rows: _Mask) -> None:
         """Give columns values in some rows: those of rows that have all of them, in turn.
@@ -485,31 +641,36 @@ class _Filled:
         """
         if not names:
             return
-        complete = rows & ~np.any([self.missing(name) for name in names], axis=0)
+        is_complete = rows & ~np.any([self.missing(name) for name in names], axis=0)
         for name in names:
-            missing = self.missing(name)
-            needy = np.flatnonzero(rows & missing)
-            donors = np.flatnonzero(complete if complete.any() else rows & ~missing)
+            is_missing = self.missing(name)
+            needy = np.flatnonzero(rows & is_missing)
+            is_donor = is_complete if is_complete.any() else rows & ~is_missing
+            donors = np.flatnonzero(is_donor)
             if needy.size and donors.size:
-                values, gaps = self._open(name)
-                values[needy] = values[donors[np.arange(needy.size) % donors.size]]
+                values, gaps = self._writable(name)
+                donors_in_turn = donors[np.arange(needy.size) % donors.size]
+                values[needy] = values[donors_in_turn]
                 gaps[needy] = False
 
     def table(self) -> Table:
-        """The rows as they are by now."""
+        """Return the rows as they are by now."""
         if not self.columns:
-            return self.drawn
-        rest = [name for name in self.drawn.names if name not in self.columns]
-        changed = Table.from_columns(dict(self.columns), self.drawn)
-        return beside([self.drawn.select(rest), changed]) if rest else changed
+            return self.rows
+        changed = Table.from_columns(dict(self.columns), self.rows)
+        unchanged = [name for name in self.rows.names if name not in self.columns]
+        if not unchanged:
+            return changed
+        return beside([self.rows.select(unchanged), changed])
 
 
 def _by_what_decides(rules: Sequence[MissingUnless]) -> list[MissingUnless]:
-    """Rules in an order in which a category is settled before it decides others."""
+    """Return rules in an order in which a category is settled before it decides others."""
     ordered: list[MissingUnless] = []
     rest = list(rules)
     while rest:
-        open_names = {name for rule in rest for name in rule.dependent}
+        open_names = set(chain(*(rule.dependent for rule in rest)))
+        # Rules in a ring have no such order; the first of them begins.
         settled = [rule for rule in rest if rule.by not in open_names] or rest[:1]
         ordered += settled
         rest = [rule for rule in rest if rule not in settled]
@@ -517,27 +678,27 @@ def _by_what_decides(rules: Sequence[MissingUnless]) -> list[MissingUnless]:
 
 
 _Rule = TypeVar("_Rule", bound=Constraint)
-_Transform = _Merged | _Gap | _Total | _Derived
+_Transform = _MergedColumns | _GapColumn | _ComputedTotal | _DerivedColumn
 
 
-def _merged(cells: CellValues, asked: WantedCells | None) -> CellValues:
-    """Cells with what is wanted in them."""
-    if asked is None:
+def _with_wanted(cells: CellValues, wanted: WantedCells | None) -> CellValues:
+    """Return cells with what is wanted in them."""
+    if wanted is None:
         return cells
-    return CellValues(
-        *(np.where(asked.fixed, new, old) for new, old in zip(asked.cells, cells, strict=True))
-    )
+    values = np.where(wanted.fixed, wanted.cells.values, cells.values)
+    is_missing = np.where(wanted.fixed, wanted.cells.gone, cells.gone)
+    return CellValues(values, is_missing)
 
 
-def _within(column: Column, cells: CellValues) -> _Made:
-    """A computed column, and rows in which it left its bounds, which are to be drawn again."""
-    wrong = _outside(column, cells)
-    values = np.where(wrong, _lowest(column), cells.values)
-    return {column.name: CellValues(values, cells.gone)}, wrong
+def _within(column: Column, cells: CellValues) -> _Decoded:
+    """Return a computed column, and rows outside its bounds, which are to be drawn again."""
+    is_outside = _outside(column, cells)
+    values = np.where(is_outside, _lowest(column), cells.values)
+    return _Decoded({column.name: CellValues(values, cells.gone)}, is_outside)
 
 
 def _rounded(column: Column, values: _Array) -> _Array:
-    """Numbers as a column has them: whole, or with its decimals."""
+    """Return numbers as a column has them: whole, or with its decimals."""
     if column.kind != "continuous":
         return np.rint(values).astype(np.int64)
     return values if column.decimals is None else np.round(values, column.decimals)
@@ -547,87 +708,113 @@ def _rounded(column: Column, values: _Array) -> _Array:
 
 
 def _broken_inequality(rule: Inequality, schema: Schema, table: Table) -> _Mask:
-    columns = [schema[name] for name in rule.columns]
-    low, high = (cells_of(column, table) for column in columns)
-    first, last = low.values, high.values
-    if columns[0].kind == "datetime":
+    """Return the rows whose smaller value is not the smaller, or too far below the larger."""
+    low_column, high_column = (schema[name] for name in rule.columns)
+    low = cells_of(low_column, table)
+    high = cells_of(high_column, table)
+    first = low.values
+    last = high.values
+    if low_column.kind == "datetime":
         # A day has no time: noon is not after the day that it lies in.
-        coarse = coarser_step(*columns)
-        first, last = (
-            cells.values * _step(column) // coarse
-            for column, cells in zip(columns, (low, high), strict=True)
-        )
-    wrong = first >= last if rule.strict else first > last
+        coarse = coarser_step(low_column, high_column)
+        first = first * _step(low_column) // coarse
+        last = last * _step(high_column) // coarse
+
+    is_wrong = first >= last if rule.strict else first > last
     if rule.most is not None:
-        wrong |= last - first > rule.most * (1 + _NEAR)
-    return np.asarray(wrong & ~low.gone & ~high.gone)
+        is_wrong |= last - first > rule.most * (1 + _NEAR)
+    return np.asarray(is_wrong & ~low.gone & ~high.gone)
 
 
 def _broken_sum(rule: ColumnSum, schema: Schema, table: Table) -> _Mask:
-    parts, total = [cells_of(schema[n], table) for n in rule.parts], schema[rule.total]
-    found, gone = cells_of(total, table), np.any([one.gone for one in parts], axis=0)
-    values = _sum([one.values for one in parts])
-    near = _NEAR * np.maximum(np.abs(found.values), 1.0)
-    if total.decimals is not None:
-        near = near + 0.5 * 10.0**-total.decimals
-    return np.asarray((gone != found.gone) | ((np.abs(values - found.values) > near) & ~gone))
+    """Return the rows whose parts do not add up to the total, within what rounding explains."""
+    parts = [cells_of(schema[name], table) for name in rule.parts]
+    total_column = schema[rule.total]
+    total = cells_of(total_column, table)
+    lacks_part = np.any([part.gone for part in parts], axis=0)
+    sums = _sum([part.values for part in parts])
+    tolerance = _NEAR * np.maximum(np.abs(total.values), 1.0)
+    if total_column.decimals is not None:
+        tolerance = tolerance + 0.5 * 10.0**-total_column.decimals
+    is_off = np.abs(sums - total.values) > tolerance
+    return np.asarray((lacks_part != total.gone) | (is_off & ~lacks_part))
 
 
 def _broken_range(rule: CategoryRanges, schema: Schema, table: Table) -> _Mask:
-    column, by = schema[rule.column], schema[rule.by]
-    found, codes = cells_of(column, table), cells_of(by, table).values
+    """Return the rows whose number is outside the range of their category."""
+    column = schema[rule.column]
+    by = schema[rule.by]
+    cells = cells_of(column, table)
+    codes = cells_of(by, table).values
+    # A category without a range, and a missing one (the last code), allow every number.
     low = np.full(len(by.options) + 1, -np.inf)
     high = -low
     for category, least, most in rule.ranges:
         place = _place(by, category)
-        low[place] = low[place] if least is None else number_at(column, least)
-        high[place] = high[place] if most is None else last_at(column, most)
-    outside = (found.values < low[codes]) | (found.values > high[codes])
-    return np.asarray(outside & ~found.gone)
+        if least is not None:
+            low[place] = number_at(column, least)
+        if most is not None:
+            high[place] = last_at(column, most)
+    is_outside = (cells.values < low[codes]) | (cells.values > high[codes])
+    return np.asarray(is_outside & ~cells.gone)
 
 
 def _broken_computed(rule: Computed, schema: Schema, table: Table) -> _Mask:
-    columns, column = tuple(schema[name] for name in rule.sources), schema[rule.column]
-    cells, found = [cells_of(one, table) for one in columns], cells_of(column, table)
-    raw, gone = raw_values(rule, columns, [one.values for one in cells])
-    gone = gone | np.any([one.gone for one in cells], axis=0)
-    follows = does_follow(rule, column, found.values, raw)
-    return np.asarray((gone != found.gone) | (~follows & ~gone))
+    """Return the rows whose value does not follow from those that it is computed from."""
+    columns = tuple(schema[name] for name in rule.sources)
+    column = schema[rule.column]
+    sources = [cells_of(source, table) for source in columns]
+    cells = cells_of(column, table)
+    source_values = [source.values for source in sources]
+    raw, is_undefined = raw_values(rule, columns, source_values)
+    lacks_source = np.any([source.gone for source in sources], axis=0)
+    lacks_value = is_undefined | lacks_source
+    follows = does_follow(rule, column, cells.values, raw)
+    return np.asarray((lacks_value != cells.gone) | (~follows & ~lacks_value))
 
 
 def allowed_rows(rule: MissingUnless, by: Column, codes: _Array) -> _Mask:
     """Return the rows whose category lets the dependent columns have values."""
-    return np.isin(codes, [_place(by, value) for value in rule.values if _has(by, value)])
+    return np.isin(codes, _places(rule, by))
+
+
+def _places(rule: MissingUnless, by: Column) -> list[int]:
+    """Return the codes of the categories that let the dependent columns have values."""
+    return [_place(by, value) for value in rule.values if _has(by, value)]
 
 
 def _has(column: Column, value: Value) -> bool:
-    """Whether a category is among a column's, of which rare ones are not learned."""
+    """Return whether a category is among a column's, of which rare ones are not learned."""
     return value is None or (type(value) is bool, value) in _typed_options(column)
 
 
 def _typed_options(column: Column) -> list[tuple[bool, Value]]:
-    """The categories, of which True and 1 differ."""
-    return [(type(one) is bool, one) for one in column.options]
+    """Return the categories, each with whether it is a bool: True == 1 is no match."""
+    return [(type(option) is bool, option) for option in column.options]
 
 
 def _broken_unless(rule: MissingUnless, schema: Schema, table: Table) -> _Mask:
+    """Return the rows with values that their category rules out, or without required ones."""
     by = schema[rule.by]
-    allowed = allowed_rows(rule, by, cells_of(by, table).values)
-    gone = np.array([cells_of(schema[name], table).gone for name in rule.dependent])
-    wrong = ~allowed & ~gone.all(axis=0)
+    is_allowed = allowed_rows(rule, by, cells_of(by, table).values)
+    cells = [cells_of(schema[name], table) for name in rule.dependent]
+    is_missing = np.array([column.gone for column in cells])
+    is_wrong = ~is_allowed & ~is_missing.all(axis=0)
     if rule.required:
-        wrong |= allowed & gone.any(axis=0)
-    return np.asarray(wrong)
+        is_wrong |= is_allowed & is_missing.any(axis=0)
+    return np.asarray(is_wrong)
 
 
 def _place(column: Column, value: Value) -> int:
-    """The code of a category; a missing one is the last."""
-    typed = _typed_options(column)
-    return len(typed) if value is None else typed.index((type(value) is bool, value))
+    """Return the code of a category; a missing one is the last."""
+    options = _typed_options(column)
+    if value is None:
+        return len(options)
+    return options.index((type(value) is bool, value))
 
 
 def broken(rule: Constraint, schema: Schema, table: Table) -> _Mask:
-    """Which rows of a table break a constraint of its schema.
+    """Return which rows of a table break a constraint of its schema.
 
     Example:
         >>> schema = Schema((Column("a", "integer"), Column("b", "integer")))
@@ -648,11 +835,13 @@ def broken(rule: Constraint, schema: Schema, table: Table) -> _Mask:
     cells = [cells_of(schema[name], table) for name in rule.columns]
     if isinstance(rule, FixedCombinations):
         columns = tuple(schema[name] for name in rule.columns)
-        return _Merged(rule, rule.columns, (), columns).broken(cells)
+        return _MergedColumns(rule, rule.columns, (), columns).broken(cells)
     if isinstance(rule, MissingTogether):
-        gone = np.array([one.gone for one in cells])
-        return np.asarray(gone.any(axis=0) & ~gone.all(axis=0))
-    return ~np.isin(np.arange(table.num_rows), groups_of(cells)[0])
+        is_missing = np.array([column.gone for column in cells])
+        return np.asarray(is_missing.any(axis=0) & ~is_missing.all(axis=0))
+    # Unique columns are the last kind: all rows of a group but its first repeat one.
+    first_rows, _ = groups_of(cells)
+    return ~np.isin(np.arange(table.num_rows), first_rows)
 
 
 # A schema and its tables
@@ -685,37 +874,55 @@ class Modelled:
     @cached_property
     def _transforms(self) -> tuple[_Transform, ...]:
         """Of constraints that can be kept so; inputs are made before what is computed of them."""
-        found: list[_Transform] = []
+        transforms: list[_Transform] = []
+        # By column that is made: all that it is computed from.
         needs: dict[str, set[str]] = {}
         merged: set[str] = set()
-        rules = self.declared.constraints
-        for rule in sorted(rules, key=lambda one: not isinstance(one, FixedCombinations)):
-            made = self._transform(rule) if self.local(rule) else None
-            if made is None or merged & set(rule.columns) or needs.keys() & set(made.targets):
+        # Fixed combinations first: a column that is part of one cannot be computed as well.
+        rules = list(self.declared.constraints)
+        rules.sort(key=lambda rule: not isinstance(rule, FixedCombinations))
+        for rule in rules:
+            transform = self._transform(rule) if self.local(rule) else None
+            if transform is None:
                 continue
-            below = set(made.inputs).union(*(needs.get(name, ()) for name in made.inputs))
-            if below & set(made.targets):
+            targets = set(transform.targets)
+            if merged & set(rule.columns) or needs.keys() & targets:
                 continue
-            found.append(made)
-            merged |= set(made.targets) if isinstance(made, _Merged) else set()
-            needs |= dict.fromkeys(made.targets, below)
-            for above in needs.values():
-                above |= below if above & set(made.targets) else set()
-        return tuple(sorted(found, key=lambda one: len(needs[one.targets[0]] & needs.keys())))
+
+            # A column may not be computed from itself, however many others are between.
+            indirect_inputs = (needs.get(name, ()) for name in transform.inputs)
+            inputs = set(transform.inputs).union(*indirect_inputs)
+            if inputs & targets:
+                continue
+
+            transforms.append(transform)
+            if isinstance(transform, _MergedColumns):
+                merged |= targets
+            needs |= dict.fromkeys(transform.targets, inputs)
+            for needed in needs.values():
+                if needed & targets:
+                    needed |= inputs
+
+        def depth(transform: _Transform) -> int:
+            return len(needs[transform.targets[0]] & needs.keys())
+
+        return tuple(sorted(transforms, key=depth))
 
     def _transform(self, rule: Constraint) -> _Transform | None:
-        """How a constraint is kept by what is learned, if it can be."""
+        """Return how a constraint is kept by what is learned, if it can be."""
         columns = tuple(self.declared[name] for name in rule.columns)
         if isinstance(rule, FixedCombinations):
-            return _Merged(rule, rule.columns, (), columns)
+            return _MergedColumns(rule, rule.columns, (), columns)
         if isinstance(rule, ColumnSum):
-            return _Total(rule, (rule.total,), rule.parts, columns[:-1], columns[-1])
+            return _ComputedTotal(rule, (rule.total,), rule.parts, columns[:-1], columns[-1])
         if isinstance(rule, Computed):
-            return _Derived(rule, (rule.column,), rule.sources, columns[:-1], columns[-1])
+            return _DerivedColumn(rule, (rule.column,), rule.sources, columns[:-1], columns[-1])
         if isinstance(rule, Inequality):
             low, high = columns
-            if low.kind == high.kind and None not in (low.low, low.high, high.low, high.high):
-                return _Gap(rule, (rule.high,), (rule.low,), low, high)
+            bounds = (low.low, low.high, high.low, high.high)
+            # Without all bounds the gap would have none, and no bins.
+            if low.kind == high.kind and None not in bounds:
+                return _GapColumn(rule, (rule.high,), (rule.low,), low, high)
         return None
 
     @cached_property
@@ -723,33 +930,38 @@ class Modelled:
         """What methods learn; it has no constraints."""
         if not self.declared.constraints:
             return self.declared
-        made: dict[str, Column | None] = {}
-        for one in self._transforms:
-            made |= dict.fromkeys(one.targets)
-            made[one.targets[0]] = one.column
-        columns = [made.get(column.name, column) for column in self.declared.columns]
-        kept = tuple(column for column in columns if column is not None)
-        for one in self._transforms:
-            if one.column is not None and one.column.name in self.declared.names:
+        replacements: dict[str, Column | None] = {}
+        for transform in self._transforms:
+            replacements |= dict.fromkeys(transform.targets)
+            replacements[transform.targets[0]] = transform.column
+        columns = [replacements.get(c.name, c) for c in self.declared.columns]
+        learned = tuple(column for column in columns if column is not None)
+
+        for transform in self._transforms:
+            column = transform.column
+            if column is not None and column.name in self.declared.names:
                 raise SchemaError(
-                    f"{one.rule.words}: methods would learn a column {one.column.name!r}, and the "
-                    "schema has one of that name; rename it"
+                    f"{transform.rule.words}: methods would learn a column {column.name!r}, and "
+                    "the schema has one of that name; rename it"
                 )
-        return Schema(kept)
+        return Schema(learned)
 
     def local(self, rule: Constraint) -> bool:
-        """Whether one party has all columns of a constraint."""
-        return not self.parts or any(set(rule.columns) <= set(own) for own in self.parts)
+        """Return whether one party has all columns of a constraint."""
+        needed = set(rule.columns)
+        return not self.parts or any(needed <= set(part) for part in self.parts)
 
     def names_of(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """The columns that methods learn of a party that holds these."""
-        known = [name for name in columns if name in self.declared.names]
-        kept = Modelled(self.declared.select(known)).schema.names
-        return tuple(name for name in self.schema.names if name in kept)
+        """Return the columns that methods learn of a party that holds these."""
+        declared = [name for name in columns if name in self.declared.names]
+        learned = Modelled(self.declared.select(declared)).schema.names
+        return tuple(name for name in self.schema.names if name in learned)
 
     def check_open(self, learn: float) -> None:
         """Raise SchemaError for combinations that are left open where nothing is learned."""
-        for rule in self.declared.constraints if not learn else ():
+        if learn:
+            return
+        for rule in self.declared.constraints:
             if isinstance(rule, FixedCombinations) and not rule.rows:
                 raise SchemaError(
                     f"constraint {rule.words}: lists no combinations. List them, or let a method "
@@ -757,75 +969,85 @@ class Modelled:
                 )
 
     def takes(self, wanted: Mapping[str, WantedCells]) -> bool:
-        """Whether what is wanted must be translated by `asked`."""
-        made = {name for one in self._transforms for name in one.targets}
-        together = (one.columns for one in self._of_kind(MissingTogether))
-        unless = (one.columns for one in self._of_kind(MissingUnless))
-        return bool(wanted.keys() & made.union(*together, *unless))
+        """Return whether what is wanted must be translated by `asked`."""
+        targets = chain(*(transform.targets for transform in self._transforms))
+        together = chain(*(rule.columns for rule in self._of_kind(MissingTogether)))
+        unless = chain(*(rule.columns for rule in self._of_kind(MissingUnless)))
+        return not wanted.keys().isdisjoint(chain(targets, together, unless))
 
     def _of_kind(self, kind: type[_Rule]) -> list[_Rule]:
-        """The declared constraints of one kind."""
-        return [one for one in self.declared.constraints if isinstance(one, kind)]
+        """Return the declared constraints of one kind."""
+        return [rule for rule in self.declared.constraints if isinstance(rule, kind)]
 
     def keeps(self, rule: Constraint) -> bool:
-        """Whether what methods learn keeps a constraint, but for the bounds of what follows."""
-        return any(one.rule.words == rule.words for one in self._transforms)
+        """Return whether what methods learn keeps a constraint, but for bounds of what follows."""
+        return any(transform.rule.words == rule.words for transform in self._transforms)
 
     def always(self, rule: Constraint) -> bool:
-        """Whether no row that is drawn can break a constraint, so that none is drawn again."""
-        others = (one.columns for one in self.declared.constraints if one is not rule)
-        alone = set(rule.columns).isdisjoint(chain(*others))
-        return isinstance(rule, FixedCombinations) and alone and self.keeps(rule)
+        """Return whether no drawn row can break a constraint, so that none is drawn again."""
+        others = [rule_ for rule_ in self.declared.constraints if rule_ is not rule]
+        other_columns = chain(*(rule_.columns for rule_ in others))
+        is_alone = set(rule.columns).isdisjoint(other_columns)
+        return isinstance(rule, FixedCombinations) and is_alone and self.keeps(rule)
 
     def own(self, rows: Table, party: int) -> Table:
-        """A party's drawn columns as the declared schema has them, by its place in `parts`."""
-        known = [name for name in self.parts[party] if name in self.declared.names]
-        part = Modelled(self.declared.select(known))
-        return part.outside(rows, part.schema, None)[0]
+        """Return a party's drawn columns as declared; `party` is its place in `parts`."""
+        names = [name for name in self.parts[party] if name in self.declared.names]
+        part = Modelled(self.declared.select(names))
+        table, _ = part.outside(rows, part.schema, None)
+        return table
 
     def broken(self, table: Table) -> dict[str, _Mask]:
-        """Which rows break each constraint, by its words; of columns that the table has."""
-        found: dict[str, _Mask] = {}
+        """Return which rows break each constraint, by its words; of columns that the table has."""
+        is_broken: dict[str, _Mask] = {}
         for rule in self.declared.constraints:
             if set(rule.columns) <= set(table.names):
-                wrong = broken(rule, self.declared, table)
-                found[rule.words] = wrong | found.get(rule.words, False)
-        return found
+                rule_broken = broken(rule, self.declared, table)
+                # Two constraints may have the same words.
+                is_broken[rule.words] = rule_broken | is_broken.get(rule.words, False)
+        return is_broken
 
     @cached_property
     def _moving(self) -> frozenset[str]:
         """Constraints, in words, on columns that all move what does not fit them."""
-        rules = self.declared.constraints
-        return frozenset(
-            rule.words for rule in rules if _moves(self.declared[name] for name in rule.columns)
-        )
+        return frozenset(rule.words for rule in self.declared.constraints if self._moves(rule))
+
+    def _moves(self, rule: Constraint) -> bool:
+        """Return whether all columns of a constraint move what does not fit them."""
+        return _all_move(self.declared[name] for name in rule.columns)
 
     def moved_rows(self, table: Table) -> dict[str, int]:
-        """How many rows break each constraint and are moved, where any do; for their owner."""
+        """Count the rows that break each constraint and are moved, if any; for their owner."""
         if not self._moving:
             return {}
-        counts = {words: int(np.count_nonzero(w)) for words, w in self.broken(table).items()}
-        return {words: n for words, n in counts.items() if n and words in self._moving}
+        counts = {}
+        for words, is_broken in self.broken(table).items():
+            count = int(np.count_nonzero(is_broken))
+            if count and words in self._moving:
+                counts[words] = count
+        return counts
 
     def check(self, table: Table) -> None:
         """Raise SchemaError for rows that break a constraint: how many, and the first of them.
 
         A constraint on columns that all move what does not fit them moves such rows, too.
         """
-        for words, wrong in self.broken(table).items():
+        for words, is_broken in self.broken(table).items():
             if words in self._moving:
                 continue
-            if count := int(np.count_nonzero(wrong)):
-                rows = ", ".join(str(i + 1) for i in np.flatnonzero(wrong)[:_SHOWN])
+            count = int(np.count_nonzero(is_broken))
+            if count:
+                places = np.flatnonzero(is_broken)[:_SHOWN]
+                rows = ", ".join(str(place + 1) for place in places)
                 more = ", ..." if count > _SHOWN else ""
                 raise SchemaError(
-                    f"constraint {words}: {count} of {len(wrong)} rows break it (row"
+                    f"constraint {words}: {count} of {len(is_broken)} rows break it (row"
                     f"{'s' * (count > 1)} {rows}{more}, counted from 1). Correct or drop such "
                     "rows, or take the constraint out of the schema"
                 )
 
     def inside(self, table: Table) -> Table:
-        """A party's table as methods learn it.
+        """Return a party's table as methods learn it.
 
         Raises:
             SchemaError: Columns are not the schema's, or rows break a constraint or leave bounds.
@@ -835,128 +1057,164 @@ class Modelled:
         if not self.parts:
             check_columns(self.declared, table)
         self.check(table)
-        own = [one for one in self._transforms if {*one.targets, *one.inputs} <= set(table.names)]
-        gone = {name for one in own for name in one.targets}
-        used = {name for one in own for name in (*one.targets, *one.inputs)}
-        cells = {name: cells_of(self.declared[name], table) for name in used}
-        for name in sorted(gone):
-            column = self.declared[name]
-            if column.kind in BINNED:
-                low = -np.inf if column.low is None else number_at(column, column.low)
-                high = np.inf if column.high is None else last_of(column)
-                check_values(column, table, *cells[name], low, high)
-        learned = (one for one in own if isinstance(one, _Merged | _Gap))
-        made = {one.column.name: one.encode(cells) for one in learned}
-        kept = table.select([name for name in table.names if name not in gone])
-        if not made:
-            return kept
-        new = Table.from_columns(made)
-        return beside([kept, new]) if kept.names else new
+
+        # A party of a column split has the columns of some transforms only.
+        transforms = [
+            transform
+            for transform in self._transforms
+            if {*transform.targets, *transform.inputs} <= set(table.names)
+        ]
+        targets = set(chain(*(transform.targets for transform in transforms)))
+        inputs = set(chain(*(transform.inputs for transform in transforms)))
+        cells = {name: cells_of(self.declared[name], table) for name in targets | inputs}
+        for name in sorted(targets):
+            self._check_bounds(self.declared[name], table, cells[name])
+
+        learned = {
+            transform.column.name: transform.encode(cells)
+            for transform in transforms
+            if isinstance(transform, _MergedColumns | _GapColumn)
+        }
+        rest = table.select([name for name in table.names if name not in targets])
+        if not learned:
+            return rest
+        new = Table.from_columns(learned)
+        return beside([rest, new]) if rest.names else new
+
+    @staticmethod
+    def _check_bounds(column: Column, table: Table, cells: CellValues) -> None:
+        """Raise SchemaError for values outside a column that methods do not learn.
+
+        Nobody else would look at them: encoding sees the learned columns alone.
+        """
+        if column.kind not in BINNED:
+            return
+        low = -np.inf if column.low is None else number_at(column, column.low)
+        high = np.inf if column.high is None else last_of(column)
+        check_values(column, table, *cells, low, high)
 
     @cached_property
     def _carriers(self) -> dict[str, str]:
         """The learned column that says where a declared column is missing, of those with one."""
         carriers = {name: name for name in self.schema.names if name in self.declared.names}
-        gaps = (one for one in self._transforms if isinstance(one, _Gap))
-        return carriers | {one.rule.high: one.column.name for one in gaps}
+        for transform in self._transforms:
+            if isinstance(transform, _GapColumn):
+                carriers[transform.rule.high] = transform.column.name
+        return carriers
 
     @cached_property
     def _combined(self) -> frozenset[str]:
         """Columns that methods learn as a part of a combination."""
-        merged = (one for one in self._transforms if isinstance(one, _Merged))
-        return frozenset(name for one in merged for name in one.targets)
+        merged = [t for t in self._transforms if isinstance(t, _MergedColumns)]
+        return frozenset(chain(*(transform.targets for transform in merged)))
 
     def leader(self, rule: MissingTogether) -> str:
         """Return the column whose gaps the others follow.
 
         It is one of a fixed combination, which cannot follow, else the first that is learned.
         """
-        bound = [name for name in rule.columns if name in self._combined]
+        combined = [name for name in rule.columns if name in self._combined]
         learned = [name for name in rule.columns if name in self._carriers]
-        return (*bound, *learned, *rule.columns)[0]
+        return (*combined, *learned, *rule.columns)[0]
 
     def _with_gaps(self, table: Table, schema: Schema) -> Table:
-        """Drawn rows of learned columns, that are missing where the constraints say.
+        """Return drawn rows of learned columns that are missing where the constraints say.
 
         A value that a constraint asks for and the row lacks is that of another drawn row.
         """
-        unless, together = self._of_kind(MissingUnless), self._of_kind(MissingTogether)
+        unless = self._of_kind(MissingUnless)
+        together = self._of_kind(MissingTogether)
         if not unless and not together:
             return table
+
         merged: dict[str, CellValues] = {}
-        for one in self._transforms:
-            if isinstance(one, _Merged):
-                column = schema[one.column.name]
-                merged |= one.decode(column, cells_of(column, table), {})[0]
-        filled = _Filled(table)
+        for transform in self._transforms:
+            if isinstance(transform, _MergedColumns):
+                column = schema[transform.column.name]
+                merged |= transform.decode(column, cells_of(column, table), {}).columns
+        rows = _EditedRows(table)
         # Twice, since columns that are missing together may have a category among them.
         for _ in range(2):
             for rule in _by_what_decides(unless):
-                self._apply_category(rule, filled, merged, schema)
+                self._apply_category(rule, rows, merged, schema)
             for group in together:
-                self._apply_leader(group, filled, merged)
-        return filled.table()
+                self._apply_leader(group, rows, merged)
+        return rows.table()
+
+    def _carriers_of(self, names: Sequence[str]) -> list[str]:
+        """Return the learned columns that say where these are missing, of those with one."""
+        return [self._carriers[name] for name in names if name in self._carriers]
 
     def _apply_category(
-        self, rule: MissingUnless, filled: _Filled, merged: _Known, schema: Schema
+        self, rule: MissingUnless, rows: _EditedRows, merged: _CellsByColumn, schema: Schema
     ) -> None:
         """Blank what a category rules out, and fill what it requires."""
         if rule.by in merged:
-            allowed = allowed_rows(rule, self.declared[rule.by], merged[rule.by].values)
+            by = self.declared[rule.by]
+            is_allowed = allowed_rows(rule, by, merged[rule.by].values)
         elif rule.by in self._carriers:
             by = schema[rule.by]
-            allowed = allowed_rows(rule, by, filled.cells(by).values)
+            is_allowed = allowed_rows(rule, by, rows.cells(by).values)
         else:
             return
-        names = [self._carriers[name] for name in rule.dependent if name in self._carriers]
-        filled.blank(names, ~allowed)
+        names = self._carriers_of(rule.dependent)
+        rows.blank(names, ~is_allowed)
         if rule.required:
-            filled.fill(names, allowed)
+            rows.fill(names, is_allowed)
 
-    def _apply_leader(self, group: MissingTogether, filled: _Filled, merged: _Known) -> None:
+    def _apply_leader(
+        self, group: MissingTogether, rows: _EditedRows, merged: _CellsByColumn
+    ) -> None:
         """Make columns missing, or fill them, as the one that they follow is."""
         leader = self.leader(group)
         if leader in merged:
-            lost = merged[leader].gone
+            is_missing = merged[leader].gone
         elif leader in self._carriers:
-            lost = filled.missing(self._carriers[leader])
+            is_missing = rows.missing(self._carriers[leader])
         else:
             return
-        names = [self._carriers[name] for name in group.columns if name in self._carriers]
-        filled.blank(names, lost)
-        filled.fill(names, ~lost)
+        names = self._carriers_of(group.columns)
+        rows.blank(names, is_missing)
+        rows.fill(names, ~is_missing)
 
-    def _gaps_of_derived(self, table: Table, known: _Known, outer: Schema) -> dict[str, _Mask]:
-        """Where columns that are no learned ones are missing, since constraints say so."""
-        gone: dict[str, _Mask] = {}
+    def _gaps_of_derived(
+        self, table: Table, cells: _CellsByColumn, outer: Schema
+    ) -> dict[str, _Mask]:
+        """Return where columns that are no learned ones are missing, since constraints say so."""
+        gaps: dict[str, _Mask] = {}
         for rule in self._of_kind(MissingUnless):
             by = outer[rule.by]
-            codes = known[rule.by] if rule.by in known else cells_of(by, table)
-            lost = ~allowed_rows(rule, by, codes.values)
-            gone |= {name: lost | gone.get(name, False) for name in rule.dependent}
+            categories = cells[rule.by] if rule.by in cells else cells_of(by, table)
+            is_missing = ~allowed_rows(rule, by, categories.values)
+            for name in rule.dependent:
+                gaps[name] = is_missing | gaps.get(name, False)
         for group in self._of_kind(MissingTogether):
             leader = self.leader(group)
-            lost = known[leader].gone if leader in known else table.missing(leader)
-            gone |= {name: lost | gone.get(name, False) for name in group.columns}
-        return {name: lost for name, lost in gone.items() if name not in table.names}
+            is_missing = cells[leader].gone if leader in cells else table.missing(leader)
+            for name in group.columns:
+                gaps[name] = is_missing | gaps.get(name, False)
+        return {name: gaps[name] for name in gaps if name not in table.names}
 
-    def _drawn(self, table: Table, schema: Schema) -> _Made:
-        """Cells of columns that are made of what was drawn, of their inputs, and bad rows."""
-        known: dict[str, CellValues] = {}
-        bad: _Mask = np.zeros(table.num_rows, dtype=np.bool_)
-        for one in self._transforms:
-            for name in one.inputs:
-                if name not in known:
-                    known[name] = cells_of(schema[name], table)
-            column: Any = None if one.column is None else schema[one.column.name]
-            drawn: Any = None if column is None else cells_of(column, table)
-            made, wrong = one.decode(column, drawn, known)
-            known |= made
-            bad |= wrong
-        return known, bad
+    def _decoded(self, table: Table, schema: Schema) -> _Decoded:
+        """Return the columns that are made of what was drawn, their inputs, and rows to drop."""
+        cells: dict[str, CellValues] = {}
+        unmet: _Mask = np.zeros(table.num_rows, dtype=np.bool_)
+        for transform in self._transforms:
+            for name in transform.inputs:
+                if name not in cells:
+                    cells[name] = cells_of(schema[name], table)
+            column: Any = None
+            learned: Any = None
+            if transform.column is not None:
+                column = schema[transform.column.name]
+                learned = cells_of(column, table)
+            decoded = transform.decode(column, learned, cells)
+            cells |= decoded.columns
+            unmet |= decoded.unmet
+        return _Decoded(cells, unmet)
 
     def outside(self, table: Table, schema: Schema, like: Table | None) -> tuple[Table, _Mask]:
-        """Drawn rows as the declared schema has them, and which could not be made so.
+        """Return drawn rows as the declared schema has them, and which could not be made so.
 
         Args:
             table: As methods draw it.
@@ -967,31 +1225,39 @@ class Modelled:
             All modelled columns, and the rows that are to be drawn again.
         """
         table = self._with_gaps(table, schema)
-        known, bad = self._drawn(table, schema)
+        cells, unmet = self._decoded(table, schema)
         outer = self.restored(schema)
-        gone = self._gaps_of_derived(table, known, outer)
+        gaps = self._gaps_of_derived(table, cells, outer)
         columns: dict[str, tuple[Any, Any]] = {}
         for column in outer.coded:
             name = column.name
             if name in table.names:
                 columns[name] = table.values(name), table.missing(name)
             else:
-                columns[name] = written(column, known[name], like)
-            if name in gone:
-                values, missing = columns[name]
-                columns[name] = values, gone[name] if missing is None else missing | gone[name]
+                columns[name] = written(column, cells[name], like)
+            if name in gaps:
+                values, is_missing = columns[name]
+                all_gaps = gaps[name] if is_missing is None else is_missing | gaps[name]
+                columns[name] = values, all_gaps
         categories = {column.name: column.categories for column in outer.columns}
-        return Table.from_columns(columns, like, categories), bad
+        return Table.from_columns(columns, like, categories), unmet
 
     def restored(self, schema: Schema) -> Schema:
-        """The declared schema, with what was learned of the columns that methods learn."""
-        rules = {id(one): one for one in self.declared.constraints}
-        for one in self._transforms:
-            if isinstance(one, _Merged) and not one.rule.rows:
-                found = [c for c in schema[one.column.name].categories if c != _OPEN]
-                rows = tuple(tuple(msgspec.json.decode(str(text))) for text in found)
-                rules[id(one.rule)] = msgspec.structs.replace(one.rule, rows=rows)
-        columns = (schema[c.name] if c.name in schema.names else c for c in self.declared.columns)
+        """Return the declared schema, with what was learned of the columns that methods learn."""
+        rules = {id(rule): rule for rule in self.declared.constraints}
+        for transform in self._transforms:
+            if isinstance(transform, _MergedColumns) and not transform.rule.rows:
+                categories = schema[transform.column.name].categories
+                texts = [str(category) for category in categories if category != _OPEN]
+                rows = tuple(tuple(msgspec.json.decode(text)) for text in texts)
+                rule = transform.rule
+                rules[id(rule)] = replace(rule, rows=rows)
+
+        columns = []
+        for column in self.declared.columns:
+            is_learned = column.name in schema.names
+            restored = schema[column.name] if is_learned else column
+            columns.append(restored)
         return Schema(tuple(columns), tuple(rules.values()))
 
     def asked(
@@ -1001,7 +1267,7 @@ class Modelled:
         schema: Schema,
         random: np.random.Generator,
     ) -> dict[str, WantedCells]:
-        """What is wanted of declared columns, in the columns that methods learn.
+        """Translate what is wanted of declared columns to the columns that methods learn.
 
         Args:
             wanted: By name of a declared column.
@@ -1013,42 +1279,61 @@ class Modelled:
         Raises:
             InputError: No row that keeps the constraints has what is wanted.
         """
-        known, _ = self._drawn(pilot, schema)
-        known |= {c.name: cells_of(c, pilot) for c in schema.coded if c.name not in known}
-        found = dict(wanted)
+        cells, _ = self._decoded(pilot, schema)
+        cells |= {c.name: cells_of(c, pilot) for c in schema.coded if c.name not in cells}
+        wishes = dict(wanted)
         for unless in self._of_kind(MissingUnless):
-            self._ask_category(unless, self.restored(schema), found, known, random)
+            self._ask_category(unless, self.restored(schema), wishes, cells, random)
         for group in self._of_kind(MissingTogether):
-            first = self.leader(group)
-            for name in group.columns:
-                if name in found and first not in found:
-                    lost = found[name].fixed & found[name].cells.gone
-                    zeros = np.zeros_like(known[first].values)
-                    found[first] = WantedCells(CellValues(zeros, lost), lost)
-        for one in reversed(self._transforms):
-            if any(name in found for name in one.targets):
-                column: Any = None if one.column is None else schema[one.column.name]
-                found |= one.ask(column, found, known, random)
-                found = {name: own for name, own in found.items() if name not in one.targets}
-        return found
+            self._ask_leader(group, wishes, cells)
+        # In reverse: what is computed last is asked of its inputs first.
+        for transform in reversed(self._transforms):
+            targets = transform.targets
+            if not any(name in wishes for name in targets):
+                continue
+            column: Any = None
+            if transform.column is not None:
+                column = schema[transform.column.name]
+            wishes |= transform.ask(column, wishes, cells, random)
+            wishes = {name: wishes[name] for name in wishes if name not in targets}
+        return wishes
+
+    def _ask_leader(
+        self, group: MissingTogether, wishes: _WantedByColumn, cells: _CellsByColumn
+    ) -> None:
+        """Ask for a gap of the column that the others follow, where one of these shall have one."""
+        leader = self.leader(group)
+        for name in group.columns:
+            if name in wishes and leader not in wishes:
+                wants_gap = wishes[name].fixed & wishes[name].cells.gone
+                zeros = np.zeros_like(cells[leader].values)
+                wishes[leader] = WantedCells(CellValues(zeros, wants_gap), wants_gap)
 
     def _ask_category(
-        self, rule: MissingUnless, schema: Schema, found: _Wanted, known: _Known, random: _Random
+        self,
+        rule: MissingUnless,
+        schema: Schema,
+        wishes: _WantedByColumn,
+        cells: _CellsByColumn,
+        random: _Random,
     ) -> None:
         """Ask for a category that allows the values that are wanted, where it is open."""
-        if rule.by in found:
+        if rule.by in wishes:
             return
-        by, codes = schema[rule.by], known[rule.by].values
-        needed = np.zeros(len(codes), dtype=np.bool_)
+        by = schema[rule.by]
+        codes = cells[rule.by].values
+        is_needed = np.zeros(len(codes), dtype=np.bool_)
         for name in rule.dependent:
-            if name in found:
-                needed |= found[name].fixed & ~found[name].cells.gone
-        allowed = allowed_rows(rule, by, codes)
-        choices = codes[allowed]
+            if name in wishes:
+                is_needed |= wishes[name].fixed & ~wishes[name].cells.gone
+
+        # The pilot's own category if it is allowed, else one of another pilot row, else any.
+        is_allowed = allowed_rows(rule, by, codes)
+        choices = codes[is_allowed]
         if not choices.size:
-            choices = np.array([_place(by, value) for value in rule.values if _has(by, value)])
+            choices = np.array(_places(rule, by))
         if not choices.size:
             return
-        wanted = np.where(allowed, codes, random.choice(choices, len(codes)))
-        gone = wanted == len(by.options)
-        found[rule.by] = WantedCells(CellValues(wanted, gone), needed)
+        wanted = np.where(is_allowed, codes, random.choice(choices, len(codes)))
+        is_missing = wanted == len(by.options)
+        wishes[rule.by] = WantedCells(CellValues(wanted, is_missing), is_needed)

@@ -16,7 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import permutations
+from itertools import chain, permutations
 from math import lgamma, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.arrays import Bools, Ints
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import BINNED, coarser_step, step_of
 from siloweave.tables.cells import (
     CellValues,
@@ -53,31 +53,53 @@ from siloweave.tables.read import Table
 if TYPE_CHECKING:
     from siloweave.tables.schema import Column, Schema
 
-_ROWS = 50  # fewer show no rule
-_FIRST = 2_000  # rows by which most pairs of columns are ruled out
-_FEWEST_DUMMIES = 3  # columns of one category; of two, one decides the other
-_LEVELS = 256  # values of a column that decides others, at most
-_REPEATED = 10  # rows for each of them, on average
-_EVIDENCE = 20.0  # how unlikely chance must be: minus the logarithm
-_CROSSED = 0.1  # share of pairs of unrelated rows that would break a rule, at least
-_CROSSED_DATES = 0.01  # and an order of dates, of which the ranges often overlap but little
+# Fewer rows show no rule.
+_ROWS = 50
+# So many rows rule out most pairs of columns.
+_FIRST = 2_000
+# Of two columns of one category, one decides the other: that is another rule.
+_FEWEST_DUMMIES = 3
+# A column that decides others has at most so many values.
+_LEVELS = 256
+# Each of its values has so many rows, on average.
+_REPEATED = 10
+# How unlikely chance must be: minus the logarithm of its probability.
+_EVIDENCE = 20.0
+# At least this share of pairs of unrelated rows would break a rule.
+_CROSSED = 0.1
+# An order of dates needs fewer: their ranges often overlap but little.
+_CROSSED_DATES = 0.01
 # Words of dates before which, and after which, a person has no other: their names are evidence.
 _BIRTH = frozenset({"birth", "born", "birthday", "birthdate", "dob", "geburt", "geboren"})
 _DEATH = frozenset({"death", "died", "deceased", "dod", "tod", "gestorben"})
-_APART = 0.382  # share of a table between unrelated rows; by no simple one may a table repeat
-_YEARS = (1700, 2100)  # whole numbers that are all within these are years
-_FEW = 20  # values of a category on which others depend, at most
-_DIFFERENT = 0.5  # share of other rows without a category's single value, at least
-_EDGE = 100  # rows expected just beyond a range, were it none
-_UNITS = 3  # whole numbers that are just beyond it
-_LONG = 10  # values of a category whose edge means something, at least
-_PROBES = 32  # rows by which sums are looked up
-_SEARCHED = 600_000  # pairs and runs of columns that may add up, at most
-_DIGITS = 6  # decimals of numbers that are added up, at most
+# Unrelated rows are this share of the table apart: a table may repeat by a simple one.
+_APART = 0.382
+# Whole numbers that are all within these are years.
+_YEARS = (1700, 2100)
+# A category on which others depend has at most so many values.
+_FEW = 20
+# At least this share of other rows lack a category's single value.
+_DIFFERENT = 0.5
+# So many rows would be expected just beyond a range, were it none.
+_EDGE = 100
+# So many whole numbers lie just beyond a range.
+_UNITS = 3
+# An edge means something where a category has so many values or more.
+_LONG = 10
+# Sums are looked up by so many rows.
+_PROBES = 32
+# At most so many pairs and runs of columns are searched for sums.
+_SEARCHED = 600_000
+# Numbers that are added up have at most so many decimals.
+_DIGITS = 6
+# Whole numbers up to here are all float64.
 _EXACT = 2**53
-_CELLS = 5_000_000  # numbers that are compared by a category at once
-_WORD = re.compile("[A-Z]?[a-z]{2,}|[A-Z]{2,}")  # of a column's name
-_SHOWN = 4  # columns that a sentence names
+# So many numbers are compared by a category at once.
+_CELLS = 5_000_000
+# One word of a column's name.
+_WORD = re.compile("[A-Z]?[a-z]{2,}|[A-Z]{2,}")
+# A sentence names at most so many columns.
+_SHOWN = 4
 _Codes = Ints
 _Cells = Mapping[str, CellValues]
 
@@ -96,46 +118,56 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> [one.words for one in proposed(adult(), adult_schema())]
+        >>> [rule.words for rule in proposed(adult(), adult_schema())]
         ['fixed combinations of education, education-num']
     """
     if table.num_rows < _ROWS:
         return ()
     cells = {}
-    for column in (c for c in schema.coded if c.name in table.names):
-        with suppress(SchemaError):
-            cells[column.name] = cells_of(column, table)
+    for column in schema.coded:
+        if column.name in table.names:
+            with suppress(SchemaError):
+                cells[column.name] = cells_of(column, table)
     columns = [schema[name] for name in cells]
 
     dummies = _dummies(columns, cells)
-    in_dummies = {name for names in dummies for name in names}
+    in_dummies = set(chain(*dummies))
     alone = [c for c in columns if c.name not in in_dummies]
 
     # Numbers with decimals that follow from others have a formula, which says more than a list of
     # combinations does. What is left of them may still have a few values that others decide.
-    groups = _deciding({c.name: cells[c.name] for c in alone if c.kind != "continuous"})
+    discrete = [c for c in alone if c.kind != "continuous"]
+    groups = _deciding({c.name: cells[c.name] for c in discrete})
     free = _numbers_but(alone, groups)
     sums = _sums(free, cells)
     computed = _computed(free, cells, sums)
     formulas: list[ColumnSum | Computed] = [*sums, *computed]
-    in_formulas = {name for rule in formulas for name in rule.columns}
-    groups = _deciding({c.name: cells[c.name] for c in alone if c.name not in in_formulas})
+    in_formulas = set(chain(*(rule.columns for rule in formulas)))
+    rest = [c for c in alone if c.name not in in_formulas]
+    groups = _deciding({c.name: cells[c.name] for c in rest})
     free = _numbers_but(alone, groups)
 
     groups = [*dummies, *groups]
     combinations = [_combinations(schema, cells, names) for names in groups]
-    combined = {name: place for place, names in enumerate(groups) for name in names}
-    within = {(part, rule.total) for rule in sums for part in rule.parts}
-    together = _together([c for c in columns if c.missing], cells, combined)
+    combined: dict[str, int] = {}
+    for place, names in enumerate(groups):
+        combined |= dict.fromkeys(names, place)
+    within: set[tuple[str, str]] = set()
+    for rule in sums:
+        within |= {(part, rule.total) for part in rule.parts}
+    optional = [c for c in columns if c.missing]
+    together = _together(optional, cells, combined)
     rules: list[Constraint] = [*combinations, *sums, *computed]
-    rules += [*_ordered(free, cells, within), *together]
+    rules += _ordered(free, cells, within)
+    rules += together
     rules += _unless(columns, cells, together, combined)
     rules += _ranges(columns, cells, combined)
-    return tuple(replace(rule, from_data=True) for rule in rules if _is_possible(rule, schema))
+    possible = [rule for rule in rules if _is_possible(rule, schema)]
+    return tuple(replace(rule, from_data=True) for rule in possible)
 
 
 def _is_possible(rule: Constraint, schema: Schema) -> bool:
-    """Whether the declared columns can have a constraint that the rows keep."""
+    """Return whether the declared columns can have a constraint that the rows keep."""
     try:
         rule.check({column.name: column for column in schema.columns})
     except SchemaError:
@@ -145,8 +177,13 @@ def _is_possible(rule: Constraint, schema: Schema) -> bool:
 
 def _numbers_but(columns: Sequence[Column], groups: Sequence[Sequence[str]]) -> list[Column]:
     """Return the columns of numbers and datetimes that are in no group."""
-    grouped = {name for names in groups for name in names}
+    grouped = set(chain(*groups))
     return [c for c in columns if c.kind in BINNED and c.name not in grouped]
+
+
+def _gap_pattern(cells: CellValues) -> bytes:
+    """Return where a column is missing; equal for columns that are missing in the same rows."""
+    return np.packbits(cells.gone).tobytes()
 
 
 def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
@@ -157,7 +194,8 @@ def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
     """
     groups: list[tuple[str, ...]] = []
     window: list[tuple[str, Bools]] = []
-    set_columns = np.zeros(0, dtype=np.int64)  # of each row, among the columns of the window
+    # How many columns of the window are set, row by row.
+    set_columns = np.zeros(0, dtype=np.int64)
     for column in columns:
         is_set = _is_set(column, cells[column.name])
         if is_set is None:
@@ -178,11 +216,11 @@ def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
     return groups
 
 
-def _is_set(column: Column, values: CellValues) -> Bools | None:
+def _is_set(column: Column, cells: CellValues) -> Bools | None:
     """Return in which rows a column of two codes has the later one; None for other columns."""
-    codes, gone = values
-    if gone.any():
+    if cells.gone.any():
         return None
+    codes = cells.values
     if column.kind in ("boolean", "categorical"):
         return np.asarray(codes == 1) if options_of(column) == 2 else None
     if column.kind == "integer" and codes.min() >= 0 and codes.max() <= 1:
@@ -191,64 +229,95 @@ def _is_set(column: Column, values: CellValues) -> Bools | None:
 
 
 def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
-    """Groups of columns, of which one decides the others; no column is in two."""
+    """Return groups of columns, of which one decides the others; no column is in two."""
     codes: dict[str, _Codes] = {}
-    for name, (values, gone) in cells.items():
+    for name, (values, is_missing) in cells.items():
         levels, places = np.unique(values, return_inverse=True)
-        found = np.where(gone, len(levels), places.reshape(-1))
-        if 1 < len(levels) + gone.any() <= _LEVELS:
-            codes[name] = found
-    most = {name: np.bincount(one).max() / len(one) for name, one in codes.items()}
-    decided = {one: _decided(codes, most, one) for one in codes}
+        num_levels = len(levels) + is_missing.any()
+        if 1 < num_levels <= _LEVELS:
+            codes[name] = np.where(is_missing, len(levels), places.reshape(-1))
+
+    most = {}
+    for name, column in codes.items():
+        most[name] = np.bincount(column).max() / len(column)
+    decided = {name: _decided(codes, most, name) for name in codes}
     groups: list[tuple[str, ...]] = []
     used: set[str] = set()
-    for one in sorted(decided, key=lambda name: -len(decided[name])):
-        others = [other for other in decided[one] if other not in used]
-        if one not in used and others:
-            names = tuple(name for name in cells if name == one or name in others)
-            groups.append(names)
-            used |= set(names)
-    return sorted(groups, key=lambda names: list(cells).index(names[0]))
+    # Who decides most columns is asked first, so that groups are as large as they can be.
+    for decider in sorted(decided, key=lambda name: -len(decided[name])):
+        free = [name for name in decided[decider] if name not in used]
+        if decider not in used and free:
+            group = tuple(name for name in cells if name == decider or name in free)
+            groups.append(group)
+            used |= set(group)
+
+    order = list(cells)
+    return sorted(groups, key=lambda names: order.index(names[0]))
 
 
-def _decided(codes: Mapping[str, _Codes], most: Mapping[str, float], one: str) -> list[str]:
-    """Columns of which equal values go with equal ones of `one`, by more than chance."""
-    own = codes[one]
-    rows, levels = len(own), np.count_nonzero(np.bincount(own))
+def _decided(codes: Mapping[str, _Codes], most: Mapping[str, float], decider: str) -> list[str]:
+    """Return the columns that a column decides in all rows, by more than chance.
+
+    Args:
+        codes: Of each column.
+        most: The share of each column's commonest value.
+        decider: The column that may decide others.
+    """
+    deciding = codes[decider]
+    rows = len(deciding)
+    levels = np.count_nonzero(np.bincount(deciding))
     if levels * _REPEATED > rows:
         return []
-    found, few = [], slice(None, None, max(rows // _FIRST, 1))
-    for name, other in codes.items():
+
+    names = []
+    few = slice(None, None, max(rows // _FIRST, 1))
+    for name, column in codes.items():
         # The commonest value's share is what chance gives a pair of rows.
-        if name == one or (rows - levels) * -np.log(most[name]) <= _EVIDENCE:
+        evidence = (rows - levels) * -np.log(most[name])
+        if name == decider or evidence <= _EVIDENCE:
             continue
-        if _decides(own[few], other[few]) and _decides(own, other):
-            found.append(name)
-    return found
+        # A few rows rule out most pairs of columns.
+        if _decides(deciding[few], column[few]) and _decides(deciding, column):
+            names.append(name)
+    return names
 
 
-def _decides(one: _Codes, other: _Codes) -> bool:
-    """Whether no value of one column goes with two of the other."""
-    pairs = np.bincount(one * (int(other.max()) + 1) + other)
-    return bool(np.count_nonzero(pairs) == np.count_nonzero(np.bincount(one)))
+def _decides(deciding: _Codes, column: _Codes) -> bool:
+    """Return whether no value of the deciding column goes with two of the other."""
+    pairs = np.bincount(deciding * (int(column.max()) + 1) + column)
+    num_pairs = np.count_nonzero(pairs)
+    return bool(num_pairs == np.count_nonzero(np.bincount(deciding)))
 
 
 def _combinations(schema: Schema, cells: _Cells, names: Sequence[str]) -> FixedCombinations:
-    """The combinations that rows have, in the order of the columns' values."""
-    columns, own = [schema[name] for name in names], [cells[name] for name in names]
-    first, _ = groups_of(own)
-    found = [one.take(first) for one in own]
-    order = np.lexsort([key for one in reversed(found) for key in (one.values, one.gone)])
-    lists = [
-        [None if gone else value_of(c, n) for n, gone in zip(*one.take(order), strict=True)]
-        for c, one in zip(columns, found, strict=True)
-    ]
-    rows = tuple(zip(*lists, strict=True))
+    """Return the combinations that rows have, in the order of the columns' values."""
+    first_rows, _ = groups_of([cells[name] for name in names])
+    distinct = [cells[name].take(first_rows) for name in names]
+    # The last key of lexsort is the first to sort by.
+    keys = []
+    for column_cells in reversed(distinct):
+        keys += [column_cells.values, column_cells.gone]
+    order = np.lexsort(keys)
+
+    value_lists = []
+    for name, column_cells in zip(names, distinct, strict=True):
+        value_lists.append(_values_or_none(schema[name], column_cells.take(order)))
+    rows = tuple(zip(*value_lists, strict=True))
+    num_rows = len(cells[names[0]].gone)
     why = (
         f"{' and '.join(names)} occur in {len(rows)} combinations only, in all "
-        f"{len(own[0].gone):,} rows: drawn rows will have these"
+        f"{num_rows:,} rows: drawn rows will have these"
     )
     return FixedCombinations(tuple(names), rows, why=why)
+
+
+def _values_or_none(column: Column, cells: CellValues) -> list[Any]:
+    """Return a column's values as JSON has them, with None for missing ones."""
+    values = []
+    for number, is_missing in zip(*cells, strict=True):
+        value = None if is_missing else value_of(column, number)
+        values.append(value)
+    return values
 
 
 # Orders
@@ -257,22 +326,32 @@ def _combinations(schema: Schema, cells: _Cells, names: Sequence[str]) -> FixedC
 def _ordered(
     columns: Sequence[Column], cells: _Cells, within: set[tuple[str, str]]
 ) -> list[Inequality]:
-    """Inequalities between columns of one kind that no others imply, nor a sum."""
-    found: dict[tuple[str, str], Inequality] = {}
-    names = {column.name: _Name(_words(column), _are_years(column, cells)) for column in columns}
-    for low in columns:
-        for high in columns:
-            if low is high or not _alike(low, high, names):
-                continue
-            if rule := _below(low, high, cells, names):
-                found[low.name, high.name] = rule
-    return [
-        found[low, high]
-        for low, high in sorted(found)
-        if (high, low) not in found
-        and (low, high) not in within
-        and not any((low, name) in found and (name, high) in found for name in names)
-    ]
+    """Return inequalities between columns of one kind that no others imply, nor a sum.
+
+    Args:
+        columns: Numbers and datetimes.
+        cells: Of the columns.
+        within: Parts and totals of sums, of which a part is smaller anyway.
+    """
+    rules: dict[tuple[str, str], Inequality] = {}
+    names = {}
+    for column in columns:
+        has_years = _are_years(column, cells)
+        names[column.name] = _Name(_words(column), has_years)
+    for low, high in permutations(columns, 2):
+        if not _alike(low, high, names):
+            continue
+        rule = _below(low, high, cells, names)
+        if rule:
+            rules[low.name, high.name] = rule
+
+    needed = []
+    for low_name, high_name in sorted(rules):
+        is_equal = (high_name, low_name) in rules
+        is_implied = any((low_name, name) in rules and (name, high_name) in rules for name in names)
+        if not is_equal and not is_implied and (low_name, high_name) not in within:
+            needed.append(rules[low_name, high_name])
+    return needed
 
 
 class _Name(NamedTuple):
@@ -283,141 +362,179 @@ class _Name(NamedTuple):
 
 
 def _alike(low: Column, high: Column, names: Mapping[str, _Name]) -> bool:
-    """Whether two columns hold datetimes, or years, or numbers that share a word."""
+    """Return whether two columns hold datetimes, or years, or numbers that share a word."""
     if "datetime" in (low.kind, high.kind):
         return low.kind == high.kind
-    one, other = names[low.name], names[high.name]
-    if one.has_years and other.has_years:
+    low_name = names[low.name]
+    high_name = names[high.name]
+    if low_name.has_years and high_name.has_years:
         return True
-    return not one.words.isdisjoint(other.words)
+    return not low_name.words.isdisjoint(high_name.words)
 
 
 def _words(column: Column) -> set[str]:
-    """The words of a column's name."""
+    """Return the words of a column's name."""
     return {word.lower() for word in _WORD.findall(column.name.replace("_", " "))}
 
 
 def _are_years(column: Column, cells: _Cells) -> bool:
-    """Whether all of a column's whole numbers are years."""
-    values, gone = cells[column.name]
-    if column.kind != "integer" or gone.all():
+    """Return whether all of a column's whole numbers are years."""
+    values, is_missing = cells[column.name]
+    if column.kind != "integer" or is_missing.all():
         return False
-    there = values[~gone]
-    return bool(there.min() >= _YEARS[0] and there.max() <= _YEARS[1])
+    present = values[~is_missing]
+    return bool(present.min() >= _YEARS[0] and present.max() <= _YEARS[1])
 
 
 def _below(
     low: Column, high: Column, cells: _Cells, names: Mapping[str, _Name]
 ) -> Inequality | None:
-    """An inequality if one column is at most the other in every row, and not by range alone."""
-    there = ~cells[low.name].gone & ~cells[high.name].gone
-    a, b = cells[low.name].values[there], cells[high.name].values[there]
-    dated = low.kind == "datetime"
-    if dated:
+    """Return an inequality if one column is at most the other in every row.
+
+    It must be more than what bounds say already: rows paired at random would often break it.
+    """
+    has_both = ~cells[low.name].gone & ~cells[high.name].gone
+    lows = cells[low.name].values[has_both]
+    highs = cells[high.name].values[has_both]
+    is_dated = low.kind == "datetime"
+    if is_dated:
         coarse = coarser_step(low, high)
-        a, b = a * step_of(low) // coarse, b * step_of(high) // coarse
-    if len(a) < _ROWS or (a[:_FIRST] > b[:_FIRST]).any() or (a > b).any():
+        lows = lows * step_of(low) // coarse
+        highs = highs * step_of(high) // coarse
+    # The first rows rule out most pairs of columns.
+    if len(lows) < _ROWS or (lows[:_FIRST] > highs[:_FIRST]).any():
         return None
-    crossed = float((a > _unrelated(b)).mean())
-    one, other = names[low.name], names[high.name]
-    is_calendar = dated or (one.has_years and other.has_years)
-    is_life = is_calendar and bool(one.words & _BIRTH or other.words & _DEATH)
+    if (lows > highs).any():
+        return None
+
+    crossed = float((lows > _unrelated(highs)).mean())
+    low_name = names[low.name]
+    high_name = names[high.name]
+    is_calendar = is_dated or (low_name.has_years and high_name.has_years)
+    has_life_word = bool(low_name.words & _BIRTH or high_name.words & _DEATH)
+    is_life = is_calendar and has_life_word
     least = _CROSSED_DATES if is_calendar else _CROSSED
-    if not is_life and (crossed <= least or not _is_unlikely(len(a), crossed)):
+    is_evident = crossed > least and _is_unlikely(len(lows), crossed)
+    if not is_life and not is_evident:
         return None
-    if is_life and a.max() <= b.min():  # which the bounds say already
+    if is_life and lows.max() <= highs.min():  # which the bounds say already
         return None
     why = (
-        f"{low.name} <= {high.name} in all {len(a):,} rows that have both, and {crossed:.1%} of "
+        f"{low.name} <= {high.name} in all {len(lows):,} rows that have both, and {crossed:.1%} of "
         "rows paired at random break it: drawn rows will keep it"
     )
     return Inequality(low.name, high.name, why=why)
 
 
 def _unrelated(values: NDArray[Any]) -> NDArray[Any]:
-    """Values of other rows, one for each row."""
+    """Return values of other rows, one for each row."""
     return np.roll(values, round(_APART * len(values)))
 
 
 def _is_unlikely(rows: int, share: float, tests: int = 1) -> bool:
-    """Whether no row of many breaks a rule that this share of unrelated rows would break.
+    """Return whether chance would hardly let all rows keep a rule.
 
-    A rule that is the best of many tests needs more evidence.
+    Args:
+        rows: That keep it.
+        share: Of unrelated rows that would break it.
+        tests: Of which the rule is the best; the more there are, the more evidence it needs.
     """
-    return share >= 1 or rows * -np.log1p(-share) > _EVIDENCE + log(max(tests, 1))
+    if share >= 1:
+        return True
+    # No row breaks the rule by chance with probability (1 - share) ** rows.
+    evidence = rows * -np.log1p(-share)
+    return bool(evidence > _EVIDENCE + log(max(tests, 1)))
 
 
 # Sums
 
 
 def _sums(columns: Sequence[Column], cells: _Cells) -> list[ColumnSum]:
-    """Totals of two columns, or of several columns that stand beside each other."""
-    numbers = [
-        column
-        for column in columns
-        if column.kind == "integer" or (column.kind == "continuous" and column.decimals is not None)
-    ]
-    digits = max((column.decimals or 0 for column in numbers), default=0)
-    if digits > _DIGITS:
-        numbers = [column for column in numbers if (column.decimals or 0) <= _DIGITS]
-        digits = _DIGITS
-    scaled: dict[str, NDArray[np.float64]] = {}
-    for column in numbers:
-        values = np.rint(
-            np.where(cells[column.name].gone, 0, cells[column.name].values) * 10.0**digits
-        )
-        if len(values) and np.abs(values).max() < _EXACT / len(numbers) and np.ptp(values) > 0:
-            scaled[column.name] = values + 0.0  # no -0, whose bytes differ
+    """Return totals of two columns, or of several columns that stand beside each other."""
+    scaled = _scaled(columns, cells)
+    order = [column.name for column in columns]
 
     # A total is missing where a part is, so parts are there wherever it is.
     totals: dict[bytes, list[str]] = defaultdict(list)
     for name in scaled:
-        totals[np.packbits(cells[name].gone).tobytes()].append(name)
-    found: list[ColumnSum] = []
+        totals[_gap_pattern(cells[name])].append(name)
+
+    rules: dict[str, ColumnSum] = {}  # by total, of which each has one
     searched = 0
     for names in totals.values():
-        there = ~cells[names[0]].gone
-        parts = [name for name in scaled if not (cells[name].gone & there).any()]
+        is_present = ~cells[names[0]].gone
+        has_gap = {name: (cells[name].gone & is_present).any() for name in scaled}
+        parts = [name for name in scaled if not has_gap[name]]
         searched += len(parts) ** 2
-        if there.sum() < _ROWS or len(parts) < 3 or searched > _SEARCHED:
+        if is_present.sum() < _ROWS or len(parts) < 3 or searched > _SEARCHED:
             continue
-        own = {name: scaled[name][there] for name in parts}
-        for total, adders in _candidates(own, names):
-            rule = _sum_of(own, adders, total, [column.name for column in columns])
-            is_exact = rule is not None and _gaps_agree(cells, adders, total)
-            if rule is not None and is_exact and all(one.total != total for one in found):
-                found.append(rule)
-    order = [column.name for column in columns]
-    return sorted(found, key=lambda rule: order.index(rule.total))
+        present = {name: scaled[name][is_present] for name in parts}
+        for total, adders in _candidates(present, names):
+            rule = _sum_of(present, adders, total, order)
+            if rule is not None and _gaps_agree(cells, adders, total):
+                rules.setdefault(total, rule)
+    return sorted(rules.values(), key=lambda rule: order.index(rule.total))
+
+
+def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, Floats]:
+    """Return numbers as whole multiples of the finest decimal, which floats add up exactly.
+
+    Columns without decimals of their own, with one value, or too large to be exact are left out.
+    """
+    decimals = {column.name: _decimals(column) for column in columns}
+    numbers = [c for c in columns if 0 <= decimals[c.name] <= _DIGITS]
+    digits = min(max(decimals.values(), default=0), _DIGITS)
+    unit = 10.0 ** max(digits, 0)
+
+    scaled: dict[str, Floats] = {}
+    for column in numbers:
+        values = np.where(cells[column.name].gone, 0, cells[column.name].values)
+        values = np.rint(values * unit)
+        is_exact = len(values) and np.abs(values).max() < _EXACT / len(numbers)
+        if is_exact and np.ptp(values) > 0:
+            scaled[column.name] = values + 0.0  # no -0, whose bytes differ
+    return scaled
+
+
+def _decimals(column: Column) -> int:
+    """Return how many decimals a column of numbers has; -1 for other columns, and for floats."""
+    if column.kind == "integer":
+        return column.decimals or 0
+    if column.kind == "continuous" and column.decimals is not None:
+        return column.decimals
+    return -1
 
 
 def _gaps_agree(cells: _Cells, parts: Sequence[str], total: str) -> bool:
-    """Whether a total is missing exactly where a part is."""
-    lost = np.any([cells[name].gone for name in parts], axis=0)
-    return bool((lost == cells[total].gone).all())
+    """Return whether a total is missing exactly where a part is."""
+    lacks_part = np.any([cells[name].gone for name in parts], axis=0)
+    return bool((lacks_part == cells[total].gone).all())
 
 
 def _candidates(
-    own: Mapping[str, NDArray[np.float64]], totals: Sequence[str]
+    columns: Mapping[str, Floats], totals: Sequence[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Totals and parts that agree in a few rows, those of two parts first.
+    """Yield totals and parts that agree in a few rows, those of two parts first.
 
     Rows are those with the fewest zeros, which say the most.
     """
-    names = list(own)
-    few = slice(None, None, max(len(own[names[0]]) // _FIRST, 1))
-    filled = np.sum([own[name][few] != 0 for name in names], axis=0)
-    rows = np.argsort(-filled, kind="stable")[:_PROBES]
-    probes = np.array([own[name][few][rows] for name in names])
-    wanted: dict[bytes, list[str]] = defaultdict(list)
+    names = list(columns)
+    few = slice(None, None, max(len(columns[names[0]]) // _FIRST, 1))
+    num_nonzero = np.sum([columns[name][few] != 0 for name in names], axis=0)
+    rows = np.argsort(-num_nonzero, kind="stable")[:_PROBES]
+    probes = np.array([columns[name][few][rows] for name in names])
+
+    # Sums are looked up by their bytes: all pairs of a hundred columns are 5,000 look-ups.
+    by_bytes: dict[bytes, list[str]] = defaultdict(list)
     for total in totals:
-        wanted[(probes[names.index(total)] + 0.0).tobytes()].append(total)
+        values = probes[names.index(total)] + 0.0
+        by_bytes[values.tobytes()].append(total)
 
     # Two columns anywhere.
     for i, name in enumerate(names):
         pairs = probes[i] + probes[i + 1 :]
         for j, values in enumerate(pairs, start=i + 1):
-            for total in wanted.get(values.tobytes(), ()):
+            for total in by_bytes.get(values.tobytes(), ()):
                 if total not in (name, names[j]):
                     yield total, (name, names[j])
     # Three columns or more that stand beside each other.
@@ -425,19 +542,25 @@ def _candidates(
         for j, values in enumerate(np.cumsum(probes[i:], axis=0), start=i):
             if j < i + 2:
                 continue
-            for total in wanted.get(values.tobytes(), ()):
+            for total in by_bytes.get(values.tobytes(), ()):
                 if total not in names[i : j + 1]:
                     yield total, tuple(names[i : j + 1])
 
 
 def _sum_of(
-    own: Mapping[str, NDArray[np.float64]], parts: Sequence[str], total: str, order: Sequence[str]
+    columns: Mapping[str, Floats],
+    parts: Sequence[str],
+    total: str,
+    order: Sequence[str],
 ) -> ColumnSum | None:
-    """A sum if it holds in every row, and each part has its share in it."""
-    summed = np.sum([own[name] for name in parts], axis=0)
-    if (summed != own[total]).any() or len(np.unique(own[total])) < _REPEATED:
+    """Return a sum if it holds in every row, and each part has its share in it."""
+    totals = columns[total]
+    summed = np.sum([columns[name] for name in parts], axis=0)
+    if (summed != totals).any() or len(np.unique(totals)) < _REPEATED:
         return None
-    crossed = min(float((_unrelated(own[name]) != own[name]).mean()) for name in parts)
+    # A part that is nearly always the same number could be any other column.
+    changes = [_unrelated(columns[name]) != columns[name] for name in parts]
+    crossed = min(float(is_changed.mean()) for is_changed in changes)
     if crossed <= _CROSSED or not _is_unlikely(len(summed), crossed):
         return None
     names = tuple(sorted(parts, key=order.index))
@@ -465,7 +588,8 @@ class _Recipe(NamedTuple):
     rounding: Rounding = "nearest"
 
 
-_Candidate = tuple[_Recipe, tuple["Column", "Column"], "Column"]  # a recipe, sources and target
+# A recipe, its sources and its target.
+_Candidate = tuple[_Recipe, tuple["Column", "Column"], "Column"]
 # In the order in which they are tried: what needs no rounding first.
 _OF_NUMBERS = (
     _Recipe("product"),
@@ -484,36 +608,42 @@ _OF_DATES = (
 def _computed(
     columns: Sequence[Column], cells: _Cells, sums: Sequence[ColumnSum]
 ) -> list[Computed]:
-    """Columns that follow from two dates or two numbers in every row: an age, a stay, a BMI.
+    """Return columns that follow from two dates or two numbers in every row: an age, a BMI.
 
     Each has one rule, none goes round in a circle, and three columns are in one rule at most.
     """
     dates = [column for column in columns if column.kind == "datetime"]
     numbers = [column for column in columns if column.kind != "datetime"]
-    found: dict[str, Computed] = {}
+    num_date_rules = len(dates) ** 2 * len(_OF_DATES)
+    num_number_rules = len(numbers) ** 2 * len(_OF_NUMBERS)
+    tests = len(numbers) * (num_date_rules + num_number_rules)
+
+    rules: dict[str, Computed] = {}
     used: set[frozenset[str]] = {frozenset(rule.columns) for rule in sums}
-    above: dict[str, set[str]] = {rule.total: set(rule.parts) for rule in sums}
-    tests = len(numbers) * (len(dates) ** 2 * len(_OF_DATES) + len(numbers) ** 2 * len(_OF_NUMBERS))
+    sources_of: dict[str, set[str]] = {rule.total: set(rule.parts) for rule in sums}
     order = (*_OF_DATES, *_OF_NUMBERS)
-    candidates = sorted(_promising(dates, numbers, cells), key=lambda one: order.index(one[0]))
+    candidates = list(_promising(dates, numbers, cells))
+    candidates.sort(key=lambda candidate: order.index(candidate[0]))
     for recipe, sources, target in candidates:
         names = frozenset((sources[0].name, sources[1].name, target.name))
-        if target.name in above or names in used:
+        if target.name in sources_of or names in used:
             continue
-        if any(target.name in _reached(above, source.name) for source in sources):
+        if any(target.name in _reached(sources_of, source.name) for source in sources):
             continue
-        if rule := _rule_of(recipe, sources, target, cells, tests):
-            found[target.name] = rule
-            above[target.name] = set(rule.sources)
+        rule = _rule_of(recipe, sources, target, cells, tests)
+        if rule:
+            rules[target.name] = rule
+            sources_of[target.name] = set(rule.sources)
             used.add(names)
-    return [found[column.name] for column in columns if column.name in found]
+    return [rules[column.name] for column in columns if column.name in rules]
 
 
-def _reached(above: Mapping[str, set[str]], name: str) -> set[str]:
-    """The columns from which one is computed, itself among them."""
-    reached, waiting = {name}, [name]
+def _reached(sources_of: Mapping[str, set[str]], name: str) -> set[str]:
+    """Return the columns from which one is computed, itself among them."""
+    reached = {name}
+    waiting = [name]
     while waiting:
-        sources = above.get(waiting.pop(), set()) - reached
+        sources = sources_of.get(waiting.pop(), set()) - reached
         reached |= sources
         waiting += sources
     return reached
@@ -528,23 +658,24 @@ class _Sample(NamedTuple):
     """
 
     columns: tuple[Column, ...]
-    values: NDArray[np.float64]
+    values: Floats
 
 
 def _promising(
     dates: Sequence[Column], numbers: Sequence[Column], cells: _Cells
 ) -> Iterator[_Candidate]:
-    """Recipes, sources and targets that agree in a few rows."""
+    """Yield recipes, sources and targets that agree in a few rows."""
     # A column is missing where a source is, so sources are there wherever it is.
     targets: dict[bytes, list[Column]] = defaultdict(list)
     for column in numbers:
-        targets[np.packbits(cells[column.name].gone).tobytes()].append(column)
+        targets[_gap_pattern(cells[column.name])].append(column)
     searched = 0
     for group in targets.values():
         rows = np.flatnonzero(~cells[group[0].name].gone)
         if len(rows) < _ROWS:
             continue
-        filled = [c for c in (*dates, *numbers) if not cells[c.name].gone[rows].any()]
+        all_columns = (*dates, *numbers)
+        filled = [c for c in all_columns if not cells[c.name].gone[rows].any()]
         times = [column for column in filled if column.kind == "datetime"]
         few = rows[:: len(rows) // _PROBES][:_PROBES]
         yield from _of_pairs(_sample(times, cells, few), _sample(group, cells, few))
@@ -560,73 +691,91 @@ def _promising(
 
 
 def _sample(columns: Sequence[Column], cells: _Cells, rows: Ints) -> _Sample:
-    """Some columns in some rows."""
-    values = [cells[column.name].values[rows].astype(np.float64) for column in columns]
-    return _Sample(tuple(columns), np.array(values).reshape(len(columns), len(rows)))
+    """Return some columns in some rows."""
+    values = np.zeros((len(columns), len(rows)))
+    for place, column in enumerate(columns):
+        values[place] = cells[column.name].values[rows]
+    return _Sample(tuple(columns), values)
 
 
 def _varied_rows(values: NDArray[Any], rows: Ints) -> Ints:
-    """A few rows in which a column has different values, the largest first.
+    """Return a few rows in which a column has different values, the largest first.
 
     Rows of one value, mostly 0, agree with too many recipes.
     """
     some = rows[:: max(len(rows) // (_PROBES * _PROBES), 1)]
     _, first = np.unique(values[some], return_index=True)
-    return some[first[::-1]][:: max(len(first) // _PROBES, 1)][:_PROBES]
+    largest_first = some[first[::-1]]
+    return largest_first[:: max(len(first) // _PROBES, 1)][:_PROBES]
 
 
 def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
-    """Columns that agree with a recipe of two dates."""
+    """Yield columns that agree with a recipe of two dates."""
     units = _units(targets.columns)[:, None]
     for recipe in _OF_DATES:
-        for pair in permutations(range(len(dates.columns)), 2):
-            sources = (dates.columns[pair[0]], dates.columns[pair[1]])
-            steps = [dates.values[place].astype(np.int64) for place in pair]
-            raw, _ = raw_values(_rule(recipe, sources, targets.columns[0]), sources, steps)
-            agreeing = _agrees(recipe, raw, targets.values, units).all(axis=1)
-            for place in np.flatnonzero(agreeing if np.ptp(raw) else []):
+        for first, second in permutations(range(len(dates.columns)), 2):
+            sources = (dates.columns[first], dates.columns[second])
+            steps = [dates.values[place].astype(np.int64) for place in (first, second)]
+            rule = _rule(recipe, sources, targets.columns[0])
+            raw, _ = raw_values(rule, sources, steps)
+            # A column that is the same in all of these rows would agree with too much.
+            if not np.ptp(raw):
+                continue
+            agrees = _agrees(recipe, raw, targets.values, units).all(axis=1)
+            for place in np.flatnonzero(agrees):
                 yield recipe, sources, targets.columns[place]
 
 
 def _of_numbers(numbers: _Sample, target: Column) -> Iterator[_Candidate]:
-    """Pairs of numbers from which a column may follow: all pairs at once, row by row."""
-    columns, count = numbers.columns, len(numbers.columns)
-    own = [column.name for column in columns].index(target.name)
+    """Yield pairs of numbers from which a column may follow: all pairs at once, row by row."""
+    columns = numbers.columns
+    count = len(columns)
+    target_place = [column.name for column in columns].index(target.name)
     unit = _units((target,))
     pairs = np.arange(count * count)
     for recipe in _OF_NUMBERS:
-        first, second = pairs // count, pairs % count
+        first = pairs // count
+        second = pairs % count
         # A product is the same whichever is first.
         is_pair = first < second if recipe.formula == "product" else first != second
-        is_pair &= (first != own) & (second != own)
-        first, second = first[is_pair], second[is_pair]
+        is_pair &= (first != target_place) & (second != target_place)
+        first = first[is_pair]
+        second = second[is_pair]
         rule = _rule(recipe, (columns[0], columns[1]), target)
         for values in numbers.values.T:
-            raw, is_undefined = raw_values(rule, columns[:2], [values[first], values[second]])
-            agrees = _agrees(recipe, raw, values[own], unit) & ~is_undefined
-            first, second = first[agrees], second[agrees]
+            pair_values = [values[first], values[second]]
+            raw, is_undefined = raw_values(rule, columns[:2], pair_values)
+            agrees = _agrees(recipe, raw, values[target_place], unit) & ~is_undefined
+            first = first[agrees]
+            second = second[agrees]
             if not first.size:
                 break
-        for one, other in zip(first, second, strict=True):
-            yield recipe, (columns[one], columns[other]), target
+        for i, j in zip(first, second, strict=True):
+            yield recipe, (columns[i], columns[j]), target
 
 
-def _units(columns: Sequence[Column]) -> NDArray[np.float64]:
-    """The unit of each column's last place; 0 for numbers without one."""
-    decimals = [0 if column.kind == "integer" else column.decimals for column in columns]
-    return np.array([0.0 if places is None else 10.0**-places for places in decimals])
+def _units(columns: Sequence[Column]) -> Floats:
+    """Return the unit of each column's last place; 0 for numbers without one."""
+    units = []
+    for column in columns:
+        decimals = 0 if column.kind == "integer" else column.decimals
+        unit = 0.0 if decimals is None else 10.0**-decimals
+        units.append(unit)
+    return np.array(units)
 
 
 def _agrees(recipe: _Recipe, raw: NDArray[Any], values: NDArray[Any], units: NDArray[Any]) -> Bools:
-    """Whether values may be what a recipe gives, once it is rounded."""
+    """Return whether values may be what a recipe gives, once it is rounded."""
+    # What floats lose in a product or a ratio.
     near = 1e-9 * np.maximum(np.abs(raw), 1.0)
     below = 1.0 if recipe.rounding == "down" else 0.5
-    is_low = values >= raw - below * units - near
-    return np.asarray(is_low & (values <= raw + (1.0 - below) * units + near))
+    is_high_enough = values >= raw - below * units - near
+    is_low_enough = values <= raw + (1.0 - below) * units + near
+    return np.asarray(is_high_enough & is_low_enough)
 
 
 def _rule(recipe: _Recipe, sources: tuple[Column, Column], target: Column) -> Computed:
-    """A recipe for some columns."""
+    """Return a recipe for some columns."""
     names = (sources[0].name, sources[1].name)
     return Computed(target.name, recipe.formula, names, recipe.factor, recipe.rounding)
 
@@ -634,30 +783,31 @@ def _rule(recipe: _Recipe, sources: tuple[Column, Column], target: Column) -> Co
 def _rule_of(
     recipe: _Recipe, sources: tuple[Column, Column], target: Column, cells: _Cells, tests: int
 ) -> Computed | None:
-    """A rule that holds in every row, and that rows with another row's source would often break."""
+    """Return a rule that all rows keep, and rows with another row's source would often break."""
     rule = _rule(recipe, sources, target)
-    gone = cells[sources[0].name].gone | cells[sources[1].name].gone
-    own = [cells[column.name].values for column in sources]
-    raw, is_undefined = raw_values(rule, sources, own)
-    is_missing = gone | is_undefined
-    values = cells[target.name]
-    if (is_missing != values.gone).any() or (~is_missing).sum() < _ROWS:
+    lacks_source = cells[sources[0].name].gone | cells[sources[1].name].gone
+    source_values = [cells[column.name].values for column in sources]
+    raw, is_undefined = raw_values(rule, sources, source_values)
+    is_missing = lacks_source | is_undefined
+    is_present = ~is_missing
+    has_other_gaps = (is_missing != cells[target.name].gone).any()
+    if has_other_gaps or is_present.sum() < _ROWS:
         return None
-    there = ~is_missing
-    if not does_follow(rule, target, values.values[there], raw[there]).all():
+    values = cells[target.name].values[is_present]
+    if not does_follow(rule, target, values, raw[is_present]).all():
         return None
-    if len(np.unique(values.values[there])) < _REPEATED:
+    if len(np.unique(values)) < _REPEATED:
         return None
 
     # Each source must decide: with that of another row, the result is mostly another.
     crossed = 1.0
     for place in range(2):
-        mixed = [array[there] for array in own]
+        mixed = [numbers[is_present] for numbers in source_values]
         mixed[place] = _unrelated(mixed[place])
-        other, is_none = raw_values(rule, sources, mixed)
-        follows = does_follow(rule, target, values.values[there], other) & ~is_none
+        mixed_raw, is_undefined = raw_values(rule, sources, mixed)
+        follows = does_follow(rule, target, values, mixed_raw) & ~is_undefined
         crossed = min(crossed, float((~follows).mean()))
-    rows = int(there.sum())
+    rows = int(is_present.sum())
     if crossed <= _CROSSED or not _is_unlikely(rows, crossed, tests):
         return None
     why = f"{rule.words} in all {rows:,} rows that have them: it will be computed in drawn rows"
@@ -670,37 +820,46 @@ def _rule_of(
 def _together(
     columns: Sequence[Column], cells: _Cells, combined: Mapping[str, int]
 ) -> list[MissingTogether]:
-    """Columns that are missing in the same rows, as those of one questionnaire are."""
+    """Return columns that are missing in the same rows, as those of one questionnaire are.
+
+    Args:
+        columns: That may be missing.
+        cells: Of the columns.
+        combined: By column of a fixed combination, the place of that combination.
+    """
     groups: dict[bytes, list[str]] = defaultdict(list)
     for column in columns:
-        gone = cells[column.name].gone
-        if min(gone.sum(), (~gone).sum()) >= _REPEATED:
-            groups[np.packbits(gone).tobytes()].append(column.name)
-    found = []
+        is_missing = cells[column.name].gone
+        if min(is_missing.sum(), (~is_missing).sum()) >= _REPEATED:
+            groups[_gap_pattern(cells[column.name])].append(column.name)
+
+    rules = []
     for names in groups.values():
         # Columns of one combination are missing together by it; those of another cannot follow.
         lead = next((combined[name] for name in names if name in combined), None)
-        kept = [name for name in names if combined.get(name, lead) == lead]
-        gone = cells[names[0]].gone
-        rows, lost = len(gone), int(gone.sum())
-        is_known = all(name in combined for name in kept)
-        if len(kept) < 2 or is_known or _log_choices(rows, lost) <= _EVIDENCE:
+        followers = [name for name in names if combined.get(name, lead) == lead]
+        is_missing = cells[names[0]].gone
+        rows = len(is_missing)
+        num_missing = int(is_missing.sum())
+        is_redundant = all(name in combined for name in followers)
+        evidence = _log_choices(rows, num_missing)
+        if len(followers) < 2 or is_redundant or evidence <= _EVIDENCE:
             continue
         why = (
-            f"{_some(kept)} are missing together in {lost:,} of {rows:,} rows, and all there in "
-            "the others: drawn rows will have all of them or none"
+            f"{_some(followers)} are missing together in {num_missing:,} of {rows:,} rows, and all "
+            "there in the others: drawn rows will have all of them or none"
         )
-        found.append(MissingTogether(tuple(kept), why=why))
-    return found
+        rules.append(MissingTogether(tuple(followers), why=why))
+    return rules
 
 
 def _log_choices(rows: int, chosen: int) -> float:
-    """The logarithm of in how many ways so many rows can be chosen: of chance's inverse."""
+    """Return the logarithm of in how many ways so many rows can be chosen: of chance's inverse."""
     return lgamma(rows + 1) - lgamma(chosen + 1) - lgamma(rows - chosen + 1)
 
 
 def _some(names: Sequence[str]) -> str:
-    """Names of columns, the first of them where there are many."""
+    """Return names of columns as words, the first of them where there are many."""
     if len(names) == 1:
         return names[0]
     if len(names) <= _SHOWN:
@@ -714,111 +873,141 @@ def _unless(
     together: Sequence[MissingTogether],
     combined: Mapping[str, int],
 ) -> list[MissingUnless]:
-    """Columns that are missing unless a category has some value, or another questionnaire is."""
-    grouped = {name for rule in together for name in rule.columns}
+    """Return columns that are missing unless a category has some value, or other columns are."""
+    grouped = set(chain(*(rule.columns for rule in together)))
     alone = [(c.name,) for c in columns if c.missing and c.name not in grouped]
     fields = [*(rule.columns for rule in together), *alone]
     deciding = [c for c in columns if 2 <= len(c.options) <= _FEW]
-    leads = {group: _lead(group, columns) for group in (rule.columns for rule in together)}
+    leads = {rule.columns: _lead(rule.columns, columns) for rule in together}
     leads |= _opposite_leads(alone, columns, cells)
     tests = len(fields) * (len(deciding) + len(leads))
-    found: list[MissingUnless] = []
+
+    rules: list[MissingUnless] = []
     apart: set[frozenset[tuple[str, ...]]] = set()
     for names in fields:
         dependent = tuple(name for name in names if name not in combined)
         if not dependent:
             continue
-        gone = cells[dependent[0]].gone
-        if min(gone.sum(), (~gone).sum()) < _REPEATED:
+        is_missing = cells[dependent[0]].gone
+        if min(is_missing.sum(), (~is_missing).sum()) < _REPEATED:
             continue
 
-        # The category that says most; what is missing itself is no such category.
-        rules = []
-        for by in deciding:
-            is_plain = by.name not in names and not cells[by.name].gone.any()
-            if is_plain and (rule := _unless_by(dependent, by, cells, tests)):
-                rules.append(rule)
-        barred = np.zeros(len(gone), dtype=np.bool_)
-        if rules:
-            best = min(rules, key=lambda rule: (not rule.required, len(rule.values)))
-            found.append(best)
+        is_barred = np.zeros(len(is_missing), dtype=np.bool_)
+        # What is missing itself is no such category.
+        outer = [c for c in deciding if c.name not in names]
+        outer = [c for c in outer if not cells[c.name].gone.any()]
+        best = _best_category(dependent, outer, cells, tests)
+        if best is not None:
+            rules.append(best)
             by = next(c for c in deciding if c.name == best.by)
             allowed = [by.options.index(value) for value in best.values]
-            barred = ~np.isin(cells[by.name].values, allowed)
+            is_barred = ~np.isin(cells[by.name].values, allowed)
 
         # Other columns that are never there with these, which that does not say already.
         for group, lead in leads.items():
             pair = frozenset((names, group))
             if lead is None or len(pair) < 2 or pair in apart:
                 continue
-            if rule := _unless_gone(dependent, lead, cells, barred, tests):
-                found.append(rule)
+            rule = _unless_missing(dependent, lead, cells, is_barred, tests)
+            if rule:
+                rules.append(rule)
                 apart.add(pair)
-    return found
+    return rules
+
+
+def _best_category(
+    dependent: tuple[str, ...], deciding: Sequence[Column], cells: _Cells, tests: int
+) -> MissingUnless | None:
+    """Return the rule of the category that says most, if any category decides the columns."""
+    candidates = [_unless_by(dependent, by, cells, tests) for by in deciding]
+    rules = [rule for rule in candidates if rule]
+
+    def looseness(rule: MissingUnless) -> tuple[bool, int]:
+        return not rule.required, len(rule.values)
+
+    return min(rules, key=looseness, default=None)
 
 
 def _opposite_leads(
     alone: Sequence[tuple[str]], columns: Sequence[Column], cells: _Cells
 ) -> dict[tuple[str, ...], Column | None]:
-    """Categories, each a column by itself, that are there exactly where some column is missing."""
-    lost = {np.packbits(cells[c.name].gone).tobytes() for c in columns if c.missing}
+    """Return categories, each alone, that are there exactly where some column is missing."""
+    gap_patterns = {_gap_pattern(cells[c.name]) for c in columns if c.missing}
     leads: dict[tuple[str, ...], Column | None] = {}
     for names in alone:
-        is_opposite = np.packbits(~cells[names[0]].gone).tobytes() in lost
-        if is_opposite and (lead := _lead(names, columns)):
+        value_pattern = np.packbits(~cells[names[0]].gone).tobytes()
+        lead = _lead(names, columns)
+        if value_pattern in gap_patterns and lead:
             leads[names] = lead
     return leads
 
 
 def _lead(names: Sequence[str], columns: Sequence[Column]) -> Column | None:
-    """The first of some columns that has few categories."""
-    return next((c for c in columns if c.name in names and 1 <= len(c.options) <= _FEW), None)
+    """Return the first of some columns that has few categories."""
+    for column in columns:
+        if column.name in names and 1 <= len(column.options) <= _FEW:
+            return column
+    return None
 
 
-def _unless_gone(
-    dependent: tuple[str, ...], by: Column, cells: _Cells, barred: Bools, tests: int
+def _unless_missing(
+    dependent: tuple[str, ...], by: Column, cells: _Cells, is_barred: Bools, tests: int
 ) -> MissingUnless | None:
-    """A rule for columns that are never there where another one is, and are often there else.
+    """Return a rule for columns that are never there where another one is, but often elsewhere.
 
     Where they are there in all other rows, the rule says that, too: exactly one of the two is.
+
+    Args:
+        dependent: The columns, missing in the same rows.
+        by: The other one.
+        cells: Of all columns.
+        is_barred: Rows in which another rule makes the columns missing.
+        tests: Rules of this kind that are tried.
     """
-    gone, there = cells[dependent[0]].gone, ~cells[by.name].gone
-    if (there & ~gone).any():
+    is_missing = cells[dependent[0]].gone
+    has_other = ~cells[by.name].gone
+    if (has_other & ~is_missing).any():
         return None
-    rows = int((there & ~barred).sum())
-    share = float((~gone[~barred]).mean())
+    rows = int((has_other & ~is_barred).sum())
+    share = float((~is_missing[~is_barred]).mean())
     if rows < _REPEATED or not _is_unlikely(rows, share, tests):
         return None
-    required = bool((there == gone).all()) and int((~there).sum()) >= _ROWS
-    others = f", and there in all {int((~there).sum()):,} others" if required else ""
+    num_others = int((~has_other).sum())
+    is_required = bool((has_other == is_missing).all()) and num_others >= _ROWS
+    others = f", and there in all {num_others:,} others" if is_required else ""
     why = (
-        f"{_some(dependent)}: missing in all {int(there.sum()):,} rows that have a {by.name}"
+        f"{_some(dependent)}: missing in all {int(has_other.sum()):,} rows that have a {by.name}"
         f"{others}: drawn rows will keep it"
     )
-    return MissingUnless(dependent, by.name, (None,), required, why=why)
+    return MissingUnless(dependent, by.name, (None,), is_required, why=why)
 
 
 def _unless_by(
     dependent: tuple[str, ...], by: Column, cells: _Cells, tests: int
 ) -> MissingUnless | None:
-    """A rule for columns that are there in some of a category's values alone, and often there."""
-    gone, codes = cells[dependent[0]].gone, cells[by.name].values
+    """Return a rule for columns that are there in some of a category's values alone, often."""
+    is_missing = cells[dependent[0]].gone
+    codes = cells[by.name].values
     rows = np.bincount(codes, minlength=len(by.options))
-    filled = np.bincount(codes[~gone], minlength=len(by.options))
-    empty = (rows > 0) & (filled == 0)
-    barred, share = int(rows[empty].sum()), float((~gone).mean())
-    if not empty.any() or not _is_unlikely(barred, share, tests):
+    filled = np.bincount(codes[~is_missing], minlength=len(by.options))
+    is_empty = (rows > 0) & (filled == 0)
+    is_filled = filled > 0
+    barred = int(rows[is_empty].sum())
+    share = float((~is_missing).mean())
+    if not is_empty.any() or not _is_unlikely(barred, share, tests):
         return None
-    if rows[empty].min() < _REPEATED or filled[filled > 0].min() < _REPEATED:
+    # A category of a few rows may be empty or filled by chance.
+    if rows[is_empty].min() < _REPEATED or filled[is_filled].min() < _REPEATED:
         return None
+
     values = tuple(by.options[i] for i in np.flatnonzero(filled))
-    required = bool((rows == filled)[filled > 0].all())
-    others = ", and there in all others" if required else ""
+    is_required = bool((rows == filled)[is_filled].all())
+    others = ", and there in all others" if is_required else ""
     why = (
         f"{_some(dependent)}: missing in all {barred:,} rows in which {by.name} is not "
         f"{' or '.join(map(repr, values))}{others}: drawn rows will keep it"
     )
-    return MissingUnless(dependent, by.name, values, required, why=why)
+    return MissingUnless(dependent, by.name, values, is_required, why=why)
 
 
 # Ranges
@@ -841,73 +1030,90 @@ class _Ends:
         column: Column,
         by: Column,
         order: Ints,
-        one: CellValues,
-        other: CellValues,
-        ordered: NDArray[np.float64],
+        cells: CellValues,
+        categories: CellValues,
+        ordered: Floats,
     ) -> None:
-        there = (~one.gone & ~other.gone)[order]
-        self.column, self.by = column, by
-        self.values = one.values[order][there].astype(np.float64)
-        self.codes = other.values[order][there]
-        self.ordered = np.sort(self.values) if other.gone.any() else ordered
+        has_both = (~cells.gone & ~categories.gone)[order]
+        self.column = column
+        self.by = by
+        self.values = cells.values[order][has_both].astype(np.float64)
+        self.codes = categories.values[order][has_both]
+        self.ordered = np.sort(self.values) if categories.gone.any() else ordered
         options = len(by.options)
         self.rows = np.bincount(self.codes, minlength=options)
-        self.low, self.high = np.zeros(options), np.zeros(options)
+        self.low = np.zeros(options)
+        self.high = np.zeros(options)
         filled = np.flatnonzero(self.rows)
         if filled.size:
+            # Rows are in the categories' order, so that each category is one run of them.
             starts = np.searchsorted(self.codes, filled)
             self.low[filled] = np.minimum.reduceat(self.values, starts)
             self.high[filled] = np.maximum.reduceat(self.values, starts)
 
     def beyond(self, category: int) -> tuple[float, float]:
-        """Shares of the other categories' rows that are below its least and above its largest."""
+        """Return which shares of the other categories' rows are below its least, above its most."""
         rest = len(self.values) - self.rows[category]
         below = np.searchsorted(self.ordered, self.low[category], side="left")
-        above = np.searchsorted(self.ordered, self.high[category], side="right")
-        return float(below / rest), float((len(self.values) - above) / rest)
+        up_to = np.searchsorted(self.ordered, self.high[category], side="right")
+        above = len(self.values) - up_to
+        return float(below / rest), float(above / rest)
 
 
 def _ranges(
     columns: Sequence[Column], cells: _Cells, combined: Mapping[str, int]
 ) -> list[CategoryRanges]:
-    """Columns whose range a category decides, by the category that does so in most rows."""
+    """Return columns whose range a category decides, by the category with most such rows."""
     deciding = [c for c in columns if 2 <= len(c.options) <= _FEW]
     numbers = [c for c in columns if c.kind in BINNED]
     tests = sum(len(by.options) for by in deciding) * len(numbers)
     best: dict[str, tuple[int, CategoryRanges]] = {}
     if not deciding or not numbers:
         return []
-    wide = max(_CELLS // len(cells[numbers[0].name].gone), 1)
-    for first in range(0, len(numbers), wide):
-        some = numbers[first : first + wide]
-        sorted_values = {
-            c.name: np.sort(cells[c.name].values[~cells[c.name].gone].astype(np.float64))
-            for c in some
-        }
-        number_rows = NumberRows([cells[c.name] for c in some])
+    # Columns are compared in blocks, which bounds the memory.
+    block_size = max(_CELLS // len(cells[numbers[0].name].gone), 1)
+    for start in range(0, len(numbers), block_size):
+        block = numbers[start : start + block_size]
+        sorted_values = {c.name: _sorted_values(cells[c.name]) for c in block}
+        number_rows = NumberRows([cells[c.name] for c in block])
         for by in deciding:
-            places = _worth_a_look(number_rows, some, cells[by.name])
+            categories = cells[by.name]
+            places = _worth_a_look(number_rows, block, categories)
             if not places:
                 continue
             # Codes of a byte are sorted several times as fast.
-            order = np.argsort(cells[by.name].values.astype(np.int8), kind="stable")
+            order = np.argsort(categories.values.astype(np.int8), kind="stable")
             for place in places:
-                column = some[place]
-                if combined.get(column.name, -1) == combined.get(by.name, -2):
+                column = block[place]
+                # A fixed combination says more than a range does.
+                if _are_combined(column, by, combined):
                     continue
-                one, other = cells[column.name], cells[by.name]
-                ends = _Ends(column, by, order, one, other, sorted_values[column.name])
+                values = sorted_values[column.name]
+                ends = _Ends(column, by, order, cells[column.name], categories, values)
                 ranges = _bands(ends) or _limits(ends, tests)
                 codes = [by.options.index(category) for category, _, _ in ranges]
                 rows = int(ends.rows[codes].sum())
-                if ranges and rows > best.get(column.name, (0, None))[0]:
-                    why = _said(column, by, ranges, rows)
-                    best[column.name] = rows, CategoryRanges(column.name, by.name, ranges, why=why)
+                most_rows, _ = best.get(column.name, (0, None))
+                if ranges and rows > most_rows:
+                    why = _ranges_in_words(column, by, ranges, rows)
+                    rule = CategoryRanges(column.name, by.name, ranges, why=why)
+                    best[column.name] = rows, rule
     return [best[column.name][1] for column in numbers if column.name in best]
 
 
+def _sorted_values(cells: CellValues) -> Floats:
+    """Return a column's values as floats, ascending, without missing ones."""
+    return np.sort(cells.values[~cells.gone].astype(np.float64))
+
+
+def _are_combined(column: Column, by: Column, combined: Mapping[str, int]) -> bool:
+    """Return whether two columns are parts of one fixed combination."""
+    place = combined.get(column.name)
+    return place is not None and place == combined.get(by.name)
+
+
 def _worth_a_look(numbers: NumberRows, columns: Sequence[Column], by: CellValues) -> list[int]:
-    """Which columns may have a range by a category, of many columns at once.
+    """Return which columns may have a range by a category, of many columns at once.
 
     Args:
         numbers: The columns.
@@ -924,22 +1130,26 @@ def _worth_a_look(numbers: NumberRows, columns: Sequence[Column], by: CellValues
 
     order = np.argsort(low, axis=0)
     lows = np.take_along_axis(low, order, axis=0)
-    reached = np.maximum.accumulate(np.take_along_axis(high, order, axis=0), axis=0)
+    highs = np.take_along_axis(high, order, axis=0)
+    reached = np.maximum.accumulate(highs, axis=0)
     is_apart = ((lows[1:] > reached[:-1]) & np.isfinite(lows[1:])).any(axis=0)
     is_single = ((low == high) & (rows >= _ROWS)).any(axis=0)
     # An edge has many rows on both sides.
     is_whole = np.array([column.kind == "integer" for column in columns])
-    may_end = ((low > low.min(axis=0)) | (high < high.max(axis=0))) & (rows >= _ROWS)
+    is_inner = (low > low.min(axis=0)) | (high < high.max(axis=0))
+    may_end = is_inner & (rows >= _ROWS)
     has_edge = is_whole & may_end.any(axis=0) & (rows.sum(axis=0) >= 2 * _EDGE)
     return np.flatnonzero(is_apart | is_single | has_edge).tolist()
 
 
-_Range = tuple[Any, Any, Any]  # a category, its least value and its largest
+# A category, its least value and its largest.
+_Range = tuple[Any, Any, Any]
 
 
 def _bands(ends: _Ends) -> tuple[_Range, ...]:
-    """Ranges of which no two overlap, each of one category or of several; open at both ends."""
-    filled = sorted(np.flatnonzero(ends.rows).tolist(), key=lambda i: ends.low[i])
+    """Return ranges of which no two overlap, each of one category or several; open at both ends."""
+    filled = np.flatnonzero(ends.rows).tolist()
+    filled.sort(key=lambda i: ends.low[i])
     bands: list[list[int]] = []
     last = -np.inf
     for i in filled:
@@ -950,28 +1160,37 @@ def _bands(ends: _Ends) -> tuple[_Range, ...]:
     sizes = [int(ends.rows[band].sum()) for band in bands]
     if len(bands) < 2 or min(sizes) < _REPEATED or sum(sizes) < _ROWS:
         return ()
+
     ranges: list[_Range] = []
     for place, band in enumerate(bands):
-        low, high = float(ends.low[band].min()), float(ends.high[band].max())
+        low = float(ends.low[band].min())
+        high = float(ends.high[band].max())
+        # The outermost ends are the column's own bounds, but for a band of a single value.
         is_open = low != high
-        least = None if place == 0 and is_open else value_of(ends.column, low)
-        most = None if place == len(bands) - 1 and is_open else value_of(ends.column, high)
+        is_first = place == 0
+        is_last = place == len(bands) - 1
+        least = None if is_first and is_open else value_of(ends.column, low)
+        most = None if is_last and is_open else value_of(ends.column, high)
         ranges += [(ends.by.options[i], least, most) for i in band]
     return tuple(ranges)
 
 
 def _limits(ends: _Ends, tests: int) -> tuple[_Range, ...]:
-    """Single values at an end, and edges that many rows of a category reach and none passes."""
+    """Return single values at an end, and edges that many rows of a category reach, none passes."""
     ranges: list[_Range] = []
     for i in np.flatnonzero(ends.rows >= _ROWS).tolist():
         if ends.rows[i] == len(ends.values):
             continue
         below, above = ends.beyond(i)
-        first, last = ends.low[i], ends.high[i]
+        first = ends.low[i]
+        last = ends.high[i]
         if first == last:
-            at_end = first in (ends.ordered[0], ends.ordered[-1])
-            is_rule = at_end and _is_unlikely(int(ends.rows[i]), below + above, tests)
-            has_low = has_high = is_rule and below + above > _DIFFERENT
+            different = below + above
+            is_at_end = first in (ends.ordered[0], ends.ordered[-1])
+            is_rule = is_at_end and _is_unlikely(int(ends.rows[i]), different, tests)
+            is_single = is_rule and different > _DIFFERENT
+            has_low = is_single
+            has_high = is_single
         else:
             has_low = below > _CROSSED and _is_edge(ends, i, 1)
             has_high = above > _CROSSED and _is_edge(ends, i, -1)
@@ -983,7 +1202,7 @@ def _limits(ends: _Ends, tests: int) -> tuple[_Range, ...]:
 
 
 def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
-    """Whether many rows of a category would lie just beyond its least value, were it as others are.
+    """Return whether many rows of a category would lie just beyond its end, were it as others are.
 
     How many follows from its rows within three units of the edge, and from the others' on both
     sides. The others must be about as many on both: a scale that ends there for all has no edge.
@@ -997,26 +1216,31 @@ def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
     """
     if ends.column.kind != "integer":
         return False
+    # The largest value is looked at in the mirror, as the least of the negative numbers.
     edge = sign * (ends.low[category] if sign == 1 else ends.high[category])
-    own = sign * ends.values[ends.codes == category]
-    everything = ends.ordered if sign == 1 else -ends.ordered[::-1]
-    before, at_edge, past = np.searchsorted(everything, [edge - _UNITS, edge, edge + _UNITS])
-    inside = int((own < edge + _UNITS).sum())
+    category_values = sign * ends.values[ends.codes == category]
+    all_values = ends.ordered if sign == 1 else -ends.ordered[::-1]
+    places = [edge - _UNITS, edge, edge + _UNITS]
+    before, at_edge, past = np.searchsorted(all_values, places)
+    inside = int((category_values < edge + _UNITS).sum())
     others = int(past - at_edge) - inside
     beyond = int(at_edge - before)
     if min(others, beyond) < _EDGE or not 0.5 <= beyond / others <= 2:
         return False
-    return inside * beyond / others >= _EDGE and len(np.unique(own)) >= _LONG
+    expected_beyond = inside * beyond / others
+    return expected_beyond >= _EDGE and len(np.unique(category_values)) >= _LONG
 
 
-def _said(column: Column, by: Column, ranges: Sequence[_Range], rows: int) -> str:
-    """What was seen of ranges by a category."""
+def _ranges_in_words(column: Column, by: Column, ranges: Sequence[_Range], rows: int) -> str:
+    """Describe ranges by a category, as rows have them."""
     parts = []
     for category, low, high in ranges[:_SHOWN]:
         if low == high:
             words = f"{low}"
-        elif low is None or high is None:
-            words = f"at most {high}" if low is None else f"at least {low}"
+        elif low is None:
+            words = f"at most {high}"
+        elif high is None:
+            words = f"at least {low}"
         else:
             words = f"{low} to {high}"
         parts.append(f"{words} where {by.name} is {category!r}")

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
+from msgspec.structs import force_setattr, replace
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.bins import LOW
@@ -50,8 +51,10 @@ _FACTS = (
 )  # fmt: skip
 # Formats of whole numbers: dates such as 20240131, and ids of which none begins with 0.
 _DIGITS = re.compile(r"%Y(%[mdHMSf])*0*|\[1-9\](\[0-9\](\{\d+\})?)*")
-_INT64_DIGITS = 18  # that every whole number of so many fits
+# Every whole number of so many digits is an int64.
+_INT64_DIGITS = 18
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  only its digits count
+_DAY = 86_400_000_000  # microseconds
 _log = logging.getLogger("siloweave")
 
 
@@ -143,14 +146,17 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 f"use one of {', '.join(_KINDS)}"
             )
         for origin in ("from_data", "learned"):
-            if unknown := set(getattr(self, origin)) - set(_FACTS):
+            unknown = set(getattr(self, origin)) - set(_FACTS)
+            if unknown:
                 raise SchemaError(
                     f"column {self.name!r}: {origin} names {sorted(unknown)}; facts are {_FACTS}"
                 )
+        self._check_decimals()
         self._check_format()
         self._check_times()
         self._check_categories()
         self._check_bounds()
+        # Last: a fallback is compared with the categories and bounds as they were put in order.
         self._check_outside()
 
     @property
@@ -163,42 +169,60 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     @property
     def options(self) -> tuple[Category, ...]:
         """Values of a categorical or boolean column, in the order of their codes."""
-        return self.categories or ((False, True) if self.kind == "boolean" else ())
+        if self.categories:
+            return self.categories
+        return (False, True) if self.kind == "boolean" else ()
 
     @property
     def modelled(self) -> bool:
         """Whether methods learn it: no id and no text is ever learnt."""
         return self.kind not in ("id", "text")
 
-    def _check_format(self) -> None:
-        where, form = f"column {self.name!r}", self.format
-        continuous = self.kind == "continuous"
-        numbers = self.kind == "integer" or {int, float} & {type(one) for one in self.options}
-        for fact, has_any in (("decimals", continuous), ("padded", continuous or numbers)):
-            value, allowed = getattr(self, fact), range(MOST_DECIMALS + 1) if has_any else ()
+    def _check_decimals(self) -> None:
+        """Raise SchemaError for decimals, or zeros at the end, where a column may have none."""
+        is_continuous = self.kind == "continuous"
+        option_types = {type(option) for option in self.options}
+        has_number_options = not option_types.isdisjoint({int, float})
+        has_numbers = self.kind == "integer" or has_number_options
+        rules = (
+            ("decimals", "continuous column", is_continuous),
+            ("padded", "column of numbers", is_continuous or has_numbers),
+        )
+        for fact, which, has_any in rules:
+            value = getattr(self, fact)
+            allowed = range(MOST_DECIMALS + 1) if has_any else ()
             if value is not None and value not in allowed:
-                which = "column of numbers" if fact == "padded" else "continuous column"
                 raise SchemaError(
-                    f"{where}: {fact}={value!r}; a {which} may have 0 to {MOST_DECIMALS}, and no "
-                    "other has any"
+                    f"column {self.name!r}: {fact}={value!r}; a {which} may have 0 to "
+                    f"{MOST_DECIMALS}, and no other has any"
                 )
-        if form is None or self.kind == "datetime":
+
+    def _check_format(self) -> None:
+        """Raise SchemaError for a format that a column cannot have; a datetime may have any."""
+        if self.format is None or self.kind == "datetime":
             return
         try:
-            if self.kind in ("integer", "continuous") and form in UNITS:
-                return
-            if self.kind in ("integer", "continuous"):
-                number_form(form)
-            elif self.kind == "id" or (self.kind == "text" and {*form} & {*"[\\"}):
-                text_form(form)
-            elif self.kind != "text" or form not in SEMANTIC:
-                more = f" but {', '.join(SEMANTIC)} or a pattern such as '[0-9]{{4}} [A-Z]{{2}}'"
-                known = more if self.kind == "text" else ""
-                raise SchemaError(f"a {self.kind} column takes no format{known}, not {form!r}")
+            self._check_form(self.format)
         except SchemaError as error:
-            raise SchemaError(f"{where}: format: {error}") from None
+            raise SchemaError(f"column {self.name!r}: format: {error}") from None
+
+    def _check_form(self, form: str) -> None:
+        """Raise SchemaError, without the column's name, for a format that is not of its kind."""
+        is_number = self.kind in ("integer", "continuous")
+        is_pattern = not {"[", "\\"}.isdisjoint(form)
+        if is_number and form in UNITS:
+            return
+        if is_number:
+            number_form(form)
+        elif self.kind == "id" or (self.kind == "text" and is_pattern):
+            text_form(form)
+        elif self.kind != "text" or form not in SEMANTIC:
+            forms = f" but {', '.join(SEMANTIC)} or a pattern such as '[0-9]{{4}} [A-Z]{{2}}'"
+            allowed = forms if self.kind == "text" else ""
+            raise SchemaError(f"a {self.kind} column takes no format{allowed}, not {form!r}")
 
     def _check_times(self) -> None:
+        """Raise SchemaError for a resolution or zone that the column cannot have."""
         where = f"column {self.name!r}"
         for fact in ("resolution", "zone"):
             if getattr(self, fact) is not None and self.kind != "datetime":
@@ -222,6 +246,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             )
 
     def _check_categories(self) -> None:
+        """Raise SchemaError for categories that contradict each other or the column's kind."""
         where = f"column {self.name!r}"
         if self.kind == "boolean" and self.categories:
             if len(self.categories) != 2 or self.other is not None:
@@ -236,48 +261,59 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                     "declare it categorical, or drop them"
                 )
             return
-        values = tuple(self.categories)
-        kinds = {_family(value) for value in values}
-        if not values:
+        if not self.categories:
             raise SchemaError(
                 f"{where}: categories is empty; list every value it may take, or one that is also "
                 "its other, and let a method learn the frequent ones (learn = 0.1)"
             )
-        if kinds == {"whole number", "number"}:
-            values, kinds = tuple(float(value) for value in values), {"number"}
-        if len(kinds) > 1:
-            raise SchemaError(f"{where}: categories mix {sorted(kinds)}; use one type")
-        if kinds == {"number"} and not all(abs(value) < float("inf") for value in values):  # type: ignore[arg-type]
+
+        values = tuple(self.categories)
+        families = {_family(value) for value in values}
+        if families == {"whole number", "number"}:
+            values = tuple(float(value) for value in values)
+            families = {"number"}
+        if len(families) > 1:
+            raise SchemaError(f"{where}: categories mix {sorted(families)}; use one type")
+        if families == {"number"} and not _are_finite(values):
             raise SchemaError(f"{where}: categories must be finite numbers")
         if len(set(values)) < len(values):
-            twice = sorted({repr(value) for value in values if values.count(value) > 1})
-            raise SchemaError(f"{where}: categories repeat {', '.join(twice)}; list each once")
+            repeated = sorted({repr(value) for value in values if values.count(value) > 1})
+            raise SchemaError(f"{where}: categories repeat {', '.join(repeated)}; list each once")
+        # Of one family, too: True == 1, and they are no equals in a file.
         other = self.other
-        if other is not None and (other not in values or _family(other) not in kinds):
+        if other is not None and (other not in values or _family(other) not in families):
             raise SchemaError(
                 f"{where}: other={other!r} is not among its categories; add it to them"
             )
-        msgspec.structs.force_setattr(self, "categories", values)
+        force_setattr(self, "categories", values)
 
     def _check_bounds(self) -> None:
+        """Raise SchemaError for bounds of another type, or whose order is wrong."""
         where = f"column {self.name!r}"
         for bound in ("low", "high"):
-            if (value := getattr(self, bound)) is None:
+            value = getattr(self, bound)
+            if value is None:
                 continue
             if self.kind not in ("integer", "continuous", "datetime"):
                 raise SchemaError(f"{where}: kind {self.kind!r} takes no {bound}; drop it")
-            msgspec.structs.force_setattr(self, bound, _bound(self.kind, value, where, bound))
-        low, high = self.low, self.high
+            number = _bound(self.kind, value, where, bound)
+            force_setattr(self, bound, number)
+
+        low: Any = self.low
+        high: Any = self.high
         if low is None or high is None:
             return
-        ends: Any = low, high
         if self.kind == "datetime":
-            ends = datetime.fromisoformat(str(low)), datetime.fromisoformat(str(high))
-        if ends[0] > ends[1]:
+            is_reversed = datetime.fromisoformat(low) > datetime.fromisoformat(high)
+        else:
+            is_reversed = low > high
+        if is_reversed:
             raise SchemaError(f"{where}: low={low!r} is above high={high!r}; swap or correct them")
 
     def _check_outside(self) -> None:
-        where, value = f"column {self.name!r}", self.fallback
+        """Raise SchemaError for a fallback that is no value of the column, or is never used."""
+        where = f"column {self.name!r}"
+        value = self.fallback
         if self.outside not in (None, *get_args(Outside)):
             raise SchemaError(f"{where}: outside={self.outside!r} must be 'move' or 'refuse'")
         if value is None:
@@ -296,18 +332,20 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 raise SchemaError(
                     f"{where}: fallback={value!r} is not among its values; give one of them"
                 )
-            return
-        if value == LOW:
-            return
-        value = _bound(self.kind, value, where, "fallback")
-        msgspec.structs.force_setattr(self, "fallback", value)
+        elif value != LOW:
+            number = _bound(self.kind, value, where, "fallback")
+            force_setattr(self, "fallback", number)
+            self._check_fallback_bounds(number)
+
+    def _check_fallback_bounds(self, value: int | float | str) -> None:
+        """Raise SchemaError for a fallback that is outside declared bounds."""
         if {"low", "high"} <= set(self.learned):  # which nobody knew when it was declared
             return
         for bound, beyond in ((self.low, -1), (self.high, 1)):
             if bound is not None and _order(self.kind, value, bound) == beyond:
                 raise SchemaError(
-                    f"{where}: fallback={value!r} is outside its bounds {self.low!r} to "
-                    f"{self.high!r}; give a value within them"
+                    f"column {self.name!r}: fallback={value!r} is outside its bounds {self.low!r} "
+                    f"to {self.high!r}; give a value within them"
                 )
 
 
@@ -317,19 +355,28 @@ def _order(kind: str, value: Any, bound: Any) -> int:
     A time of day lies within the date that it has.
     """
     if kind == "datetime":
-        value = value[: len(bound)] if len(bound) == len("2024-01-31") else value
-        value, bound = datetime.fromisoformat(value), datetime.fromisoformat(bound)
+        if len(bound) == len("2024-01-31"):
+            value = value[: len(bound)]
+        value = datetime.fromisoformat(value)
+        bound = datetime.fromisoformat(bound)
     return int(value > bound) - int(value < bound)
 
 
 def _family(value: object) -> str:
+    """Return what sort of value a category is, in words."""
     for kind, name in _FAMILIES.items():  # a boolean is an int, too
         if isinstance(value, kind):
             return name
     raise SchemaError(f"a category must be text, a number or a boolean, not {value!r}")
 
 
+def _are_finite(numbers: Sequence[Any]) -> bool:
+    """Return whether all numbers are finite."""
+    return all(abs(number) < float("inf") for number in numbers)
+
+
 def _bound(kind: str, value: object, where: str, bound: str) -> int | float | str:
+    """Return a bound as a column of this kind has it; SchemaError for a wrong one."""
     if kind == "datetime":
         try:
             if not isinstance(value, str):
@@ -365,9 +412,10 @@ def versioned(text: str | bytes, kind: Any, what: str) -> Any:
     try:
         file = msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:
+        # The last word of msgspec's message is the field's path, such as `$.columns[0].kind`.
         field = str(error).removesuffix("`").rpartition(".")[2]
-        known = {"kind": _KINDS, "constraint": TAGS}.get(field)
-        more = f"; use one of {', '.join(known)}" if known else ""
+        allowed = {"kind": _KINDS, "constraint": TAGS}.get(field)
+        more = f"; use one of {', '.join(allowed)}" if allowed else ""
         raise SchemaError(f"not {what}: {error}{more}") from None
     if file.version != VERSION:
         raise SchemaError(
@@ -378,6 +426,8 @@ def versioned(text: str | bytes, kind: Any, what: str) -> Any:
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A schema file."""
+
     format: Literal["siloweave-schema"]
     version: int
     columns: tuple[Column, ...]
@@ -406,24 +456,27 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "columns", tuple(self.columns))
-        msgspec.structs.force_setattr(self, "constraints", tuple(self.constraints))
+        force_setattr(self, "columns", tuple(self.columns))
+        force_setattr(self, "constraints", tuple(self.constraints))
         if not self.columns:
             raise SchemaError("a schema needs at least one column")
-        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
-            raise SchemaError(f"columns repeat {', '.join(map(repr, twice))}; name each once")
+        repeated = sorted({name for name in self.names if self.names.count(name) > 1})
+        if repeated:
+            raise SchemaError(f"columns repeat {', '.join(map(repr, repeated))}; name each once")
         if self.constraints:
-            check_constraints(self.constraints, {one.name: one for one in self.columns})
+            check_constraints(self.constraints, {column.name: column for column in self.columns})
 
     def __repr__(self) -> str:
-        return f"Schema({listed([f'{one.name} ({one.kind})' for one in self.columns])})"
+        columns = [f"{column.name} ({column.kind})" for column in self.columns]
+        return f"Schema({listed(columns)})"
 
     def _repr_html_(self) -> str:
         heads = ["column", "kind", "values", "missing", "taken from rows"]
-        rows = [
-            (c.name, c.kind, _allowed(c), "yes" if c.missing else "", ", ".join(c.from_data))
-            for c in self.columns
-        ]
+        rows = []
+        for column in self.columns:
+            missing = "yes" if column.missing else ""
+            from_data = ", ".join(column.from_data)
+            rows.append((column.name, column.kind, _allowed(column), missing, from_data))
         return html_table(f"{len(self.columns)} columns", heads, rows)
 
     @property
@@ -444,8 +497,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def padded(self) -> dict[str, int]:
-        """Columns whose numbers a CSV has with so many decimals at least; see `Column`."""
-        return {one.name: one.padded for one in self.columns if one.padded is not None}
+        """The fewest decimals that numbers are written with, of columns with such a fact."""
+        return {c.name: c.padded for c in self.columns if c.padded is not None}
 
     def to_json(self) -> str:
         """Return the schema as JSON text, with a version; `from_json` reads it back."""
@@ -464,22 +517,12 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         Facts that SDV has no word for are under the key ``siloweave``, which SDV ignores.
         """
-        columns: dict[str, dict[str, Any]] = {}
-        for column in self.columns:
-            record: dict[str, Any] = {"sdtype": column.kind}
-            if column.kind in ("integer", "continuous"):
-                form = "Int64" if column.kind == "integer" else "Float"
-                record = {"sdtype": "numerical", "computer_representation": form}
-            if column.format is not None and column.kind == "datetime":
-                record["datetime_format"] = column.format
-            elif column.kind in ("id", "text") and column.format not in (None, *_PERSONAL):
-                record["regex_format"] = column.format
-            elif column.kind == "text":
-                record = {"sdtype": _PERSONAL.get(column.format or "", "unknown"), "pii": True}
-            columns[column.name] = record
-        metadata: dict[str, Any] = {"METADATA_SPEC_VERSION": "SINGLE_TABLE_V1", "columns": columns}
+        columns = {column.name: _sdv_record(column) for column in self.columns}
+        metadata: dict[str, Any] = {"METADATA_SPEC_VERSION": "SINGLE_TABLE_V1"}
+        metadata["columns"] = columns
         metadata[_EXTRA] = msgspec.json.decode(self.to_json())
-        if constraints := list(sdv_of(self.constraints)):
+        constraints = list(sdv_of(self.constraints))
+        if constraints:
             metadata["constraints"] = constraints
         ids = [column.name for column in self.columns if column.kind == "id"]
         if len(ids) == 1:
@@ -515,21 +558,26 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 "the metadata's columns and its 'siloweave' entry differ; remove that entry and "
                 "give table= to take the facts from data"
             )
+
         keys = _sdv_keys(metadata, records)
-        columns = [_sdv_column(name, record, name in keys) for name, record in records.items()]
+        columns = []
+        for name, record in records.items():
+            columns.append(_sdv_column(name, record, name in keys))
         constraints, ignored = from_sdv(metadata.get("constraints"))
         if ignored:
             _log.warning("SDV constraints that have no equal here: %s", ", ".join(ignored))
         if table is not None:
             rows = read(table)
-            filled = tuple(_filled(kind, name, form, rows) for name, kind, form in columns)
-            return cls(filled, constraints)
-        if lacking := [name for name, kind, _ in columns if kind == "categorical"]:
+            described = tuple(_filled(kind, name, form, rows) for name, kind, form in columns)
+            return cls(described, constraints)
+
+        lacking = [name for name, kind, _ in columns if kind == "categorical"]
+        if lacking:
             raise SchemaError(
                 f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= "
                 "to take them from data (marked as such), or write the schema by hand"
             )
-        bare = (Column(n, kind or "continuous", format=form) for n, kind, form in columns)
+        bare = [Column(n, kind or "continuous", format=form) for n, kind, form in columns]
         return cls(tuple(bare), constraints)
 
     @classmethod
@@ -574,28 +622,38 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             raise SchemaError(f"max_categories={max_categories}: give 2 or more")
         if rows.num_rows == 0 or not rows.names:
             raise DataError("the table is empty; detecting a schema needs rows and columns")
-        columns = [_described(rows, seen, max_categories) for seen in evidence(rows).values()]
-        found = cls(tuple(columns)).with_fallbacks()
-        return cls(found.columns, proposed(rows, found) if constraints else ())
+        findings = evidence(rows).values()
+        columns = [_described(rows, finding, max_categories) for finding in findings]
+        schema = cls(tuple(columns)).with_fallbacks()
+        if not constraints:
+            return schema
+        return cls(schema.columns, proposed(rows, schema))
 
     def differences(self, other: Schema) -> list[str]:
         """Say in words where two schemas differ, one line per fact; empty when they agree.
 
         Where a fact came from (``from_data``, ``learned``) is not a difference.
         """
-        mine, theirs = self.names, other.names
-        lines = [f"column {name!r}: only in the first" for name in mine if name not in theirs]
-        lines += [f"column {name!r}: only in the second" for name in theirs if name not in mine]
-        for name in (name for name in mine if name in theirs):
-            for fact in (*_FACTS, "other", "outside", "fallback"):
-                a, b = getattr(self[name], fact), getattr(other[name], fact)
-                if a != b or type(a) is not type(b):
-                    lines.append(f"column {name!r}: {_contrast(fact, a, b)}")
-        kept, others = (_unmarked(one.constraints) for one in (self, other))
-        lines += [f"constraint {one.words}: only in the first" for one in kept if one not in others]
-        lines += [f"constraint {c.words}: only in the second" for c in others if c not in kept]
-        if not lines and mine != theirs:
-            lines.append(f"column order: {', '.join(mine)} against {', '.join(theirs)}")
+        only_first = [name for name in self.names if name not in other.names]
+        only_second = [name for name in other.names if name not in self.names]
+        lines = [f"column {name!r}: only in the first" for name in only_first]
+        lines += [f"column {name!r}: only in the second" for name in only_second]
+        for name in self.names:
+            if name in other.names:
+                lines += _column_differences(self[name], other[name])
+
+        first = _unmarked(self.constraints)
+        second = _unmarked(other.constraints)
+        for rule in first:
+            if rule not in second:
+                lines.append(f"constraint {rule.words}: only in the first")
+        for rule in second:
+            if rule not in first:
+                lines.append(f"constraint {rule.words}: only in the second")
+        # The order of columns is worth a line only where it is the one difference.
+        if not lines and self.names != other.names:
+            first_order = ", ".join(self.names)
+            lines.append(f"column order: {first_order} against {', '.join(other.names)}")
         return lines
 
     def declared(self) -> Schema:
@@ -607,11 +665,11 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         Example:
             >>> from siloweave.datasets import adult, adult_schema
-            >>> found = Schema.detect(adult().select(["age"]))
-            >>> found["age"].high, found.declared()["age"].high, adult_schema()["age"].from_data
+            >>> schema = Schema.detect(adult().select(["age"]))
+            >>> schema["age"].high, schema.declared()["age"].high, adult_schema()["age"].from_data
             (90, 90, ())
         """
-        bare = (msgspec.structs.replace(c, from_data=(), why="") for c in self.columns)
+        bare = [replace(c, from_data=(), why="") for c in self.columns]
         return Schema(tuple(bare), _unmarked(self.constraints))
 
     def placed(self) -> Schema:
@@ -628,21 +686,22 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> Schema((age,)).placed()["age"].outside
             'move'
         """
-        if homeless := [column.name for column in self.columns if not column.has_place]:
+        homeless = [repr(column.name) for column in self.columns if not column.has_place]
+        if homeless:
             raise SchemaError(
-                f"{listed([repr(name) for name in homeless])} of the schema: a cell that does not "
+                f"{listed(homeless)} of the schema: a cell that does not "
                 "fit has no place there, and under a guarantee no row may decide whether a table "
                 "is refused. Declare for each column a fallback (a value that stands for such "
                 "cells), an other category or missing=True; Schema.with_fallbacks() takes the "
                 "lowest value. Or declare outside='refuse', where one row may decide it"
             )
-        moving = [
-            column
-            if column.outside is not None or not column.modelled
-            else msgspec.structs.replace(column, outside="move")
-            for column in self.columns
-        ]
-        return Schema(tuple(moving), self.constraints)
+        columns = []
+        for column in self.columns:
+            if column.modelled and column.outside is None:
+                columns.append(replace(column, outside="move"))
+            else:
+                columns.append(column)
+        return Schema(tuple(columns), self.constraints)
 
     def with_fallbacks(self) -> Schema:
         """Return the schema in which a column without a place for some cell has a fallback.
@@ -654,18 +713,17 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> Schema((age,)).with_fallbacks()["age"].fallback
             'low'
         """
-        columns = [
-            column if column.has_place else msgspec.structs.replace(column, fallback=lowest(column))
-            for column in self.columns
-        ]
+        columns = []
+        for column in self.columns:
+            if column.has_place:
+                columns.append(column)
+            else:
+                columns.append(replace(column, fallback=lowest(column)))
         return Schema(tuple(columns), self.constraints)
 
     def refusing(self) -> Schema:
         """Return the schema in which every column refuses what does not fit it."""
-        strict = (
-            msgspec.structs.replace(column, outside="refuse", fallback=None)
-            for column in self.columns
-        )
+        strict = [replace(column, outside="refuse", fallback=None) for column in self.columns]
         return Schema(tuple(strict), self.constraints)
 
     def without_reasons(self) -> Schema:
@@ -673,20 +731,21 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         It is the schema itself where no column has one.
         """
-        if not any(one.why for one in (*self.columns, *self.constraints)):
+        if not any(fact.why for fact in (*self.columns, *self.constraints)):
             return self
-        bare = (msgspec.structs.replace(c, why="") for c in self.columns)
-        rules = (msgspec.structs.replace(one, why="") for one in self.constraints)
-        return Schema(tuple(bare), tuple(rules))
+        columns = [replace(column, why="") for column in self.columns]
+        constraints = [replace(rule, why="") for rule in self.constraints]
+        return Schema(tuple(columns), tuple(constraints))
 
     def select(self, names: Sequence[str]) -> Schema:
         """Return the schema of some columns, in the order given, and the constraints on these."""
-        kept = [one for one in self.constraints if set(one.columns) <= set(names)]
-        return Schema(tuple(self[name] for name in names), tuple(kept))
+        columns = [self[name] for name in names]
+        constraints = [rule for rule in self.constraints if set(rule.columns) <= set(names)]
+        return Schema(tuple(columns), tuple(constraints))
 
     def digest(self) -> str:
         """Return 32 hex digits that agree exactly when the facts do, wherever they came from."""
-        bare = [msgspec.structs.replace(c, from_data=(), learned=(), why="") for c in self.columns]
+        bare = [replace(c, from_data=(), learned=(), why="") for c in self.columns]
         facts = [*bare, *_unmarked(self.constraints)]
         return blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
 
@@ -699,7 +758,8 @@ def place_words(column: Column) -> str:
         'age: the nearest of 0 to 99, else missing'
     """
     refuge: Any = column.other if column.fallback is None else column.fallback
-    refuge = column.low if refuge == LOW and not column.options else refuge
+    if refuge == LOW and not column.options:
+        refuge = column.low
     rest = "missing" if refuge is None else repr(refuge)
     if column.low is None or column.high is None:
         return f"{column.name}: {rest}"
@@ -712,25 +772,38 @@ def lowest(column: Column) -> Category:
 
 
 def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
-    """Constraints without a word on where they came from."""
-    return tuple(msgspec.structs.replace(one, from_data=False, why="") for one in constraints)
+    """Return constraints without a word on where they came from."""
+    return tuple(replace(rule, from_data=False, why="") for rule in constraints)
 
 
 def _allowed(column: Column) -> str:
-    """What a column's values may be, in a few words."""
+    """Return what a column's values may be, in a few words."""
     if column.categories:
         return listed([str(category) for category in column.categories], 5)
     return "" if column.low is None else f"{column.low} to {column.high}"
 
 
-def _contrast(fact: str, a: object, b: object) -> str:
-    if fact != "categories" or not isinstance(a, tuple) or not isinstance(b, tuple):
-        return f"{fact} {a!r} against {b!r}"
-    first = [value for value in a if value not in b]
-    second = [value for value in b if value not in a]
-    if not first and not second:
+def _column_differences(mine: Column, theirs: Column) -> list[str]:
+    """Say in words where two columns of one name differ."""
+    lines = []
+    for fact in (*_FACTS, "other", "outside", "fallback"):
+        first = getattr(mine, fact)
+        second = getattr(theirs, fact)
+        # True == 1 and 1 == 1.0, which are no equals in a file.
+        if first != second or type(first) is not type(second):
+            lines.append(f"column {mine.name!r}: {_contrast(fact, first, second)}")
+    return lines
+
+
+def _contrast(fact: str, first: object, second: object) -> str:
+    """Say in words how two values of one fact differ."""
+    if not isinstance(first, tuple) or not isinstance(second, tuple) or fact != "categories":
+        return f"{fact} {first!r} against {second!r}"
+    only_first = [value for value in first if value not in second]
+    only_second = [value for value in second if value not in first]
+    if not only_first and not only_second:
         return "categories are the same in another order"
-    return f"categories only in the first: {first}; only in the second: {second}"
+    return f"categories only in the first: {only_first}; only in the second: {only_second}"
 
 
 def describe(
@@ -757,68 +830,97 @@ def describe(
     return _described(table, ColumnEvidence(name, kind, format=pattern), max_categories)
 
 
-def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Column:
-    """The column that evidence speaks for, with categories and bounds of its rows."""
-    name, kind = seen.name, seen.kind
-    table = table.blanked(name, seen.missing_values)
-    some, table = bool(table.missing(name).any()), table.finite(name)
-    facts: dict[str, Any] = {"format": seen.format, "missing_values": seen.missing_values}
-    known = [fact for fact, value in facts.items() if value and kind != "datetime"]
-    facts |= {"missing": some, "why": seen.why}
+def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Column:
+    """Return the column that evidence speaks for, with categories and bounds of its rows."""
+    name = finding.name
+    kind = finding.kind
+    table = table.blanked(name, finding.missing_values)
+    # Infinite numbers are no gaps, but they set no bounds either.
+    has_gaps = bool(table.missing(name).any())
+    table = table.finite(name)
+    facts: dict[str, Any] = {
+        "format": finding.format,
+        "missing_values": finding.missing_values,
+        "missing": has_gaps,
+        "why": finding.why,
+    }
     if kind in ("id", "text"):
-        known = [fact for fact in known if fact == "format"]
-        return Column(name, kind, **facts, from_data=("kind", *known))
-    categories, other = seen.categories, None
+        from_data: tuple[str, ...] = ("kind", "format") if finding.format else ("kind",)
+        return Column(name, kind, **facts, from_data=from_data)
+
+    categories = finding.categories
+    other = None
     if kind == "categorical":
         categories, other = _categories(table, name, max_categories)
     if other is not None:
         _, counts = table.counts(name)
-        rare = sum(counts[len(categories) - 1 :])
+        num_listed = len(categories) - 1
+        rare = sum(counts[num_listed:])
         facts["why"] += (
-            f"; the {len(categories) - 1:,} most frequent are listed, and {rare:,} rows hold "
+            f"; the {num_listed:,} most frequent are listed, and {rare:,} rows hold "
             "another, instead of which drawn rows have a listed one"
         )
-    texts = kind == "datetime" or any(isinstance(one, str) for one in categories)
-    for fact in ("resolution", "zone"):
-        if (value := getattr(seen, fact)) is not None:
+
+    further = []
+    if kind != "datetime":
+        further += [fact for fact in ("format", "missing_values") if facts[fact]]
+    optional_facts = ["resolution", "zone"]
+    has_text = any(isinstance(value, str) for value in categories)
+    if kind != "datetime" and not has_text:
+        optional_facts += ["decimals", "padded"]
+    for fact in optional_facts:
+        value = getattr(finding, fact)
+        if value is not None:
             facts[fact] = value
-            known.append(fact)
-    for fact in () if texts else ("decimals", "padded"):
-        if (digits := getattr(seen, fact)) is not None:
-            facts[fact] = digits
-            known.append(fact)
-    if kind in ("boolean", "categorical"):
-        values = ("categories",) if kind == "categorical" else ()
-        taken = ("kind", *values, "missing", *known)
-        return Column(name, kind, categories, other=other, **facts, from_data=taken)
-    low, high = _bounds(table.blanked(name, seen.strays), name, kind, seen.format)
-    taken = ("kind", "low", "high", "missing", *known)
-    return Column(name, kind, (), low, high, **facts, from_data=taken)
+            further.append(fact)
+
+    if kind == "boolean":
+        from_data = ("kind", "missing", *further)
+        return Column(name, kind, categories, other=other, **facts, from_data=from_data)
+    if kind == "categorical":
+        from_data = ("kind", "categories", "missing", *further)
+        return Column(name, kind, categories, other=other, **facts, from_data=from_data)
+    # Texts in a column of numbers have no place between bounds.
+    numbers = table.blanked(name, finding.strays)
+    low, high = _bounds(numbers, name, kind, finding.format)
+    from_data = ("kind", "low", "high", "missing", *further)
+    return Column(name, kind, (), low, high, **facts, from_data=from_data)
 
 
 def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], Any]:
+    """Return a column's categories, and the one for the rest where there are more than a limit."""
     levels = table.levels(name)
     if levels and len(levels) <= limit:
         return levels, None
     distinct, _ = table.counts(name)
     if len(distinct) <= limit or not isinstance(distinct[0], str):
         return tuple(sorted(distinct)), None
-    kept = sorted(value for value in distinct[: limit - 1] if value != UNLISTED)
-    return (*kept, UNLISTED), UNLISTED
+    # The last category is for the rest, so that there are as many as the limit.
+    frequent = [value for value in distinct[: limit - 1] if value != UNLISTED]
+    return (*sorted(frequent), UNLISTED), UNLISTED
 
 
 def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
-    read_as = {"continuous": table.floats, "integer": table.integers}.get(kind, table.datetimes)
-    values, mask = read_as(name, pattern)
-    low, high = values[~mask].min().item(), values[~mask].max().item()
+    """Return the least and the largest value of a column; datetimes as ISO-8601 text.
+
+    Dates have no time, and times no finer a fraction than the values need: a bound says the
+    resolution, see `Column`.
+    """
+    readers = {"continuous": table.floats, "integer": table.integers}
+    read_as = readers.get(kind, table.datetimes)
+    values, is_missing = read_as(name, pattern)
+    present = values[~is_missing]
+    low = present.min().item()
+    high = present.max().item()
     if kind != "datetime":
         return low, high
     first, last = np.array([low, high]).astype("datetime64[us]").tolist()
-    if not (values[~mask] % 86_400_000_000).any():
+    if not (present % _DAY).any():
         return first.date().isoformat(), last.date().isoformat()
+    # As fine as the values are, and no finer: a bound's fraction says the resolution.
     steps = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
-    parts = next(part for part, step in steps.items() if not (values[~mask] % step).any())
-    return first.isoformat(timespec=parts), last.isoformat(timespec=parts)
+    timespec = next(part for part, step in steps.items() if not (present % step).any())
+    return first.isoformat(timespec=timespec), last.isoformat(timespec=timespec)
 
 
 _EXTRA = "siloweave"
@@ -834,28 +936,51 @@ _FORMATS = {sdtype: form for form, sdtype in _PERSONAL.items()} | {
 }  # fmt: skip
 
 
+def _sdv_record(column: Column) -> dict[str, Any]:
+    """Return a column as SDV metadata have it."""
+    if column.kind == "text" and column.format in (None, *_PERSONAL):
+        return {"sdtype": _PERSONAL.get(column.format or "", "unknown"), "pii": True}
+    record: dict[str, Any] = {"sdtype": column.kind}
+    if column.kind in ("integer", "continuous"):
+        form = "Int64" if column.kind == "integer" else "Float"
+        record = {"sdtype": "numerical", "computer_representation": form}
+    if column.kind == "datetime" and column.format is not None:
+        record["datetime_format"] = column.format
+    if column.kind in ("id", "text") and column.format not in (None, *_PERSONAL):
+        record["regex_format"] = column.format
+    return record
+
+
+def _sdv_table(metadata: Mapping[str, Any]) -> Any:
+    """Return the one table that metadata describe; those of older versions list tables."""
+    if "tables" not in metadata:
+        return metadata
+    tables = metadata["tables"]
+    if not isinstance(tables, Mapping) or len(tables) != 1:
+        raise SchemaError("SDV metadata must describe exactly one table; cut it to one")
+    return next(iter(tables.values()))
+
+
 def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    inner: Any = metadata
-    if "tables" in metadata:
-        tables = metadata["tables"]
-        if not isinstance(tables, Mapping) or len(tables) != 1:
-            raise SchemaError("SDV metadata must describe exactly one table; cut it to one")
-        inner = next(iter(tables.values()))
-    columns = inner.get("columns") if isinstance(inner, Mapping) else None
+    """Return what metadata say of each column, by name."""
+    table = _sdv_table(metadata)
+    columns = table.get("columns") if isinstance(table, Mapping) else None
     if not isinstance(columns, Mapping) or not columns:
         raise SchemaError("not SDV metadata: it has no 'columns'")
     return columns
 
 
 def _sdv_keys(metadata: Mapping[str, Any], records: Mapping[str, Any]) -> set[str]:
-    """Columns whose values name a row; a key of several columns names it by all of them."""
-    inner: Any = next(iter(metadata["tables"].values())) if "tables" in metadata else metadata
-    keys = [inner.get("primary_key"), *(inner.get("alternate_keys") or ())]
+    """Return the columns that name a row by themselves; those of a joint key do not."""
+    table = _sdv_table(metadata)
+    keys = [table.get("primary_key"), *(table.get("alternate_keys") or ())]
+    single = {key for key in keys if isinstance(key, str)}
     for key in keys:
-        for name in [key] if isinstance(key, str) else key or ():
+        names = [key] if isinstance(key, str) else key or ()
+        for name in names:
             if name not in records:
                 raise SchemaError(f"SDV metadata: the key {name!r} is no column; correct it")
-    return {key for key in keys if isinstance(key, str)}
+    return single
 
 
 def _sdv_column(name: str, record: Any, key: bool) -> tuple[str, Kind | None, str | None]:
@@ -864,13 +989,13 @@ def _sdv_column(name: str, record: Any, key: bool) -> tuple[str, Kind | None, st
         raise SchemaError(f"not SDV metadata: column {name!r} has no 'sdtype'")
     sdtype = record["sdtype"]
     if sdtype == "numerical":
-        written = str(record.get("computer_representation", ""))
-        if written.lower().startswith(("int", "uint")):
+        representation = str(record.get("computer_representation", ""))
+        if representation.lower().startswith(("int", "uint")):
             return name, "integer", None
-        return name, "continuous" if written else None, None
+        return name, "continuous" if representation else None, None
     if "regex_format" in record:  # which earlier metadata have for the sdtype text, too
         return name, "id", record["regex_format"]
-    kind: Kind | None = next((known for known in _SDTYPES if known == sdtype), None)
+    kind: Kind | None = next((kind for kind in _SDTYPES if kind == sdtype), None)
     if kind is not None:
         return name, kind, record.get("datetime_format") if kind == "datetime" else None
     if record.get("pii") is False:
@@ -880,10 +1005,11 @@ def _sdv_column(name: str, record: Any, key: bool) -> tuple[str, Kind | None, st
 
 
 def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Column:
+    """Return a column with the facts that SDV metadata lack, marked as taken from data."""
     column = describe(table, name, kind=kind, pattern=form)
-    known = {"kind": kind, "format": form}
-    facts = tuple(fact for fact in column.from_data if known.get(fact) is None)
-    return msgspec.structs.replace(column, from_data=facts)
+    declared = {"kind": kind, "format": form}
+    from_data = tuple(fact for fact in column.from_data if declared.get(fact) is None)
+    return replace(column, from_data=from_data)
 
 
 def outline(table: Table, schema: Schema | None = None) -> Table:
@@ -926,28 +1052,38 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     """
     if schema is None:
         return table.without_rows()
-    there = [column for column in schema.columns if column.name in table.names]
-    text = table.frame == "csv"
-    types = {column.name: (_type(column, text), column.missing) for column in there}
-    zones = {column.name: column.zone for column in there if column.zone is not None}
-    units = {column.name: str(column.format) for column in there if column.format in UNITS}
+    columns = [column for column in schema.columns if column.name in table.names]
+    is_text = table.frame == "csv"
+    types = {c.name: (_type(c, is_text), c.missing) for c in columns}
+    zones = {c.name: c.zone for c in columns if c.zone is not None}
+    units = {c.name: str(c.format) for c in columns if c.format in UNITS}
     return Table.empty(types, table.frame, zones, units)
 
 
-def _type(column: Column, text: bool) -> type:
+def _type(column: Column, is_text: bool) -> type:
+    """Return the type of a column's drawn values, in a frame that is text or has types."""
     if column.categories:
         return type(column.categories[0])
-    if not text and column.kind in ("datetime", "id") and _DIGITS.fullmatch(column.format or ""):
+    if not is_text and _has_digits(column):
         digits = 3 if column.resolution == "millisecond" else 6
         example = written_time(_EPOCH, str(column.format), digits)
-        return int if column.kind == "id" or len(example) <= _INT64_DIGITS else str
-    if column.format in UNITS and not text:
+        is_whole = column.kind == "id" or len(example) <= _INT64_DIGITS
+        return int if is_whole else str
+    if column.format in UNITS and not is_text:
         return timedelta
+    text_kinds = ("text", "id", "datetime") if is_text else ("text",)
     has_form = column.format is not None and column.format not in UNITS
-    if has_form or column.kind in ("text", *(("id", "datetime") if text else ())):
+    if has_form or column.kind in text_kinds:
         return str
     types = {"continuous": float, "boolean": bool, "datetime": datetime}
     return types.get(column.kind, int)
+
+
+def _has_digits(column: Column) -> bool:
+    """Return whether a column's datetimes or ids are written as whole numbers."""
+    if column.kind not in ("datetime", "id"):
+        return False
+    return _DIGITS.fullmatch(column.format or "") is not None
 
 
 def check_columns(schema: Schema, table: Table) -> None:
@@ -963,12 +1099,14 @@ def check_columns(schema: Schema, table: Table) -> None:
             f"the schema has {listed(schema.names, 3)}, and the table {listed(table.names, 3)}: "
             "nothing in common. This is the schema of another table; give this table's"
         )
-    if absent := [column.name for column in schema.coded if column.name not in table.names]:
+    absent = [column.name for column in schema.coded if column.name not in table.names]
+    if absent:
         raise SchemaError(
             f"the table lacks columns of the schema: {', '.join(absent)}; add them, or use "
             "Schema.select"
         )
-    if extra := [name for name in table.names if name not in schema.names]:
+    extra = [name for name in table.names if name not in schema.names]
+    if extra:
         raise SchemaError(
             f"the schema lacks columns of the table: {', '.join(extra)}; declare them, or "
             "leave them out with Table.select"

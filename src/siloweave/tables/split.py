@@ -36,12 +36,18 @@ Parts = list[Ints]
 _Matrix = Floats
 _ROW_WAYS = ("iid", "clusters", "label_skew")
 _COLUMN_WAYS = ("contiguous", "permuted", "importance", "correlation")
-_ITERATIONS = 12  # of subspace iteration; the plane is settled long before
-_COPIES = 0.01  # with more of one row, all are moved by a hair: equal neighbours never settle
-_HAIR = 1e-3  # codes
-_STARTS = 2  # of the search for a split with a certain correlation
-_TRIES = 15  # exchanges tried per column and start
-_CLOSE = 1e-4  # of the range between least and most correlation: near enough
+# Of subspace iteration; the plane is settled long before.
+_ITERATIONS = 12
+# With more copies of one row, all are moved by a hair: equal neighbours never settle.
+_COPIES = 0.01
+# In codes.
+_HAIR = 1e-3
+# So many searches for a split with a certain correlation start at random.
+_STARTS = 2
+# So many exchanges are tried per column and start.
+_TRIES = 15
+# Of the range between least and most correlation: this is near enough.
+_CLOSE = 1e-4
 
 
 def split_rows(
@@ -90,11 +96,13 @@ def split_rows(
     if unit != ROW:
         if isinstance(rows, Codes):
             raise InputError(f"unit={unit!r}: codes do not say whose rows they are; give the table")
-        owners, _ = relabelled(owners_in({"the table": rows}, unit)["the table"])
+        all_owners = owners_in({"the table": rows}, unit)
+        owners, _ = relabelled(all_owners["the table"])
         # An id says whose row it is, and nothing about what rows are alike.
         like = without_ids(rows, unit)
         units = _unit_parts(like, owners, parties, by, seed, method, label, beta)
-        return _as_given(table, [rows.take(rows_of_units(owners, part)) for part in units])
+        places = [rows_of_units(owners, part) for part in units]
+        return _as_given(table, [rows.take(part) for part in places])
     if by == "iid":
         parts = iid(rows.num_rows, parties, key=seed)
     elif by == "clusters":
@@ -105,8 +113,10 @@ def split_rows(
 
 
 def _plane_of(method: str | None) -> str:
-    """The way to a plane: the paper's where it is installed."""
-    return method or ("umap" if find_spec("umap") else "pca")
+    """Return the way to a plane: the paper's where it is installed."""
+    if method:
+        return method
+    return "umap" if find_spec("umap") else "pca"
 
 
 def _unit_parts(
@@ -119,32 +129,35 @@ def _unit_parts(
     label: str | None,
     beta: float,
 ) -> Parts:
-    """The units of each party; units are numbered from 0, and `owners` has one for each row."""
+    """Return each party's units, numbered from 0; `owners` has one for each row."""
     units = int(owners.max(initial=-1)) + 1
     _check("person", units, parties)
     if by == "iid":
         return iid(units, parties, key=key)
     if by == "label_skew":
-        classes = np.unique(_labels(rows, label).astype(str), return_inverse=True)[1]
-        return label_skew(_most_frequent(owners, classes, units), parties, beta, key=key)
-    cluster = np.empty(len(owners), dtype=np.int64)
-    for place, part in enumerate(clusters(rows, parties, key=key, method=_plane_of(method))):
-        cluster[part] = place
-    chosen = _most_frequent(owners, cluster, units)
-    parts = [np.flatnonzero(chosen == place) for place in range(parties)]
+        labels = _labels(rows, label).astype(str)
+        _, classes = np.unique(labels, return_inverse=True)
+        unit_classes = _most_frequent(owners, classes, units)
+        return label_skew(unit_classes, parties, beta, key=key)
+    row_clusters = np.empty(len(owners), dtype=np.int64)
+    row_parts = clusters(rows, parties, key=key, method=_plane_of(method))
+    for place, part in enumerate(row_parts):
+        row_clusters[part] = place
+    unit_clusters = _most_frequent(owners, row_clusters, units)
+    parts = [np.flatnonzero(unit_clusters == place) for place in range(parties)]
     return _filled(parts, fold_in(key, "fill"))
 
 
 def _most_frequent(owners: Ints, values: Ints, units: int) -> Ints:
-    """The most frequent value of each unit's rows; of equally frequent ones the least."""
+    """Return the most frequent value of each unit's rows; the least of several."""
     counts = np.zeros((units, int(values.max(initial=0)) + 1), dtype=np.int64)
     np.add.at(counts, (owners, values), 1)
-    found: Ints = counts.argmax(axis=1)
-    return found
+    most_frequent: Ints = counts.argmax(axis=1)
+    return most_frequent
 
 
 def _as_given(table: Any, pieces: list[Any]) -> list[Any]:
-    """Tables for a table or a path, codes for codes, frames for a frame."""
+    """Return tables for a table or a path, codes for codes, frames for a frame."""
     if isinstance(table, Codes | Table | str) or hasattr(table, "__fspath__"):
         return pieces
     return [piece.to_native() for piece in pieces]
@@ -189,13 +202,14 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Par
     if parties == 1:
         return [np.arange(codes.num_rows)]
     plane = _PLANES[method](codes, fold_in(key, method))
-    sklearn = import_module("sklearn.cluster")
     state = _state(fold_in(key, "means"))
+    sklearn = import_module("sklearn.cluster")
     means = sklearn.MiniBatchKMeans(
         parties, batch_size=4096, n_init=1, max_iter=50, random_state=state, reassignment_ratio=0.0
     )
-    found = means.fit_predict(plane)
-    return _filled([np.flatnonzero(found == k) for k in range(parties)], fold_in(key, "fill"))
+    row_clusters = means.fit_predict(plane)
+    parts = [np.flatnonzero(row_clusters == k) for k in range(parties)]
+    return _filled(parts, fold_in(key, "fill"))
 
 
 def label_skew(
@@ -211,21 +225,26 @@ def label_skew(
         DataError: When there are fewer rows than parties.
         InputError: When ``beta`` is not a positive number.
     """
-    classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)[1]
+    _, classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)
     _check("row", len(classes), parties)
     number("beta", beta, 0, inf, "()")
     random = generator(fold_in(key, "label_skew"))
-    parts: list[Parts] = [[] for _ in range(parties)]
+    pieces: list[Parts] = [[] for _ in range(parties)]
     for label in range(int(classes.max()) + 1):
         rows = random.permutation(np.flatnonzero(classes == label))
         exact = random.dirichlet(np.full(parties, beta)) * len(rows)
         if not np.isfinite(exact).all():  # beta so small that every share underflows
             exact = np.eye(parties)[random.integers(parties)] * len(rows)
+        # Floors, and one row more for the largest remainders.
         sizes = np.floor(exact).astype(np.int64)
-        sizes[np.argsort(sizes - exact, kind="stable")[: len(rows) - sizes.sum()]] += 1
-        for part, piece in zip(parts, np.split(rows, np.cumsum(sizes)[:-1]), strict=True):
-            part.append(piece)
-    return _filled([np.sort(np.concatenate(part)) for part in parts], fold_in(key, "fill"))
+        num_left_over = len(rows) - sizes.sum()
+        by_remainder = np.argsort(sizes - exact, kind="stable")
+        sizes[by_remainder[:num_left_over]] += 1
+        ends = np.cumsum(sizes)
+        for party_pieces, piece in zip(pieces, np.split(rows, ends[:-1]), strict=True):
+            party_pieces.append(piece)
+    parts = [np.sort(np.concatenate(party_pieces)) for party_pieces in pieces]
+    return _filled(parts, fold_in(key, "fill"))
 
 
 def synth_fs(
@@ -254,21 +273,25 @@ def synth_fs(
     number("exponent", exponent, 0, inf, "()")
     if min(parties, rows, features, values) < 1:
         raise InputError("parties, rows, features and values must each be 1 or more")
-    domain = Domain(tuple(f"f{i}" for i in range(features)), (values + 1,) * features)
+    names = tuple(f"f{i}" for i in range(features))
+    domain = Domain(names, (values + 1,) * features)
     zipf = np.arange(1, values + 1, dtype=float) ** -exponent
     random = generator(fold_in(key, "synth_fs"))
-    means = random.choice(np.arange(1, values + 1), size=(parties, features), p=zipf / zipf.sum())
-    drawn = means[:, :, None] + random.standard_normal((parties, features, rows))
-    found = np.clip(np.rint(drawn), 0, values).astype(np.int64)
-    return [Codes(domain, tuple(party)) for party in found]
+    levels = np.arange(1, values + 1)
+    means = random.choice(levels, size=(parties, features), p=zipf / zipf.sum())
+    normal = random.standard_normal((parties, features, rows))
+    rounded = np.rint(means[:, :, None] + normal)
+    codes = np.clip(rounded, 0, values).astype(np.int64)
+    return [Codes(domain, tuple(party)) for party in codes]
 
 
-def _check(what: str, number: int, parties: int) -> None:
+def _check(thing: str, number: int, parties: int) -> None:
+    """Raise InputError for no party, DataError for more parties than there is to share."""
     whole("parties", parties, 1)
     if number < parties:
         raise DataError(
-            f"{number} {what}s cannot be spread over {parties} parties, one {what} each at least; "
-            "use fewer parties"
+            f"{number} {thing}s cannot be spread over {parties} parties, one {thing} each at "
+            "least; use fewer parties"
         )
 
 
@@ -283,50 +306,62 @@ def _filled(parts: Parts, key: Key) -> Parts:
     for k in range(len(parts)):
         if not len(parts[k]):
             largest = max(range(len(parts)), key=lambda i: len(parts[i]))
-            chosen = int(random.integers(len(parts[largest])))
-            parts[k] = parts[largest][chosen : chosen + 1]
-            parts[largest] = np.delete(parts[largest], chosen)
+            place = int(random.integers(len(parts[largest])))
+            parts[k] = parts[largest][place : place + 1]
+            parts[largest] = np.delete(parts[largest], place)
     return parts
 
 
 def _umap_plane(codes: Codes, key: Key) -> _Matrix:
+    """Return the paper's plane: UMAP of the codes, of which crowded copies are moved."""
     if not find_spec("umap"):
         raise InputError(
             "method='umap' needs the extra umap: pip install 'siloweave[umap]'; or use the "
             "fallback method='pca', whose clusters differ from the paper's"
         )
-    rows: _Matrix = np.stack([column.astype(np.float64) for column in codes.columns], axis=1)
+    columns = [column.astype(np.float64) for column in codes.columns]
+    rows: _Matrix = np.stack(columns, axis=1)
     if len(rows) <= 3:
         return rows
-    copies = np.unique(rows, axis=0, return_counts=True)[1]
-    crowded = copies.max() > _COPIES * len(rows)
-    if crowded:
+    _, copies = np.unique(rows, axis=0, return_counts=True)
+    is_crowded = copies.max() > _COPIES * len(rows)
+    if is_crowded:
         rows += _HAIR * generator(fold_in(key, "hair")).random(rows.shape)
-    init = "pca" if crowded else "spectral"  # a crowd is an island; islands have no spectrum
-    near, state = min(15, len(rows) - 1), _state(key)
+    # A crowd is an island, and islands have no spectrum.
+    init = "pca" if is_crowded else "spectral"
+    neighbours = min(15, len(rows) - 1)
     umap = import_module("umap").UMAP(
-        n_neighbors=near, min_dist=0.1, random_state=state, n_jobs=1, init=init
+        n_neighbors=neighbours, min_dist=0.1, random_state=_state(key), n_jobs=1, init=init
     )
     plane: _Matrix = umap.fit_transform(rows).astype(np.float64)
     return plane
 
 
 def _pca_plane(codes: Codes, key: Key) -> _Matrix:
-    """Two principal components of the one-hot codes, by subspace iteration on a sparse matrix."""
-    n, sizes = codes.num_rows, codes.domain.sizes
+    """Return two principal components of the one-hot codes, by subspace iteration."""
+    n = codes.num_rows
+    sizes = codes.domain.sizes
+    width = sum(sizes)
     starts = np.cumsum((0, *sizes[:-1]))
     places = [column + start for column, start in zip(codes.columns, starts, strict=True)]
+    # A sparse matrix: each row has a 1 for each column, so that row pointers are even.
+    ones = np.ones(n * len(sizes))
+    indices = np.stack(places, axis=1).ravel()
     pointers = np.arange(0, n * len(sizes) + 1, len(sizes))
-    hot = import_module("scipy.sparse").csr_array(
-        (np.ones(n * len(sizes)), np.stack(places, axis=1).ravel(), pointers), shape=(n, sum(sizes))
-    )
+    sparse = import_module("scipy.sparse")
+    hot = sparse.csr_array((ones, indices, pointers), shape=(n, width))
+
+    # Centring is subtracted from products, since the centred matrix would not be sparse.
     mean = hot.sum(axis=0) / n
-    axes = generator(key).standard_normal((sum(sizes), min(8, sum(sizes))))
+    axes = generator(key).standard_normal((width, min(8, width)))
     for _ in range(_ITERATIONS):
         plane = hot @ axes - mean @ axes
-        axes = np.linalg.qr(hot.T @ plane - np.outer(mean, plane.sum(axis=0)))[0]
+        product_with_plane = hot.T @ plane - np.outer(mean, plane.sum(axis=0))
+        axes, _ = np.linalg.qr(product_with_plane)
     plane = hot @ axes - mean @ axes
-    vectors = np.linalg.eigh(plane.T @ plane)[1]
+
+    # Eigenvalues ascend: the last two vectors are the principal ones.
+    _, vectors = np.linalg.eigh(plane.T @ plane)
     flat: _Matrix = plane @ vectors[:, ::-1][:, :2]
     return flat
 
@@ -335,18 +370,23 @@ _PLANES: dict[str, Callable[[Codes, Key], _Matrix]] = {"umap": _umap_plane, "pca
 
 
 def _coded(rows: Any) -> Codes:
-    """Code rows by their own values: a simulation's split needs no declared schema."""
+    """Return rows coded by their own values: a simulation's split needs no declared schema."""
     if isinstance(rows, Codes):
         return rows
     table = read(rows)
-    table = table.select([name for name in table.names if not table.missing(name).all()])
-    return Encoder(Schema.detect(table, constraints=False)).encode(table)
+    names = [name for name in table.names if not table.missing(name).all()]
+    table = table.select(names)
+    schema = Schema.detect(table, constraints=False)
+    return Encoder(schema).encode(table)
 
 
 def _labels(rows: Table | Codes, label: str | None) -> NDArray[Any]:
-    names = rows.domain.names if isinstance(rows, Codes) else rows.names
-    name = names[-1] if label is None else label
-    return rows.column(name) if isinstance(rows, Codes) else rows.values(name)
+    """Return each row's class, of the last column where none is named."""
+    if isinstance(rows, Codes):
+        name = rows.domain.names[-1] if label is None else label
+        return rows.column(name)
+    name = rows.names[-1] if label is None else label
+    return rows.values(name)
 
 
 def split_columns(
@@ -401,6 +441,7 @@ def split_columns(
     for name in keep:
         if name not in rows.names:
             raise DataError(f"keep names {name!r}; the columns are {', '.join(rows.names)}")
+
     spread = [name for name in rows.names if name not in keep]
     number = len(spread) if parties == "each" else parties
     key = PERMUTED if seed is None else seed
@@ -413,14 +454,19 @@ def split_columns(
     elif by == "importance":
         parts = drawn_by_importance(len(spread), number, alpha, key=key)
     else:
-        parts = matched_correlation(correlations(rows.select(spread)), number, beta, key=key)
-    kept = [name for name in rows.names if name in keep]
-    names = [[*kept, *(spread[i] for i in np.sort(part))] for part in parts]
-    return _as_given(table, [rows.select(some) for some in names])
+        matrix = correlations(rows.select(spread))
+        parts = matched_correlation(matrix, number, beta, key=key)
+
+    shared = [name for name in rows.names if name in keep]
+    tables = []
+    for part in parts:
+        names = [spread[i] for i in np.sort(part)]
+        tables.append(rows.select([*shared, *names]))
+    return _as_given(table, tables)
 
 
 def contiguous(columns: int, parties: int) -> Parts:
-    """Neighbouring columns, the same number each; the last party takes the remainder too."""
+    """Give each party as many neighbouring columns; the last takes the remainder, too."""
     _check("column", columns, parties)
     each = columns // parties
     return np.split(np.arange(columns), [each * k for k in range(1, parties)])
@@ -436,39 +482,51 @@ def drawn_by_importance(columns: int, parties: int, alpha: float, *, key: Key) -
     number("alpha", alpha, 0, inf, "()")
     random = generator(fold_in(key, "importance"))
     shares = random.dirichlet(np.full(parties, alpha))
-    if not np.isfinite(shares).all() or not shares.sum() > 0:  # alpha so small that all underflow
+    # With an alpha so small that all shares underflow, one party has all.
+    if not np.isfinite(shares).all() or not shares.sum() > 0:
         shares = np.eye(parties)[random.integers(parties)]
     owner = random.choice(parties, size=columns, p=shares / shares.sum())
     for k in range(parties):
         counts = np.bincount(owner, minlength=parties)
         if not counts[k]:
-            owner[random.choice(np.flatnonzero(owner == counts.argmax()))] = k
+            of_largest = np.flatnonzero(owner == counts.argmax())
+            owner[random.choice(of_largest)] = k
     return [np.flatnonzero(owner == k) for k in range(parties)]
 
 
 def correlations(table: Table) -> _Matrix:
-    """Spearman's rank correlation of every pair of columns, 0 where a column is constant.
+    """Return Spearman's correlation of every pair of columns; 0 for constant ones.
 
     Categories are ranked in the order of their labels, as label encoding does; missing values
     come before all others.
     """
-    ranks = import_module("scipy.stats").rankdata
-    columns = []
+    rankdata = import_module("scipy.stats").rankdata
+    ranks = []
     for name in table.names:
-        absent, values = table.missing(name), table.values(name)
+        is_missing = table.missing(name)
+        values = table.values(name)
         if values.dtype == object:
-            values = np.array(["" if one is None else str(one) for one in values])
-        codes = np.unique(values, return_inverse=True)[1] + 1
-        columns.append(ranks(np.where(absent, 0, codes)))
-    centred = np.stack(columns) - np.mean(columns, axis=1, keepdims=True)
-    norms = np.sqrt((centred**2).sum(axis=1))
-    unit = np.divide(centred, norms[:, None], out=np.zeros_like(centred), where=norms[:, None] > 0)
+            values = _as_texts(values)
+        _, codes = np.unique(values, return_inverse=True)
+        ranks.append(rankdata(np.where(is_missing, 0, codes + 1)))
+    centred = np.stack(ranks) - np.mean(ranks, axis=1, keepdims=True)
+    norms = np.sqrt((centred**2).sum(axis=1))[:, None]
+    unit = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 0)
     matrix: _Matrix = unit @ unit.T
     return matrix
 
 
+def _as_texts(values: NDArray[Any]) -> NDArray[np.str_]:
+    """Return values of any type as texts; a missing one as an empty text."""
+    texts = []
+    for value in values:
+        text = "" if value is None else str(value)
+        texts.append(text)
+    return np.array(texts)
+
+
 def cross_correlation(matrix: _Matrix, parts: Parts) -> float:
-    """How much columns of different parties correlate, less how much they do within parties.
+    """Return how much columns correlate across parties, less than within them.
 
     VertiBench's Icor, from -1 (all within parties) upwards and 0 for one party: the mean over pairs
     of parties i != j of Pcor(i, j) - Pcor(i, i), where Pcor of two parties with d columns in the
@@ -481,30 +539,47 @@ def cross_correlation(matrix: _Matrix, parts: Parts) -> float:
 
 
 def _mean(pcors: _Matrix) -> float:
-    parties, own = len(pcors), np.diag(pcors)
+    """Return the mean of what parties correlate, less what each does within itself."""
+    parties = len(pcors)
+    within = np.diag(pcors)
     if parties < 2:
         return 0.0
-    return float((pcors.sum() - own.sum()) / (parties * (parties - 1)) - own.mean())
+    across = (pcors.sum() - within.sum()) / (parties * (parties - 1))
+    return float(across - within.mean())
 
 
 def _pcors(
-    matrix: _Matrix, parts: Parts, known: _Matrix | None = None, changed: Sequence[int] = ()
+    matrix: _Matrix, parts: Parts, before: _Matrix | None = None, changed: Sequence[int] = ()
 ) -> _Matrix:
-    """Pcor of every two parties; with those that are known, of the changed parties alone."""
+    """Return Pcor of every two parties.
+
+    Args:
+        matrix: Correlations of all columns.
+        parts: The columns of each party.
+        before: Pcor before some parties changed; all are computed without it.
+        changed: These parties.
+    """
     number = len(parts)
-    found = np.zeros((number, number)) if known is None else known.copy()
-    every = combinations_with_replacement(range(number), 2)
-    for i, j in every if known is None else product(changed, range(number)):
-        found[i, j] = found[j, i] = _together(matrix[np.ix_(parts[i], parts[j])])
-    return found
+    if before is None:
+        pcors = np.zeros((number, number))
+        pairs = list(combinations_with_replacement(range(number), 2))
+    else:
+        pcors = before.copy()
+        pairs = list(product(changed, range(number)))
+    for i, j in pairs:
+        pcor = _together(matrix[np.ix_(parts[i], parts[j])])
+        pcors[i, j] = pcor
+        pcors[j, i] = pcor
+    return pcors
 
 
 def _together(block: _Matrix) -> float:
-    """Pcor of the correlations between two parties."""
+    """Return Pcor of the correlations between two parties."""
     smaller = min(block.shape)
     if smaller == 1:
         return float(np.sqrt((block**2).mean()))
-    return float(np.linalg.svd(block, compute_uv=False).std(ddof=1) / np.sqrt(smaller))
+    deviation = np.linalg.svd(block, compute_uv=False).std(ddof=1)
+    return float(deviation / np.sqrt(smaller))
 
 
 def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key) -> Parts:
@@ -520,44 +595,64 @@ def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key)
     if parties in (1, len(matrix)):  # all splits are alike
         order = generator(fold_in(key, "correlation")).permutation(len(matrix))
         return [order[part] for part in sizes]
+
+    # First the extremes, then what lies at beta between them.
     low, least = _searched(matrix, sizes, lambda value: value, fold_in(key, "least"))
     high, most = _searched(matrix, sizes, lambda value: -value, fold_in(key, "most"))
     if beta in (0, 1) or high - low < 1e-12:
         return most if beta > 0.5 else least
-    wanted, near = (1 - beta) * low + beta * high, _CLOSE * (high - low)
+    wanted = (1 - beta) * low + beta * high
+    tolerance = _CLOSE * (high - low)
 
-    def missed(value: float) -> float:
-        return max(0.0, abs(value - wanted) - near)
+    def distance(value: float) -> float:
+        return max(0.0, abs(value - wanted) - tolerance)
 
-    return _searched(matrix, sizes, missed, fold_in(key, "between"))[1]
+    _, parts = _searched(matrix, sizes, distance, fold_in(key, "between"))
+    return parts
 
 
 def _searched(
-    matrix: _Matrix, sizes: Parts, worse: Callable[[float], float], key: Key
+    matrix: _Matrix, sizes: Parts, loss: Callable[[float], float], key: Key
 ) -> tuple[float, Parts]:
-    """The best split that exchanges of two columns reach from a few random starts."""
+    """Return the best split that exchanges of columns reach from a few random starts.
+
+    Args:
+        matrix: Correlations of all columns.
+        sizes: Parts of the sizes that parties get.
+        loss: Of a `cross_correlation`: 0 is good enough.
+        key: Decides the starts and exchanges.
+
+    Returns:
+        The split's cross-correlation, and the split.
+    """
     random = generator(key)
-    tried = []
+    splits = []
     for _ in range(_STARTS):
         order = random.permutation(len(matrix))
-        tried.append(_exchanged(matrix, [order[part] for part in sizes], worse, random))
-    return min(tried, key=lambda one: worse(one[0]))
+        start = [order[part] for part in sizes]
+        splits.append(_exchanged(matrix, start, loss, random))
+    return min(splits, key=lambda split: loss(split[0]))
 
 
 def _exchanged(
-    matrix: _Matrix, parts: Parts, worse: Callable[[float], float], random: np.random.Generator
+    matrix: _Matrix, parts: Parts, loss: Callable[[float], float], random: np.random.Generator
 ) -> tuple[float, Parts]:
-    known = _pcors(matrix, parts)
-    now = _mean(known)
+    """Exchange columns of two parties, one for one, as long as that lowers the loss."""
+    pcors = _pcors(matrix, parts)
+    correlation = _mean(pcors)
     for _ in range(_TRIES * len(matrix)):
-        if worse(now) == 0:
+        if loss(correlation) == 0:
             break
         a, b = random.choice(len(parts), size=2, replace=False)
-        i, j = random.integers(len(parts[a])), random.integers(len(parts[b]))
-        tried = [part.copy() for part in parts]
-        tried[a][i], tried[b][j] = parts[b][j], parts[a][i]
-        pcors = _pcors(matrix, tried, known, (a, b))
-        then = _mean(pcors)
-        if worse(then) < worse(now):
-            now, parts, known = then, tried, pcors
-    return now, parts
+        i = random.integers(len(parts[a]))
+        j = random.integers(len(parts[b]))
+        new_parts = [part.copy() for part in parts]
+        new_parts[a][i] = parts[b][j]
+        new_parts[b][j] = parts[a][i]
+        new_pcors = _pcors(matrix, new_parts, pcors, (a, b))
+        new_correlation = _mean(new_pcors)
+        if loss(new_correlation) < loss(correlation):
+            correlation = new_correlation
+            parts = new_parts
+            pcors = new_pcors
+    return correlation, parts
