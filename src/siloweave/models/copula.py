@@ -434,7 +434,7 @@ class _Part(NamedTuple):
         """Return the block's codes; for a part "missing", 1 where a value is missing, else 0."""
         codes = _codes(X, self.block)
         if self.role == "missing":
-            return (codes == self.missing_code).astype(np.int64)
+            return np.asarray(codes == self.missing_code, dtype=np.int64)
         return codes
 
     def fit(self, X: NDArray[np.floating], family: Family) -> _AnyMargin:
