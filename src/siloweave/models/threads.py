@@ -33,7 +33,9 @@ def thread_count() -> int:
     OPENBLAS_NUM_THREADS and OMP_NUM_THREADS lower it, as they do for NumPy.
     """
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if affinity is not None:  # not on every system
+        cores = len(affinity(0))
     counts = [cores, _MOST]
     for name in _LIMITS:
         with suppress(ValueError):  # NumPy ignores what is no number, too
