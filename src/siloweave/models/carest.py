@@ -21,7 +21,8 @@ from siloweave.models.junction_tree import Array
 from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Clique
 
-_SPREAD = 1.04  # standard deviation of a union's size, relative, times the root of repetitions
+# Relative standard deviation of a union's size, times the root of the repetitions.
+_SPREAD = 1.04
 _PASSES = 4  # of the consistency step
 
 
@@ -44,12 +45,15 @@ def union_sizes(sketches: npt.NDArray[np.integer]) -> Array:
     # Flajolet et al. have alpha_m m^2 over the sum of 2^-M. Here it is m times smaller, since every
     # repetition sees all things, and not one in m of them.
     scale = repetitions * 0.7213 / (1 + 1.079 / repetitions)
-    sizes: Array = scale / np.sum(np.exp2(-sketches.astype(np.float64)), axis=0)
+    powers = np.exp2(-sketches.astype(np.float64))
+    sizes: Array = scale / np.sum(powers, axis=0)
     return sizes
 
 
 def carest(
-    sketches: Sequence[npt.NDArray[np.uint8]], phantoms: int, rows: float
+    sketches: Sequence[npt.NDArray[np.uint8]],
+    phantoms: int,
+    rows: float,
 ) -> tuple[Array, float]:
     """Estimate a marginal of attributes whose values have sketches under the same keys.
 
@@ -104,7 +108,8 @@ def _of_others(sketches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     largest = np.argmax(sketches, axis=1)
     without_largest = sketches.copy()
     without_largest[repetitions, largest] = 0
-    complements = np.repeat(sketches[repetitions, largest][:, None], size, axis=1)
+    largest_sketches = sketches[repetitions, largest]
+    complements = np.repeat(largest_sketches[:, None], size, axis=1)
     complements[repetitions, largest] = without_largest.max(axis=1)
     return complements
 
@@ -134,12 +139,14 @@ def unrandomised(counts: Array, kept: Sequence[float]) -> tuple[Array, float]:
     """
     table = counts.astype(np.float64)
     signal = 1.0
-    for axis, (size, true_share) in enumerate(zip(counts.shape, kept, strict=True)):
+    pairs = zip(counts.shape, kept, strict=True)
+    for axis, (size, true_share) in enumerate(pairs):
         # The matrix has p on its diagonal and q everywhere else, so that with the axis' sum n a
         # count of answers is (p - q) times the true one, plus q n.
         false_share = (1 - true_share) / max(1, size - 1)
         difference = true_share - false_share
-        table = (table - false_share * table.sum(axis=axis, keepdims=True)) / difference
+        sums = table.sum(axis=axis, keepdims=True)
+        table = (table - false_share * sums) / difference
         signal *= difference
     sigma = float(np.sqrt(counts.sum() / counts.size)) / signal
     return table, sigma
@@ -158,7 +165,8 @@ def histogram_recovered(table: Array, bins: Sequence[Ints], values: Sequence[Arr
         >>> histogram_recovered(table, [bins_of(4, 2)], [np.array([1.0, 3, -2, 5])]).tolist()
         [2.5, 7.5, 0.0, 20.0]
     """
-    for axis, (bin_of_value, histogram) in enumerate(zip(bins, values, strict=True)):
+    pairs = zip(bins, values, strict=True)
+    for axis, (bin_of_value, histogram) in enumerate(pairs):
         weights = np.maximum(histogram, 0.0)
         bin_weights = np.bincount(bin_of_value, weights)[bin_of_value]
         weights = np.where(bin_weights > 0, weights, 1.0)  # noise may leave nothing of a bin
@@ -170,7 +178,8 @@ def histogram_recovered(table: Array, bins: Sequence[Ints], values: Sequence[Arr
 
 
 def made_consistent(
-    estimated: Mapping[Clique, Array], local: Mapping[Clique, Array]
+    estimated: Mapping[Clique, Array],
+    local: Mapping[Clique, Array],
 ) -> tuple[dict[Clique, Array], dict[Clique, Array]]:
     """Return marginals of both kinds that agree better on the attributes they share.
 
@@ -191,6 +200,7 @@ def made_consistent(
                 shared = [a for a in q if a in r]
                 if not shared:
                     continue
+                # Both before either is moved.
                 of_q = _sum_to(estimated_tables[q], q, shared)
                 of_r = _sum_to(local_tables[r], r, shared)
                 mean = (of_q + of_r) / 2

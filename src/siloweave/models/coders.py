@@ -50,7 +50,11 @@ def rest_of(layout: Layout, label: Block | None) -> Layout:
 
 
 def coder_of(
-    rest: Layout, settings: CoderSettings, net: Any = None, *, key: Array | None = None
+    rest: Layout,
+    settings: CoderSettings,
+    net: Any = None,
+    *,
+    key: Array | None = None,
 ) -> Autoencoder | SphereCodeCoder:
     """Return a coder of these blocks with a network, or with first weights drawn by `key`."""
     if isinstance(settings, SphereCodeSettings):

@@ -68,7 +68,8 @@ class Conditions:
         counts = np.array(self.counts, dtype=np.float64)
         weights = np.log1p(counts) if by == "log" else counts
         sums = np.bincount(self.columns, weights, minlength=len(self.sizes))
-        return np.asarray(weights / sums[self.columns] / max(len(self.sizes), 1))
+        shares = weights / sums[self.columns]  # within each column
+        return np.asarray(shares / max(len(self.sizes), 1))
 
     def shares(self, column: int) -> tuple[float, ...]:
         """Return the share of the real rows that each category of a column has."""
@@ -133,4 +134,5 @@ def draw_rows(columns: Ints, drawing: Drawing, places: Array, uniform: Array) ->
     counts = drawing.counts[places]
     picks = jnp.minimum((uniform * counts).astype(jnp.int32), counts - 1)
     positions = drawing.before[places] + picks
-    return drawing.order[positions, jnp.asarray(columns, jnp.int32)[places]]
+    column_of_place = jnp.asarray(columns, jnp.int32)[places]
+    return drawing.order[positions, column_of_place]

@@ -69,15 +69,24 @@ _Orders = Mapping[str, tuple[int, ...]]
 # Probabilities of numbers stay this far from 0 and 1, as in the releases; a normal score of 0 or 1
 # itself would be infinite.
 _EDGE = float(np.finfo(np.float32).eps)
-_MAX_POINTS = 2_000  # quantiles that stand for a longer column
-_BOUND_GAPS = (0.0003, 0.002, 0.01, 0.05, 0.2, 0.6)  # of a bound to the data, in their ranges
-_GRID = 1_024  # points at which the distribution function of ``kde`` is stored
-_INSIDE = (1e-12, 1.0 - 1e-12)  # probabilities whose normal scores are taken
-_MIN_EIGENVALUE = 1e-6  # of a correlation matrix
-_SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
-_TERMS = 100  # of the series in Hermite polynomials; .95**100 is .006
-_HALVINGS = 16  # of an angle between -pi/2 and pi/2, so that correlations are exact to 5e-5
-_MIDDLES = 4_096  # points of (0, 1) at which scores are averaged
+# A column of more rows is fitted by so many quantiles.
+_MAX_POINTS = 2_000
+# Distances between a bound and the data that are tried, in the data's range.
+_BOUND_GAPS = (0.0003, 0.002, 0.01, 0.05, 0.2, 0.6)
+# The distribution function of ``kde`` is stored at so many points.
+_GRID = 1_024
+# Normal scores are taken of probabilities from the first to the second.
+_INSIDE = (1e-12, 1.0 - 1e-12)
+# The smallest eigenvalue of a correlation matrix.
+_MIN_EIGENVALUE = 1e-6
+# Sweeps of Gibbs' sampler, where more than one category is given.
+_SWEEPS = 15
+# Terms of the series in Hermite polynomials; .95**100 is .006.
+_TERMS = 100
+# So often an angle between -pi/2 and pi/2 is halved: correlations are then exact to 5e-5.
+_HALVINGS = 16
+# Scores are averaged over so many points of (0, 1).
+_MIDDLES = 4_096
 
 
 # Distributions of single columns
@@ -154,7 +163,10 @@ class CategoryMargin:
 
     @classmethod
     def fit(
-        cls, codes: NDArray[np.integer], size: int, ranking: tuple[int, ...] | None = None
+        cls,
+        codes: NDArray[np.integer],
+        size: int,
+        ranking: tuple[int, ...] | None = None,
     ) -> CategoryMargin:
         """Count the codes 0 to `size` - 1; without any, all are equally frequent."""
         counts = np.bincount(codes, minlength=size).astype(np.float64)
@@ -190,7 +202,8 @@ class CategoryMargin:
         """Return the code in whose piece each share lies; never one of frequency 0."""
         pieces = np.searchsorted(self.edges, u, side="right") - 1
         # A share of exactly 1 would come after the last piece, or in an empty one at the end.
-        last_piece = int(np.flatnonzero(self.shares[self.order])[-1])
+        nonempty_pieces = np.flatnonzero(self.shares[self.order])
+        last_piece = int(nonempty_pieces[-1])
         return self.order[np.minimum(pieces, last_piece)]
 
     @cached_property
@@ -305,7 +318,8 @@ def _fit_truncnorm(x: Floats, low: float, high: float) -> list[float]:
     bounds = [(-1.0, 2.0), (np.log(0.05), np.log(10.0))]
     start = np.array([mean, np.log(max(float(u.std()), 1e-2))])
     start[1] = np.clip(start[1], *bounds[1])
-    centre, log_scale = minimize(loss, start, bounds=bounds, method="L-BFGS-B").x
+    optimum = minimize(loss, start, bounds=bounds, method="L-BFGS-B")
+    centre, log_scale = optimum.x
     return [low + centre * span, float(np.exp(log_scale)) * span, low, high]
 
 
@@ -505,7 +519,10 @@ def _fit_margins(
 
 
 def _orders_by_means(
-    X: Matrix, blocks: Sequence[Block], orders: _Orders, scores: Floats
+    X: Matrix,
+    blocks: Sequence[Block],
+    orders: _Orders,
+    scores: Floats,
 ) -> dict[str, tuple[int, ...]]:
     """Order the codes of columns without an order, by what the other columns are in their rows.
 
@@ -522,10 +539,11 @@ def _orders_by_means(
     columns = [block.column for block in blocks]
     rankings: dict[str, tuple[int, ...]] = {}
     for block in blocks:
-        is_single = block.kind == "categorical" and columns.count(block.column) == 1
-        if not is_single or block.column in orders or block.size < 3:
+        column = block.column
+        is_single = block.kind == "categorical" and columns.count(column) == 1
+        if not is_single or column in orders or block.size < 3:
             continue
-        others = [i for i, part in enumerate(parts) if part.block.column != block.column]
+        others = [i for i, part in enumerate(parts) if part.block.column != column]
         if not others:
             continue
 
@@ -533,7 +551,7 @@ def _orders_by_means(
         counts = one_hot.sum(axis=0)
         sums = one_hot.T @ standard[:, others]
         means = sums / np.maximum(counts, 1.0)[:, None]
-        rankings[block.column] = _ranking_by_means(means, counts)
+        rankings[column] = _ranking_by_means(means, counts)
     return rankings
 
 
@@ -604,7 +622,8 @@ class Copula:
         correlation = _correlation(rows.scores, rows.in_use)
         if uses_means:
             correlation = _correlation_before_cuts(correlation, rows.margins)
-        return cls(tuple(blocks), tuple(rows.margins), positive_definite(correlation), orders)
+        correlation = positive_definite(correlation)
+        return cls(tuple(blocks), tuple(rows.margins), correlation, orders)
 
     @cached_property
     def parts(self) -> tuple[_Part, ...]:
@@ -621,7 +640,8 @@ class Copula:
             return shares.get("category")
 
         # Frequencies of values are those in rows that have one.
-        (missing_code,) = {part.missing_code for part in self.parts if part.block == block}
+        block_parts = [part for part in self.parts if part.block == block]
+        missing_code = block_parts[0].missing_code
         present_share, missing_share = shares["missing"]
         block_shares: Floats = shares["value"] * present_share
         block_shares[missing_code] = missing_share
@@ -712,11 +732,12 @@ class Copula:
                 high[rows, i] = scores
                 continue
             codes = part.codes(given[rows])
-            self._check_frequent(part, margin, codes)
-            low[rows, i], high[rows, i] = ndtri(np.clip(margin.bounds(codes), *_INSIDE))
+            self._check_has_rows(part, margin, codes)
+            ends = np.clip(margin.bounds(codes), *_INSIDE)
+            low[rows, i], high[rows, i] = ndtri(ends)
         return fixed, low, high
 
-    def _check_frequent(self, part: _Part, margin: CategoryMargin, codes: Ints) -> None:
+    def _check_has_rows(self, part: _Part, margin: CategoryMargin, codes: Ints) -> None:
         """Refuse a code of frequency 0: its piece of (0, 1) is empty."""
         if not (margin.shares[codes] == 0.0).any():
             return
@@ -728,7 +749,11 @@ class Copula:
         )
 
     def _fixed_scores(
-        self, R: Floats, low: Floats, high: Floats, rng: np.random.Generator
+        self,
+        R: Floats,
+        low: Floats,
+        high: Floats,
+        rng: np.random.Generator,
     ) -> Floats:
         """Draw normal scores with correlation R between bounds, (rows, fixed parts)."""
         u = rng.random(low.shape)
@@ -799,7 +824,8 @@ class Copula:
                 correlation = file.get_tensor("correlation")
             blocks = tuple(Block(**block) for block in facts["blocks"])
             # Files of versions that ordered all categories by frequency have no orders.
-            orders = {name: tuple(codes) for name, codes in facts.get("orders", {}).items()}
+            stored_orders = facts.get("orders", {})
+            orders = {column: tuple(ranking) for column, ranking in stored_orders.items()}
             _check_orders(orders, blocks)
             parts = _parts_of(blocks, orders)
             if facts["format"] != "siloweave-copula" or len(parts) != len(arrays):
@@ -836,8 +862,10 @@ def _check_orders(orders: _Orders, blocks: Sequence[Block]) -> None:
             )
         size = column_blocks[0].size
         codes = set(ranking)
-        has_known_codes_once = codes <= set(range(size)) and len(codes) == len(ranking)
-        if not has_known_codes_once or len(ranking) < max(size - 1, 1):
+        has_all = len(ranking) >= max(size - 1, 1)
+        has_known = codes <= set(range(size))
+        has_each_once = len(codes) == len(ranking)
+        if not (has_all and has_known and has_each_once):
             raise InputError(
                 f"orders: {ranking!r} of column {column!r} must have each code from 0 to "
                 f"{size - 1} once, but for one that stands for a missing value"
@@ -876,9 +904,11 @@ def _correlation(scores: Floats, in_use: Floats) -> Floats:
     counts = np.maximum(in_use.T @ in_use, 1.0)
     means = (scores.T @ in_use) / counts  # of i
     covariance = (scores.T @ scores) / counts - means * means.T
-    variance = np.maximum(((scores**2).T @ in_use) / counts - means**2, 0.0)  # of i
+    mean_squares = ((scores**2).T @ in_use) / counts  # of i, too
+    variance = np.maximum(mean_squares - means**2, 0.0)
     scale = np.sqrt(variance * variance.T)
-    R = np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 1e-12)
+    R = np.zeros_like(covariance)
+    np.divide(covariance, scale, out=R, where=scale > 1e-12)
     np.fill_diagonal(R, 1.0)
     return np.asarray(np.clip(R, -1.0, 1.0))
 
@@ -919,13 +949,15 @@ def _correlation_before_cuts(R: Floats, margins: Sequence[_AnyMargin]) -> Floats
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         r = np.sin(middle)
-        rest = np.where(r > 0.0, rest_at_1, rest_at_minus_1) * np.abs(r) ** (_TERMS + 1)
+        rest_at_end = np.where(r > 0.0, rest_at_1, rest_at_minus_1)
+        rest = rest_at_end * np.abs(r) ** (_TERMS + 1)
         is_above = _mehler_sum(coefficients, r) + rest > R
         low = np.where(is_above, low, middle)
         high = np.where(is_above, middle, high)
     before_cuts = np.sin((low + high) / 2.0)
 
-    is_unchanged = (is_number[:, None] & is_number) | is_constant[:, None] | is_constant
+    are_numbers = is_number[:, None] & is_number
+    is_unchanged = are_numbers | is_constant[:, None] | is_constant
     before_cuts = np.where(is_unchanged, R, before_cuts)
     np.fill_diagonal(before_cuts, 1.0)
     return np.asarray(before_cuts, dtype=np.float64)
@@ -975,7 +1007,11 @@ def _hermite_coefficients(margin: _AnyMargin) -> Floats:
 
 
 def _truncated_quantile(
-    centre: Floats, scale: float, low: Floats, high: Floats, u: Floats
+    centre: Floats,
+    scale: float,
+    low: Floats,
+    high: Floats,
+    u: Floats,
 ) -> Floats:
     """Return quantile u of a normal distribution cut to [low, high], exact in both tails."""
     a = (low - centre) / scale
@@ -997,7 +1033,8 @@ def _truncated_quantile(
 def _root(S: Floats) -> Floats:
     """Return a matrix whose product with its transpose is S, which may be singular."""
     values, vectors = np.linalg.eigh((S + S.T) / 2.0)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
+    scales = np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(vectors * scales, dtype=np.float64)
 
 
 # The transform of CopulaGAN
@@ -1028,7 +1065,10 @@ class ScoreModes:
 
     @classmethod
     def fit(
-        cls, X: NDArray[np.floating], blocks: Sequence[Block], family: Family = "beta"
+        cls,
+        X: NDArray[np.floating],
+        blocks: Sequence[Block],
+        family: Family = "beta",
     ) -> ScoreModes:
         """Fit the distribution of every number, of any scale, and the modes of its scores.
 
@@ -1088,7 +1128,8 @@ class ScoreModes:
             if size > 1:
                 options = Block(block.column, start, size, "categorical")
                 start = options.stop
-            moded_numbers.append(_ModedNumber(block, choice, moved, options, margin, mixture))
+            column = _ModedNumber(block, choice, moved, options, margin, mixture)
+            moded_numbers.append(column)
         return moded_numbers, moves
 
     def encode(self, X: NDArray[np.floating], *, key: Key) -> Matrix:
@@ -1175,4 +1216,5 @@ def _codes(X: NDArray[np.floating], choice: Block | None) -> Ints:
     """Return the option that each row chooses; 0 everywhere without a choice."""
     if choice is None:
         return np.zeros(len(X), dtype=np.int64)
-    return np.asarray(X[:, choice.start : choice.stop].argmax(axis=1), dtype=np.int64)
+    options = X[:, choice.start : choice.stop]
+    return np.asarray(options.argmax(axis=1), dtype=np.int64)

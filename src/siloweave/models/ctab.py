@@ -42,7 +42,8 @@ from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout
 
 _LEAST = 1e-4  # added inside logarithms
-_HIDDEN = (256, 256, 256, 256)  # units of the classifier's layers
+# Units of the classifier's layers.
+_HIDDEN = (256, 256, 256, 256)
 
 
 def entries(blocks: Sequence[Block]) -> int:
@@ -116,7 +117,8 @@ class _Step:
         classifier = state.classifier
         classifier_moments = moments.classifier
         if classifier is not None:
-            slope = eqx.filter_grad(self.disagreement)(classifier, batch.real, classifier_key)
+            classifier_gradient = eqx.filter_grad(self.disagreement)
+            slope = classifier_gradient(classifier, batch.real, classifier_key)
             classifier, classifier_moments = stepped(
                 optimiser, classifier, slope, classifier_moments
             )
@@ -141,7 +143,8 @@ class _Step:
         """Return the binary cross-entropy of real and generated rows."""
         real_chance, _ = critic(jnp.concatenate([batch.real, batch.met], axis=1))
         fake_chance, _ = critic(jnp.concatenate([fake, batch.asked], axis=1))
-        return -jnp.log(real_chance + _LEAST).mean() - jnp.log(1.0 - fake_chance + _LEAST).mean()
+        real_loss = -jnp.log(real_chance + _LEAST).mean()
+        return real_loss - jnp.log(1.0 - fake_chance + _LEAST).mean()
 
     def disagreement(self, classifier: MLP, rows: Array, key: Array) -> Array:
         """Return the cross-entropy of the classifier with the label in the rows."""
@@ -165,7 +168,8 @@ class _Step:
         fake, raw, _ = draw(self.settings, self.heads, generator, batch.again, drawing)
         chance, fake_features = critic(jnp.concatenate([fake, batch.again], axis=1))
         _, real_features = critic(jnp.concatenate([batch.real, batch.met], axis=1))
-        loss = -jnp.log(chance + _LEAST).mean() + information(real_features, fake_features)
+        adversarial = -jnp.log(chance + _LEAST).mean()
+        loss = adversarial + information(real_features, fake_features)
         if self.heads.condition_width:
             loss += self.heads.cross_entropy(raw, batch.again).mean()
         if classifier is not None:
@@ -191,7 +195,8 @@ def information(real: Array, fake: Array) -> Array:
     """Return the L1 distance of two sets of features' means plus that of their deviations."""
 
     def spread(x: Array) -> Array:
-        return jnp.sqrt(x.var(0) + 1e-12)  # the root has no slope at 0, where a feature is constant
+        # The root has no slope at 0, where a feature is constant.
+        return jnp.sqrt(x.var(0) + 1e-12)
 
     between_means = jnp.abs(real.mean(0) - fake.mean(0)).sum()
     return between_means + jnp.abs(spread(real) - spread(fake)).sum()

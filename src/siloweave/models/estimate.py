@@ -34,8 +34,10 @@ from siloweave.models.threads import single_blas
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 
-_FLOOR = 1e-9  # counts; keeps every cell of a fitted model possible
-_LOST = 1e-280  # counts; an underflowed cell does not answer its potential, which would run away
+# The smallest count of a cell, so that every cell of a fitted model is possible.
+_FLOOR = 1e-9
+# A count below is an underflow: such a cell does not answer its potential, which would run away.
+_LOST = 1e-280
 _NEWTON_STEPS = 30
 
 
@@ -140,7 +142,8 @@ def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, _Weighted
         for part in subsets(measurement.clique):
             values = effect(measurement, part)
             # Each value is a sum of counts.size / values.size cells.
-            precision = values.size / (_variance(measurement) * measurement.counts.size)
+            num_cells = measurement.counts.size
+            precision = values.size / (_variance(measurement) * num_cells)
             before = interactions.get(part, _WeightedSum(np.zeros(values.shape), 0.0))
             interactions[part] = before.plus(precision, values)
     return interactions
@@ -148,7 +151,8 @@ def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, _Weighted
 
 def subsets(clique: Clique) -> Iterable[Clique]:
     """Return all subsets of a clique, the empty one first."""
-    return chain.from_iterable(combinations(clique, r) for r in range(len(clique) + 1))
+    sizes = range(len(clique) + 1)
+    return chain.from_iterable(combinations(clique, size) for size in sizes)
 
 
 def effect(m: Measurement, part: Clique) -> Array:
@@ -174,7 +178,11 @@ class _Ascent:
     """Potentials and beliefs of a fit in progress; a sweep visits every clique of the tree."""
 
     def __init__(
-        self, domain: Domain, measured: Sequence[Measurement], total: float, shrinkage: float
+        self,
+        domain: Domain,
+        measured: Sequence[Measurement],
+        total: float,
+        shrinkage: float,
     ) -> None:
         self.plan = Propagation.over(domain, tuple(m.clique for m in measured))
         self.total = total
@@ -214,7 +222,8 @@ class _Ascent:
     def _pass(self, edge: int, message: Array, link: Link, receiver: int) -> None:
         """Multiply a clique's belief by how a message changed since it was last passed."""
         before = self._messages[edge]
-        ratio = np.divide(message, before, out=np.zeros_like(message), where=before > 0)
+        ratio = np.zeros_like(message)
+        np.divide(message, before, out=ratio, where=before > 0)
         link.multiply(self.beliefs[receiver], ratio)
         self._messages[edge] = message
 

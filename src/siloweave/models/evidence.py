@@ -36,7 +36,8 @@ _Attributes: TypeAlias = tuple[int, ...]
 
 UNKNOWN = -1
 """The code of a cell that is not known."""
-_CELLS = 1 << 21  # of a group's tables at once, 16 MB: they stay near the processor
+# Cells of a group's tables at once, 16 MB: they stay near the processor.
+_CELLS = 1 << 21
 
 # Below, attributes are places in domain order, and i, child and parent are places of cliques. Rows
 # that know the same are one pattern.
@@ -131,10 +132,12 @@ def complete(model: MRF, known: Mapping[str, Ints], *, key: Key) -> Codes:
         _check_possible(np.isfinite(upward.log_total))
         rows_of = [order[starts[place] : ends[place]] for place in places]
         rows = np.concatenate(rows_of)
-        pattern = np.repeat(np.arange(len(places)), [len(part) for part in rows_of])
+        row_counts = [len(part) for part in rows_of]
+        pattern = np.repeat(np.arange(len(places)), row_counts)
         row_uniform = [numbers[:, rows] for numbers in uniform]
         completed[rows] = upward.completed(completed[rows], pattern, row_uniform)
-    return Codes(domain, tuple(column.astype(np.uint64) for column in completed.T))
+    columns = tuple(column.astype(np.uint64) for column in completed.T)
+    return Codes(domain, columns)
 
 
 def _check_possible(is_possible: Bools) -> None:
@@ -167,7 +170,11 @@ class _Patterns:
 
     @classmethod
     def of(
-        cls, domain: Domain, known: Mapping[str, Ints], *, count: int | None = None
+        cls,
+        domain: Domain,
+        known: Mapping[str, Ints],
+        *,
+        count: int | None = None,
     ) -> _Patterns:
         """Check codes by attribute, and find rows that know the same.
 
@@ -179,8 +186,9 @@ class _Patterns:
         codes = np.full((count, len(domain.names)), UNKNOWN, dtype=np.int64)
         for name in domain.canonical(known):
             column = np.asarray(known[name])
-            if column.size and not UNKNOWN <= column.min() <= column.max() < domain.size_of(name):
-                raise DataError(f"known[{name!r}] has codes outside 0..{domain.size_of(name) - 1}")
+            size = domain.size_of(name)
+            if column.size and not UNKNOWN <= column.min() <= column.max() < size:
+                raise DataError(f"known[{name!r}] has codes outside 0..{size - 1}")
             codes[:, domain.position(name)] = column
 
         # Rows are compared as bytes: np.unique compares columns one by one, which is slower.
@@ -344,10 +352,14 @@ class _Upward:
         self.is_known = codes != UNKNOWN
         self.log_total = np.zeros(len(codes))
         self.target_weights = np.empty((len(codes), 0))
-        self.messages = [_Messages(np.full(len(codes), -1, dtype=np.int64)) for _ in rooted.cliques]
+        self.messages: list[_Messages] = []
+        for _ in rooted.cliques:
+            places = np.full(len(codes), -1, dtype=np.int64)
+            self.messages.append(_Messages(places))
         # Children come after their parents: from the leaves to the root.
-        for i, active in reversed(list(enumerate(rooted.is_active(self.is_known)))):
-            self._send(i, codes, np.flatnonzero(active))
+        active = rooted.is_active(self.is_known)
+        for i in reversed(range(len(rooted.cliques))):
+            self._send(i, codes, np.flatnonzero(active[i]))
         if target is not None:
             self._weigh(codes, rooted.domain.position(target))
 
@@ -355,7 +367,8 @@ class _Upward:
         """Yield rows that lack the same attributes of a clique, and these."""
         clique = self.rooted.cliques[i]
         is_open = ~self.is_known[rows][:, list(clique)]
-        numbers = is_open @ (1 << np.arange(len(clique)))  # bit k: attribute k of the clique
+        # Bit k of a row's number is set where the row lacks attribute k of the clique.
+        numbers = is_open @ (1 << np.arange(len(clique)))
         for number in np.unique(numbers):
             open_attributes = tuple(a for k, a in enumerate(clique) if number >> k & 1)
             yield rows[numbers == number], open_attributes
@@ -376,7 +389,12 @@ class _Upward:
             messages.arrays[shared] = np.concatenate([before, scaled])
 
     def _summed(
-        self, i: int, codes: Ints, rows: Ints, missing: _Attributes, wanted: _Attributes
+        self,
+        i: int,
+        codes: Ints,
+        rows: Ints,
+        missing: _Attributes,
+        wanted: _Attributes,
     ) -> Floats:
         """Return a clique's table times its children's messages, summed, (rows, cells).
 
@@ -446,7 +464,8 @@ class _Upward:
 
     def _weigh(self, codes: Ints, target: int) -> None:
         """Sum the root's table to its target."""
-        self.target_weights = np.empty((len(codes), self.rooted.domain.sizes[target]))
+        size = self.rooted.domain.sizes[target]
+        self.target_weights = np.empty((len(codes), size))
         for group, missing in self.groups(0, np.arange(len(codes))):
             weights = self._summed(0, codes[group], group, missing, (target,))
             self.target_weights[group] = weights
@@ -551,7 +570,10 @@ class _Upward:
 
 
 def _places(
-    codes: Ints, attributes: Sequence[int], sizes: Sequence[int], free: Sequence[int]
+    codes: Ints,
+    attributes: Sequence[int],
+    sizes: Sequence[int],
+    free: Sequence[int],
 ) -> tuple[Ints, NDArray[np.intp]]:
     """Return where rows' codes are in a flat table, and how far on the cells of `free` are.
 

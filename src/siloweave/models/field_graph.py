@@ -26,7 +26,8 @@ import numpy as np
 from siloweave.models.junction_tree import maximal_cliques
 from siloweave.tables.codes import Clique, Domain
 
-_MOST_CANDIDATES = 200_000  # marginals of all cliques together that are sampled from
+# So many marginals of all cliques together are sampled from, at most.
+_MOST_CANDIDATES = 200_000
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ def most_useful_cells(rows: float, sigma: float, theta: float) -> float:
 
 
 def grow_graph(
-    domain: Domain, scores: Mapping[Clique, float], limits: GraphLimits
+    domain: Domain,
+    scores: Mapping[Clique, float],
+    limits: GraphLimits,
 ) -> tuple[list[Clique], list[Clique]]:
     """Add edges greedily whose triangulation holds as much dependence as the limits allow.
 
@@ -157,7 +160,11 @@ def families(
 
     # The first attribute is the one that depends most on all others.
     remaining = list(clique)
-    placed = [max(remaining, key=lambda a: sum(r(a, b) for b in remaining if b != a))]
+
+    def dependence(a: str) -> float:
+        return sum(r(a, b) for b in remaining if b != a)
+
+    placed = [max(remaining, key=dependence)]
     remaining.remove(placed[0])
     while remaining:
         best = {a: best_family(a) for a in remaining}
@@ -213,13 +220,13 @@ def initial_marginals(
         return [(a,) for a in domain.names if a not in covered]
 
     # The best of each attribute come first, large ones before those inside them; then all others.
-    best_marginals = sorted({family for _, family in best.values()}, key=lambda q: (-len(q), q))
+    distinct = {family for _, family in best.values()}
+    best_marginals = sorted(distinct, key=lambda marginal: (-len(marginal), marginal))
     others = [family for _, _, family in sorted(nets, reverse=True)]
     marginals: list[Clique] = []
     for marginal in [*best_marginals, *others]:
-        is_nested = any(
-            set(marginal) <= set(other) or set(other) <= set(marginal) for other in marginals
-        )
+        attributes = set(marginal)
+        is_nested = any(attributes <= set(q) or set(q) <= attributes for q in marginals)
         if is_nested:
             continue
         # Room must be left for a marginal of each attribute that is in none.
@@ -256,7 +263,10 @@ def candidate_weights(
 
 
 def _useful(
-    domain: Domain, names: Sequence[str], most_cells: float, most_columns: int
+    domain: Domain,
+    names: Sequence[str],
+    most_cells: float,
+    most_columns: int,
 ) -> Iterator[Clique]:
     """Yield small marginals first; where none of a size is useful, no larger one is."""
     for size in range(1, min(most_columns, len(names)) + 1):

@@ -63,9 +63,14 @@ from siloweave.tables.arrays import Ints, Matrix
 from siloweave.tables.features import Block, Layout
 
 Settings = GANSettings | CTABSettings
-_KINDS: dict[str, type[Settings]] = {"GANSettings": GANSettings, "CTABSettings": CTABSettings}
-_SETTLING = 10_000  # rows whose batch statistics a trained generator gets
-_CHUNK = 2_000  # rows drawn at once, one compiled shape
+_KINDS: dict[str, type[Settings]] = {
+    "GANSettings": GANSettings,
+    "CTABSettings": CTABSettings,
+}
+# A trained generator gets the batch statistics of so many rows.
+_SETTLING = 10_000
+# Rows drawn at once, one compiled shape.
+_CHUNK = 2_000
 
 
 # A trained GAN
@@ -99,7 +104,8 @@ class GAN:
         It works for a generator whose weights are a mean of several. `by` is how conditions were
         drawn in training.
         """
-        running = _settled(settings, heads, generator, drawing(conditions, by), key)
+        frequencies = drawing(conditions, by)
+        running = _settled(settings, heads, generator, frequencies, key)
         return cls(settings, heads, conditions, generator, running, note or {})
 
     def sample(self, n: int, *, key: Array, by: Frequency = "real") -> Matrix:
@@ -166,7 +172,8 @@ class GAN:
         for first, block in zip(self.conditions.starts, blocks, strict=True):
             part = given[:, block.start : block.stop]
             is_free = np.isnan(part[:, 0])
-            places = np.where(is_free, self.conditions.width, first + part.argmax(axis=1))
+            codes = first + part.argmax(axis=1)
+            places = np.where(is_free, self.conditions.width, codes)
             place_counts = counts[places]
             if (place_counts == 0).any():
                 raise InputError("given asks for a category that no real row had")
@@ -246,7 +253,11 @@ def _rows_at(
 
 @eqx.filter_jit
 def _settled(
-    settings: Settings, heads: Heads, generator: Generator, frequencies: Drawing, key: Array
+    settings: Settings,
+    heads: Heads,
+    generator: Generator,
+    frequencies: Drawing,
+    key: Array,
 ) -> Running:
     """Return batch statistics of a generator's own rows, conditions drawn as in training."""
     condition_key, row_key = jax.random.split(key)
@@ -355,10 +366,16 @@ class GANStep:
         real_packs = _packed_with(batch.real, batch.met, self.settings.pac)
         fake_packs = _packed_with(fake, batch.asked, self.settings.pac)
         penalty = self.settings.penalty
-        return critic_losses(critic, real_packs, fake_packs, weight=penalty, key=key).mean()
+        losses = critic_losses(critic, real_packs, fake_packs, weight=penalty, key=key)
+        return losses.mean()
 
     def generator_loss(
-        self, generator: Generator, critic: Critic, batch: Batch, drawing: Array, dropping: Array
+        self,
+        generator: Generator,
+        critic: Critic,
+        batch: Batch,
+        drawing: Array,
+        dropping: Array,
     ) -> Array:
         """Return minus the critic's score, plus cross-entropy with the conditions.
 
@@ -371,8 +388,9 @@ class GANStep:
         loss = -critic(packs, masks=masks).mean()
         if self.heads.condition_width:
             loss += self.heads.cross_entropy(raw, batch.again).mean()
-        if self.settings.identifiability is not None:
-            distances = distance(batch.real, fake, self.settings.identifiability, self.weights)
+        reading = self.settings.identifiability
+        if reading is not None:
+            distances = distance(batch.real, fake, reading, self.weights)
             loss -= self.settings.identifiability_weight * distances.mean()
         return loss
 
@@ -391,7 +409,10 @@ def _networks(step: GANStep, *, key: Array) -> tuple[Generator, Critic]:
 
 
 def distance(
-    real: Array, fake: Array, reading: Literal["nearest", "pairs"], weights: Sequence[float] = ()
+    real: Array,
+    fake: Array,
+    reading: Literal["nearest", "pairs"],
+    weights: Sequence[float] = (),
 ) -> Array:
     """Return how far each generated row, of (n, width), is from as many real rows, (n,).
 
@@ -404,7 +425,9 @@ def distance(
     scale = jnp.asarray(weights, jnp.float32)
     x = jax.lax.stop_gradient(real) * scale
     y = fake * scale
-    squares = jnp.sum(y**2, 1)[:, None] - 2.0 * y @ x.T + jnp.sum(x**2, 1)[None, :]
+    y_squares = jnp.sum(y**2, 1)[:, None]
+    products = 2.0 * y @ x.T
+    squares = y_squares - products + jnp.sum(x**2, 1)[None, :]
     nearest = jnp.argmin(jax.lax.stop_gradient(squares), axis=1)
     # Once more from the rows themselves: the difference of large squares is inexact.
     return jnp.sqrt(jnp.sum((y - x[nearest]) ** 2, axis=1) + 1e-12)
@@ -567,7 +590,10 @@ def _vectors(step: GANStep, places: Array) -> Array:
 
 @eqx.filter_jit
 def asked_rows(
-    step: GANStep, generator: Any, frequencies: Drawing, key: Array
+    step: GANStep,
+    generator: Any,
+    frequencies: Drawing,
+    key: Array,
 ) -> tuple[AskedRows, MadeRows]:
     """Draw conditions by their frequencies in all rows, and rows of the one generator under them.
 
@@ -576,7 +602,8 @@ def asked_rows(
     places_key, again_places_key, fake_key, again_key = jax.random.split(key, 4)
     places = _condition_places(step, frequencies, places_key)
     again_places = _condition_places(step, frequencies, again_places_key)
-    fake, _, _ = draw(step.settings, step.heads, generator, _vectors(step, places), fake_key)
+    condition = _vectors(step, places)
+    fake, _, _ = draw(step.settings, step.heads, generator, condition, fake_key)
     condition = _vectors(step, again_places)
     again, _, _ = draw(step.settings, step.heads, generator, condition, again_key)
     return AskedRows(places, again_places), MadeRows(fake, again)
@@ -616,7 +643,8 @@ def judged(
         _vectors(step, asked.places),
         _vectors(step, asked.again),
     )
-    slope = eqx.filter_grad(step.critic_loss)(state.net, batch, made.fake, critic_key)
+    critic_gradient = eqx.filter_grad(step.critic_loss)
+    slope = critic_gradient(state.net, batch, made.fake, critic_key)
     net, moments = stepped(step.optimiser(), state.net, slope, state.moments)
 
     # Then the feedback of the critic after that step, on the other generated rows.
@@ -631,14 +659,19 @@ def judged(
 
 @eqx.filter_jit
 def followed(
-    step: GANStep, state: Critics, asked: AskedRows, feedback: Array, key: Array
+    step: GANStep,
+    state: Critics,
+    asked: AskedRows,
+    feedback: Array,
+    key: Array,
 ) -> tuple[Critics, Array]:
     """Take one step of the generator along the mean feedback of `judged`, (batch, width).
 
     The key is the one of `asked_rows`. Returns the generator, and whether it is finite.
     """
     condition = _vectors(step, asked.again)
-    row_key = jax.random.split(key, 4)[3]  # that of ``made.again``, so the rows are the same
+    # The key of ``made.again``, so that the rows are the same.
+    row_key = jax.random.split(key, 4)[3]
 
     # The slope of this sum is the feedback times the rows' own slope: the chain rule.
     def loss(generator: Any) -> Array:

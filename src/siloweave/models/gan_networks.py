@@ -38,11 +38,16 @@ Running = tuple[tuple[Array, Array], ...]
 """Mean and variance of each batch normalisation, for rows that are drawn one by one."""
 _Net = TypeVar("_Net")
 
-_TINY = 2.0**-24  # uniform draws stay this far from 0 and 1
-SIDES = (4, 8, 16, 24, 32)  # of CTAB-GAN's squares, as in the authors' code
-_LAYERS = 4  # stages of a convolutional network, the image among them, at most
-_EPSILON = 1e-5  # added to the variance of a batch normalisation
-_FLAT = 1e-12  # added to a squared norm: the root has no slope at 0
+# Uniform draws stay this far from 0 and 1.
+_TINY = 2.0**-24
+# Sides of CTAB-GAN's squares, as in the authors' code.
+SIDES = (4, 8, 16, 24, 32)
+# A convolutional network has so many stages at most, the image among them.
+_LAYERS = 4
+# Added to the variance of a batch normalisation.
+_EPSILON = 1e-5
+# Added to a squared norm: the root has no slope at 0.
+_FLAT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,14 @@ class Heads:
     @cached_property
     def free(self) -> Layout:
         """Numbers, and choices that are no condition."""
-        return Layout(tuple(block for block in self.blocks if not self._is_condition(block)))
+        blocks = [block for block in self.blocks if not self._is_condition(block)]
+        return Layout(tuple(blocks))
 
     @cached_property
     def conditional(self) -> Layout:
         """Choices that are conditions."""
-        return Layout(tuple(block for block in self.blocks if self._is_condition(block)))
+        blocks = [block for block in self.blocks if self._is_condition(block)]
+        return Layout(tuple(blocks))
 
     def _is_condition(self, block: Block) -> bool:
         return block.kind == "categorical" and block.column in self.columns
@@ -175,7 +182,10 @@ class ResidualGenerator(eqx.Module):
 
     def start(self) -> Running:
         """Return running statistics before the first step."""
-        return tuple((jnp.zeros_like(scale), jnp.ones_like(scale)) for scale in self.scales)
+        statistics = []
+        for scale in self.scales:
+            statistics.append((jnp.zeros_like(scale), jnp.ones_like(scale)))
+        return tuple(statistics)
 
 
 class PlainGenerator(eqx.Module):
@@ -203,7 +213,13 @@ class Critic(eqx.Module):
     dropout: float = eqx.field(static=True)  # share of hidden units that `masks` drops
 
     def __init__(
-        self, width: int, hidden: Sequence[int], *, pac: int, dropout: float, key: Array
+        self,
+        width: int,
+        hidden: Sequence[int],
+        *,
+        pac: int,
+        dropout: float,
+        key: Array,
     ) -> None:
         sizes = list(pairwise([width * pac, *hidden, 1]))
         keys = jax.random.split(key, len(sizes))
@@ -263,7 +279,8 @@ class Critic(eqx.Module):
             relu_slopes.append(jnp.where(pre >= 0, 1.0, 0.2))
             x = pre * relu_slopes[-1]
         slope = self.layers[-1].transposed(jnp.ones((x.shape[0], 1)))
-        for layer, relu_slope in zip(reversed(hidden_layers), reversed(relu_slopes), strict=True):
+        pairs = zip(hidden_layers, relu_slopes, strict=True)
+        for layer, relu_slope in reversed(list(pairs)):
             slope = layer.transposed(slope * relu_slope)
         return slope
 
@@ -274,7 +291,12 @@ def packed(rows: Array, pac: int) -> Array:
 
 
 def gradient_penalty(
-    critic: Critic, real: Array, fake: Array, *, key: Array, masks: Array | None = None
+    critic: Critic,
+    real: Array,
+    fake: Array,
+    *,
+    key: Array,
+    masks: Array | None = None,
 ) -> Array:
     """Return squared differences of 1 and the slope between real and generated packs, (packs,).
 
@@ -405,7 +427,9 @@ class _Norm(eqx.Module):
         self.shift = jnp.zeros(deviation.shape)
 
     def __call__(
-        self, x: Array, running: tuple[Array, Array] | None = None
+        self,
+        x: Array,
+        running: tuple[Array, Array] | None = None,
     ) -> tuple[Array, tuple[Array, Array]]:
         if running is None:
             mean = x.mean((0, 1, 2))
@@ -433,7 +457,9 @@ def _stages(side: int, channels: int) -> list[_Stage]:
 
 
 def _fresh_weights(
-    kernel_shapes: Sequence[tuple[int, ...]], norm_sizes: Sequence[int], key: Array
+    kernel_shapes: Sequence[tuple[int, ...]],
+    norm_sizes: Sequence[int],
+    key: Array,
 ) -> tuple[tuple[Array, ...], tuple[_Norm, ...]]:
     """Draw kernels and normalisations at once, with DCGAN's standard deviation of .02."""
     sizes = [prod(shape) for shape in kernel_shapes] + list(norm_sizes)
@@ -458,15 +484,18 @@ def _halved(x: Array, kernel: Array) -> Array:
 
     # Cut the padded image into squares of 2 x 2: the kernel covers four of them at each place.
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    squares = padded.reshape(n, side + 1, 2, side + 1, 2, fan_in).transpose(0, 1, 3, 2, 4, 5)
+    lines = padded.reshape(n, side + 1, 2, side + 1, 2, fan_in)
+    squares = lines.transpose(0, 1, 3, 2, 4, 5)
     corners = []
     for i in (0, 1):
         for j in (0, 1):
-            corners.append(squares[:, i : i + side, j : j + side])
-    patches = jnp.concatenate([corner.reshape(n, side, side, -1) for corner in corners], axis=-1)
+            corner = squares[:, i : i + side, j : j + side]
+            corners.append(corner.reshape(n, side, side, -1))
+    patches = jnp.concatenate(corners, axis=-1)
 
     # The kernel's entries in the order of the patches'.
-    quarters = kernel.reshape(2, 2, 2, 2, fan_in, -1).transpose(0, 2, 1, 3, 4, 5)
+    lines = kernel.reshape(2, 2, 2, 2, fan_in, -1)
+    quarters = lines.transpose(0, 2, 1, 3, 4, 5)
     return patches @ quarters.reshape(16 * fan_in, -1)
 
 
@@ -477,7 +506,11 @@ def _doubled(x: Array, kernel: Array) -> Array:
     fan_out = kernel.shape[3]
     turned = kernel[::-1, ::-1].swapaxes(2, 3)
     image = jnp.zeros((n, 2 * side, 2 * side, fan_out))
-    transpose = jax.linear_transpose(lambda image: _halved(image, turned), image)
+
+    def halved(image: Array) -> Array:
+        return _halved(image, turned)
+
+    transpose = jax.linear_transpose(halved, image)
     doubled: Array = transpose(x)[0]
     return doubled
 
@@ -531,7 +564,8 @@ class ConvGenerator(eqx.Module):
         innermost = stages[0]
         self.start_side = innermost.side
         self.width = width
-        shapes: list[tuple[int, ...]] = [(fan_in, innermost.side**2 * innermost.channels)]
+        num_inner = innermost.side**2 * innermost.channels
+        shapes: list[tuple[int, ...]] = [(fan_in, num_inner)]
         for stage, outer in pairwise(stages):
             shapes.append((4, 4, stage.channels, outer.channels))
         norm_sizes = [stage.channels for stage in stages[:-1]]
@@ -553,7 +587,10 @@ class ConvGenerator(eqx.Module):
 
     def start(self) -> Running:
         """Return statistics before the first step."""
-        return tuple((jnp.zeros_like(norm.shift), jnp.ones_like(norm.scale)) for norm in self.norms)
+        statistics = []
+        for norm in self.norms:
+            statistics.append((jnp.zeros_like(norm.shift), jnp.ones_like(norm.scale)))
+        return tuple(statistics)
 
 
 Generator = ResidualGenerator | PlainGenerator | ConvGenerator
@@ -598,7 +635,10 @@ def adam(
 
 
 def stepped(
-    optimiser: optax.GradientTransformation, net: _Net, slope: Any, moments: Any
+    optimiser: optax.GradientTransformation,
+    net: _Net,
+    slope: Any,
+    moments: Any,
 ) -> tuple[_Net, Any]:
     """Return a network after a step of its optimiser along a slope, and the optimiser's state."""
     change, moments = optimiser.update(slope, moments, net)

@@ -76,8 +76,9 @@ def _eliminate(neighbours: list[int], log_sizes: Sequence[float]) -> list[int]:
 
 def _log_sizes(domain: Domain) -> list[float]:
     """Return logarithms in steps of 2^-30, so that their sums are exact in whatever order."""
-    steps: list[float] = (np.rint(np.log(domain.sizes) * 2.0**30) / 2.0**30).tolist()
-    return steps
+    steps = np.rint(np.log(domain.sizes) * 2.0**30)
+    log_sizes: list[float] = (steps / 2.0**30).tolist()
+    return log_sizes
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +122,8 @@ def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:
         >>> maximal_cliques(domain, [("a", "b"), ("b", "c"), ("a", "c")])
         [('a', 'b', 'c'), ('d',)]
     """
-    return [_names(domain, mask) for mask in _triangulated(domain, frozenset(cliques))]
+    masks = _triangulated(domain, frozenset(cliques))
+    return [_names(domain, mask) for mask in masks]
 
 
 def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
@@ -194,8 +196,11 @@ class _Masks:
     def places(self, cliques: Sequence[Clique]) -> _Places:
         """Return positions of attributes, a row for each clique; short ones repeat their last."""
         longest = max(map(len, cliques), default=0)
-        padded = [[*clique, *clique[-1:] * (longest - len(clique))] for clique in cliques]
-        places = [[self.positions[a] for a in names] for names in padded]
+        places = []
+        for clique in cliques:
+            missing = longest - len(clique)
+            padded = (*clique, *clique[-1:] * missing)
+            places.append([self.positions[a] for a in padded])
         return np.asarray(places, np.intp).reshape(len(cliques), longest)
 
     def sets(self, places: _Places) -> _Words:
@@ -275,8 +280,9 @@ def _eliminate_next(masks: _Masks, graphs: _Words, weights: Array) -> _Words:
     weights[rows, v] = np.inf
 
     # All neighbours u of all graphs at once: each is linked to the others, and no longer to v.
-    is_neighbour = np.unpackbits(around.view(np.uint8), bitorder="little").view(np.bool_)
-    graph, u = np.divmod(np.flatnonzero(is_neighbour), 64 * graphs.shape[2])
+    bits = np.unpackbits(around.view(np.uint8), bitorder="little")
+    places = np.flatnonzero(bits.view(np.bool_))
+    graph, u = np.divmod(places, 64 * graphs.shape[2])
     before = graphs[graph, u]
     joined = (before | around[graph]) & ~masks.bits[u]
     graphs[graph, u] = joined & ~masks.bits[v[graph]]
@@ -329,7 +335,11 @@ class JunctionTree:
         """Return the index of the smallest clique of the tree that holds `clique`, or None."""
         wanted = set(clique)
         holders = [i for i, members in enumerate(self._members) if wanted <= members]
-        return min(holders, key=lambda i: self.domain.size(self.cliques[i]), default=None)
+
+        def cells(i: int) -> int:
+            return self.domain.size(self.cliques[i])
+
+        return min(holders, key=cells, default=None)
 
     @cached_property
     def _members(self) -> list[frozenset[str]]:
@@ -343,20 +353,31 @@ class JunctionTree:
         return home
 
 
-_SMALL = 1024  # cells of a clique whose links are laid out once
-_LARGE = 8192  # cells of a clique that gets small ones inside it
+# Links of a clique of so many cells or fewer are laid out once.
+_SMALL = 1024
+# A clique of so many cells gets small ones inside it.
+_LARGE = 8192
 _GRAPHS = 1024  # triangulated at once
-_SHARED = 1 << 17  # cells of a table that threads share: smaller ones take less than 0.1 ms
+# Threads share a table of so many cells: smaller ones take less than 0.1 ms.
+_SHARED = 1 << 17
 _PIECES = 4  # of such a table
-_LINE = 8  # cells in a line of a processor's cache
-_ALIGNED = 16  # rows: BLAS adds those that are left over in another order
-_TINY = 1e-50  # a table whose sum is below may have lost cells that matter
-_LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of 0 as a maximum
+# Cells in a line of a processor's cache.
+_LINE = 8
+# Parts have a multiple of so many rows: BLAS adds those left over in another order.
+_ALIGNED = 16
+# A table whose sum is below may have lost cells that matter.
+_TINY = 1e-50
+# Stands in for the logarithm of 0 as a maximum.
+_LOWEST = float(np.finfo(np.float64).min)
 
 
 def inner_order(domain: Domain, clique: Clique) -> Clique:
     """Return the attributes of a clique, smallest first; ties in domain order."""
-    return tuple(sorted(clique, key=lambda a: (domain.size_of(a), domain.names.index(a))))
+
+    def rank(a: str) -> tuple[int, int]:
+        return domain.size_of(a), domain.names.index(a)
+
+    return tuple(sorted(clique, key=rank))
 
 
 class _Axes(NamedTuple):
@@ -447,7 +468,9 @@ def _reducer_of_pieces(axes: Sequence[_Axes]) -> Callable[[Array], Array]:
     bounds = [first.length * i // _PIECES // _ALIGNED * _ALIGNED for i in range(_PIECES)]
     parts = list(pairwise([*bounds, first.length]))
     lengths = {end - start for start, end in parts}
-    reducers = {length: _reducer([_Axes(length, True), *rest]) for length in lengths}
+    reducers = {}
+    for length in lengths:
+        reducers[length] = _reducer([_Axes(length, is_kept=True), *rest])
 
     def reduce_rows(x: Array) -> Array:
         rows = x.reshape(first.length, -1)
@@ -517,7 +540,9 @@ _small_link = lru_cache(maxsize=4096)(Link)
 
 
 def _inner_cliques(
-    domain: Domain, clique: Clique, parts: Mapping[int, Clique]
+    domain: Domain,
+    clique: Clique,
+    parts: Mapping[int, Clique],
 ) -> Iterator[tuple[Clique, list[int]]]:
     """Yield sets inside a large clique, each with two or more of its parts, by their keys.
 
@@ -634,7 +659,8 @@ class Propagation:
         # Downwards: what the parent now has, over what it was sent.
         for i in self._order[1:]:
             target = self.down[i].reduce(tables[self.parents[i]])
-            ratio = np.divide(target, messages[i], out=np.zeros_like(target), where=target > 0)
+            ratio = np.zeros_like(target)
+            np.divide(target, messages[i], out=ratio, where=target > 0)
             self.up[i].multiply(tables[i], ratio)
         return tables
 
@@ -689,6 +715,7 @@ class Propagation:
         for i in self._order[1:]:
             target = self.down[i].log_reduce(tables[self.parents[i]])
             is_possible = np.isfinite(messages[i])
-            ratio = np.subtract(target, messages[i], out=np.zeros_like(target), where=is_possible)
+            ratio = np.zeros_like(target)
+            np.subtract(target, messages[i], out=ratio, where=is_possible)
             self.up[i].log_multiply(tables[i], ratio)
         return [np.exp(table - log_z) for table in tables]

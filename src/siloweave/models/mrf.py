@@ -39,9 +39,12 @@ from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
-_CELLS = 1 << 24  # of an intermediate table, 128 MB
-_RARE = 1e-30  # a probability whose inverse float32 still holds
-_PAIR_CELLS = 1 << 24  # of the messages of `apart`, if one attribute does not need more
+# Cells of an intermediate table, 128 MB.
+_CELLS = 1 << 24
+# A probability whose inverse float32 still holds.
+_RARE = 1e-30
+# Cells of the messages of `apart`, if one attribute does not need more.
+_PAIR_CELLS = 1 << 24
 _FORMAT = "siloweave-mrf-1"
 Single = npt.NDArray[np.float32]
 
@@ -123,7 +126,8 @@ def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Arr
     changing_steps = []
     for step in steps:
         has_blocks = bool(step.needed & blocks.keys())
-        if has_blocks or any(child not in unchanging for child, _ in step.children):
+        has_changing_child = any(child not in unchanging for child, _ in step.children)
+        if has_blocks or has_changing_child:
             changing_steps.append(step)
         else:
             unchanging[step.member] = _message(step, tables[step.member], unchanging)
@@ -135,10 +139,12 @@ def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Arr
         for step in changing_steps:
             table = tables[step.member]
             block = table.values[_index(table.names, values_of)]
-            messages[step.member] = _message(step, _Table(table.names, block), messages)
+            block_table = _Table(table.names, block)
+            messages[step.member] = _message(step, block_table, messages)
         result = messages[root]
         axes = [result.names.index(a) for a in clique]
-        probabilities[_index(clique, values_of)] = np.transpose(result.values, axes)
+        place = _index(clique, values_of)
+        probabilities[place] = np.transpose(result.values, axes)
     return probabilities
 
 
@@ -230,8 +236,9 @@ def _conditional(tree: JunctionTree, beliefs: Sequence[Array], step: _Step) -> _
 def given_others(values: Array, axes: tuple[int, ...]) -> Array:
     """Return conditional probabilities along some axes; 0 where nothing is possible."""
     shared = values.sum(axis=axes, keepdims=True)
-    ratio: Array = np.divide(values, shared, out=np.zeros_like(values), where=shared > 0)
-    return ratio
+    conditional: Array = np.zeros_like(values)
+    np.divide(values, shared, out=conditional, where=shared > 0)
+    return conditional
 
 
 def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Table:
@@ -242,7 +249,9 @@ def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Tab
 
 
 def apart(
-    tree: JunctionTree, beliefs: Sequence[Array], pairs: Iterable[Clique]
+    tree: JunctionTree,
+    beliefs: Sequence[Array],
+    pairs: Iterable[Clique],
 ) -> Iterator[tuple[Clique, Single]]:
     """Yield float32 probabilities of pairs of attributes that share no clique of a tree.
 
@@ -264,7 +273,8 @@ def apart(
     groups: list[list[str]] = [[]]
     group_cells = 0
     for a, steps in routes.steps.items():
-        separator_cells = sum(tree.domain.size(routes.shared(*step)) for step in steps)
+        separators = [routes.shared(*step) for step in steps]
+        separator_cells = sum(tree.domain.size(separator) for separator in separators)
         message_cells = tree.domain.size_of(a) * separator_cells
         if group_cells + message_cells > _PAIR_CELLS:
             groups.append([])
@@ -279,7 +289,10 @@ _Real = TypeVar("_Real", np.float32, np.float64)
 
 
 def _sums(
-    table: npt.NDArray[_Real], names: Clique, undecided: Clique, wanted: Collection[Clique]
+    table: npt.NDArray[_Real],
+    names: Clique,
+    undecided: Clique,
+    wanted: Collection[Clique],
 ) -> Iterator[tuple[Clique, npt.NDArray[_Real]]]:
     """Sum a table to each of some sets of its attributes, in the order of its axes.
 
@@ -299,7 +312,8 @@ def _sums(
         smaller = table.sum(axis=names.index(largest))
         smaller_names = tuple(a for a in names if a != largest)
         yield from _sums(smaller, smaller_names, rest, without)
-    yield from _sums(table, names, rest, [clique for clique in wanted if largest in clique])
+    with_largest = [clique for clique in wanted if largest in clique]
+    yield from _sums(table, names, rest, with_largest)
 
 
 _Edge = tuple[int, int]
@@ -309,8 +323,9 @@ _Edge = tuple[int, int]
 def _places(names: Sequence[str], domain: Domain) -> dict[str, _Slice]:
     """Return where each attribute's values are, one attribute after the other."""
     ends = np.cumsum([domain.size_of(a) for a in names]).tolist()
-    starts = [0, *ends]
-    return {a: slice(start, end) for a, start, end in zip(names, starts, ends, strict=False)}
+    starts = [0, *ends[:-1]]
+    bounds = zip(names, starts, ends, strict=True)
+    return {a: slice(start, end) for a, start, end in bounds}
 
 
 @dataclass(frozen=True)
@@ -373,7 +388,10 @@ class _Routes:
             self._add_routes(a, names, neighbours)
 
     def _add_routes(
-        self, a: str, partners: Sequence[str], neighbours: Sequence[Sequence[int]]
+        self,
+        a: str,
+        partners: Sequence[str],
+        neighbours: Sequence[Sequence[int]],
     ) -> None:
         """Plan the steps of one attribute to the nearest clique of each of its partners."""
         # Breadth first from all cliques that hold a; `order` grows while it is gone through.
@@ -415,7 +433,9 @@ class _Routes:
         self.wanted[i].add(self.tree.domain.canonical(distinct))
 
     def travel(
-        self, group: Collection[str], tables: Sequence[_Singles]
+        self,
+        group: Collection[str],
+        tables: Sequence[_Singles],
     ) -> Iterator[tuple[Clique, Single]]:
         """Yield tables of the pairs to which these attributes travel."""
         arrived: dict[_Edge, list[_Rows]] = {}
@@ -432,7 +452,12 @@ class _Routes:
             group_pairs = [(a, b) for a, b in pairs if a in travelling]
             if group_pairs:
                 ends.append((step, group_pairs))
-        for pair_tables in each(lambda end: self._pair_tables(*end, arrived, tables), ends):
+
+        def tables_at(end: tuple[_Edge, Sequence[Clique]]) -> list[tuple[Clique, Single]]:
+            step, pairs = end
+            return self._pair_tables(step, pairs, arrived, tables)
+
+        for pair_tables in each(tables_at, ends):
             yield from pair_tables
 
     def _waves(self, group: Collection[str]) -> list[list[_Move]]:
@@ -507,9 +532,11 @@ class _Routes:
 
         # One product for each cell of what both separators share.
         values = np.empty((len(conditional), cells, joint.shape[2]), np.float32)
-        np.matmul(conditional.transpose(1, 0, 2), joint, out=values.transpose(1, 0, 2))
+        by_cell = conditional.transpose(1, 0, 2)
+        np.matmul(by_cell, joint, out=values.transpose(1, 0, 2))
         values *= _inverse(joint.sum(axis=1))
-        return _Rows(rows.names, (*common, *after_only), values.reshape(len(values), -1))
+        order = (*common, *after_only)
+        return _Rows(rows.names, order, values.reshape(len(values), -1))
 
     def _beside(self, arrived: Sequence[_Rows], names: Collection[str], order: Clique) -> _Rows:
         """Put attributes one after the other, given the cells of a separator in one order."""
@@ -568,15 +595,17 @@ class _Routes:
 
 def _inverse(sums: Single) -> Single:
     """Return 1 over each probability; 0 where float32 does not hold that."""
-    ratio: Single = np.divide(1, sums, out=np.zeros_like(sums), where=sums > _RARE)
-    return ratio
+    inverse: Single = np.zeros_like(sums)
+    np.divide(1, sums, out=inverse, where=sums > _RARE)
+    return inverse
 
 
 def _spread(strata: Ints, rng: np.random.Generator) -> Array:
     """Draw a uniform number per row, evenly spaced within a stratum, in random order."""
     shuffled = rng.permutation(strata.size)
     order = shuffled[np.argsort(strata[shuffled], kind="stable")]
-    _, starts, counts = np.unique(strata[order], return_index=True, return_counts=True)
+    ordered = strata[order]
+    _, starts, counts = np.unique(ordered, return_index=True, return_counts=True)
     rank = np.arange(strata.size) - np.repeat(starts, counts)
     offset = np.repeat(rng.random(starts.size), counts)
     uniform = np.empty(strata.size)
@@ -594,7 +623,8 @@ def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
     # One search for all strata: the cumulative shares of stratum s lie between s and s + 1.
     offsets = np.arange(used_strata.size)[:, None]
     thresholds = (cumulative + offsets).reshape(-1)
-    cells = np.searchsorted(thresholds, positions + _spread(positions, rng), side="right")
+    marks = positions + _spread(positions, rng)
+    cells = np.searchsorted(thresholds, marks, side="right")
     columns = cells - positions * table.shape[1]
 
     # Rounding must not lead beyond the last possible column.
@@ -623,7 +653,8 @@ def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, 
     domain = tree.domain
     columns: dict[str, npt.NDArray[np.integer]] = {}  # of the smallest type: rows may be millions
     # Parents come first: a clique's other attributes are drawn given what it shares with its own.
-    for i, (clique, separator) in enumerate(zip(tree.cliques, tree.separators, strict=True)):
+    members = zip(tree.cliques, tree.separators, strict=True)
+    for i, (clique, separator) in enumerate(members):
         rng = generator(fold_in(key, i))
         new = tuple(a for a in clique if a not in separator)
         axes = [clique.index(a) for a in separator + new]
@@ -660,7 +691,9 @@ def _fixed_codes(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> In
 
 
 def _conditioned(
-    plan: Propagation, potentials: Mapping[Clique, Array], value: Mapping[str, int]
+    plan: Propagation,
+    potentials: Mapping[Clique, Array],
+    value: Mapping[str, int],
 ) -> list[Array]:
     """Return beliefs over the free attributes once the fixed ones have their values."""
     domain = plan.tree.domain
@@ -704,7 +737,8 @@ def _shared_beliefs(model: MRF) -> list[Array] | None:
 
 def _same_potentials(model: MRF, other: MRF) -> bool:
     """Return whether two models have equal potentials on the same cliques, in the same order."""
-    if model.domain != other.domain or list(model.potentials) != list(other.potentials):
+    has_same_cliques = list(model.potentials) == list(other.potentials)
+    if model.domain != other.domain or not has_same_cliques:
         return False
     pairs = zip(model.potentials.values(), other.potentials.values(), strict=True)
     return all(np.array_equal(table, other_table) for table, other_table in pairs)
@@ -868,8 +902,11 @@ class MRF:
 
         # One tree over the free attributes serves all rows.
         free = Domain(free_names, self.domain.shape(free_names))
-        free_cliques = [tuple(a for a in clique if a in free_names) for clique in self.potentials]
-        scopes = dict.fromkeys(clique for clique in free_cliques if clique)
+        scopes: dict[Clique, None] = {}  # without doubles, in order
+        for clique in self.potentials:
+            scope = tuple(a for a in clique if a in free_names)
+            if scope:
+                scopes[scope] = None
         plan = Propagation.over(free, tuple(scopes))
 
         # Beliefs are the same for all rows that fix the same values.

@@ -220,7 +220,8 @@ def raked_to_columns(measurements: Sequence[Measurement], total: float) -> list[
         >>> raked.counts.sum(axis=0).round(3).tolist(), bool(raked.counts.min() > 0)
         ([5.0, 5.0], True)
     """
-    margins = margins_of([m for m in measurements if len(m.clique) == 1], total)
+    singles = [m for m in measurements if len(m.clique) == 1]
+    margins = margins_of(singles, total)
     raked_tables = []
     for measurement in measurements:
         columns = [margins[column] for column in measurement.clique]
@@ -342,12 +343,16 @@ def without_wide_noise(
         pairs: Cleaned tables of the pairs that depend on each other.
         margins: Single columns.
     """
-    beyond = [Measurement(m.clique, m.counts - model.marginal(m.clique), m.sigma) for m in wide]
+    beyond = []
+    for m in wide:
+        rest = m.counts - model.marginal(m.clique)
+        beyond.append(Measurement(m.clique, rest, m.sigma))
     cleaned_effects = _cleaned_effects(beyond, margins)
 
     shrunk = []
     for m in wide:
-        expected = Measurement(m.clique, np.asarray(model.marginal(m.clique)), m.sigma)
+        expected_counts = np.asarray(model.marginal(m.clique))
+        expected = Measurement(m.clique, expected_counts, m.sigma)
         effects = {}
         for part in subsets(m.clique):
             effects[part] = effect(pairs.get(part, expected), part)
@@ -358,7 +363,8 @@ def without_wide_noise(
 
 
 def _cleaned_effects(
-    beyond: Sequence[Measurement], margins: Mapping[str, SingleColumn]
+    beyond: Sequence[Measurement],
+    margins: Mapping[str, SingleColumn],
 ) -> dict[Clique, Array]:
     """Return interactions of three columns or more that noise does not explain, by clique."""
     parts = dict.fromkeys(part for m in beyond for part in subsets(m.clique) if len(part) > 2)

@@ -52,7 +52,8 @@ from siloweave.models.train import Loss
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout
 
-_SCALE = 1_000_000  # what shares are multiplied with to become the counts that a GAN stores
+# A share of 1 becomes this count in a GAN, which stores counts.
+_SCALE = 1_000_000
 
 
 class ConditionalRowLoss(RowLoss):
@@ -221,12 +222,16 @@ class GANSteps(Stepwise):
 
     def task(self, message: CriticMessage) -> tuple[Critic, Loss]:
         """Return the critic, and its loss of one row beside these generated ones."""
-        pool = self.step.whole(jnp.asarray(message.rows), jnp.asarray(message.places))
-        return message.critic, ConditionalRowLoss(self.settings.penalty, pool, self.heads)
+        rows = jnp.asarray(message.rows)
+        places = jnp.asarray(message.places)
+        pool = self.step.whole(rows, places)
+        loss = ConditionalRowLoss(self.settings.penalty, pool, self.heads)
+        return message.critic, loss
 
     def moved(self, state: GANState, slope: Any, key: Array) -> GANState:
         """Move the critic along the slope, and the generator where it is its turn."""
-        state_after: GANState = self.step.moved(state, slope, jax.random.fold_in(key, 1))
+        step_key = jax.random.fold_in(key, 1)
+        state_after: GANState = self.step.moved(state, slope, step_key)
         return state_after
 
     def finish(self, state: GANState, rows: int, key: Array) -> GAN:
@@ -237,7 +242,10 @@ class GANSteps(Stepwise):
 
 
 def _networks(
-    settings: PrivateGANSettings, heads: Heads, *, key: Array
+    settings: PrivateGANSettings,
+    heads: Heads,
+    *,
+    key: Array,
 ) -> tuple[Generator, Critic]:
     generator_key, critic_key = jax.random.split(key)
     width = heads.width + heads.condition_width

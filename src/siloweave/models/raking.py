@@ -26,7 +26,8 @@ from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 
 _LOOSE = 3e-4  # how far a column gives way
-_STEPS = 60  # towards the least of the dual, at most
+# Steps towards the least of the dual, at most.
+_STEPS = 60
 _LAST = 8  # so few rows are sampled at once
 
 
@@ -57,13 +58,15 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
     target = np.concatenate([column.wanted for column in columns])
     ridge = np.concatenate([column.ridge for column in columns])
     ends = np.cumsum([len(column.wanted) for column in columns])[:-1]
-    unit = 1.0 / np.sqrt(np.maximum(target, 1.0))  # of a step: cells of all sizes move alike
+    # A step is counted in these units, so that cells of all sizes move alike.
+    unit = 1.0 / np.sqrt(np.maximum(target, 1.0))
     base = float(np.log(count / num_rows))
 
     def log_factors(steps: Floats) -> Floats:
         """Return the logarithm of every row's product of its columns' factors."""
         logs = np.zeros(num_rows)
-        for column, part in zip(columns, np.split(unit * steps, ends), strict=True):
+        multipliers = np.split(unit * steps, ends)
+        for column, part in zip(columns, multipliers, strict=True):
             logs += part[column.cells]
         return logs
 
@@ -77,13 +80,14 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
 
         # exp(x) up to x = 0 and its tangent beyond, which keeps p at most 1.
         bounded_sum = (p + np.maximum(logs, 0.0)).sum()
-        value = bounded_sum - count * steps[-1] / np.sqrt(count) - target @ multipliers
-        value = float(value + 0.5 * ridge @ multipliers**2)
+        linear = bounded_sum - count * steps[-1] / np.sqrt(count) - target @ multipliers
+        value = float(linear + 0.5 * ridge @ multipliers**2)
         count_slope = (p.sum() - count) / np.sqrt(count)
         return value, np.append(unit * (gap + ridge * multipliers), count_slope)
 
     start = np.zeros(len(target) + 1)
-    optimum = minimize(dual, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    options = {"maxiter": _STEPS}
+    optimum = minimize(dual, start, jac=True, method="L-BFGS-B", options=options)
     return _summing(log_factors(optimum.x[:-1]), count)
 
 
@@ -96,7 +100,9 @@ class _TargetColumn(NamedTuple):
 
 
 def _target_columns(
-    codes: Sequence[Ints], shares: Sequence[Floats], count: int
+    codes: Sequence[Ints],
+    shares: Sequence[Floats],
+    count: int,
 ) -> list[_TargetColumn]:
     """Return columns of which some rows are wanted, and how many of each cell that has rows."""
     columns = []
@@ -155,9 +161,10 @@ def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: 
     """
     random = generator(fold_in(key, "raking"))
     p = weights(codes, shares, count)
-    missing = [
-        np.bincount(cells, p, len(share)) for cells, share in zip(codes, shares, strict=True)
-    ]  # of each column's cells: rows that are expected and not taken yet
+    # Of each column's cells, the rows that are expected and not taken yet.
+    missing = []
+    for cells, share in zip(codes, shares, strict=True):
+        missing.append(np.bincount(cells, p, len(share)))
     remaining = random.permutation(len(p))
     p = p[remaining]
     places = [np.empty(0, np.int64)]
@@ -169,16 +176,16 @@ def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: 
         total = count if len(turn) == len(remaining) else None
         sampled = _systematic(turn, p[: len(turn)], total, random)
         places.append(sampled)
-        missing = [
-            rows - np.bincount(cells[sampled], minlength=len(rows))
-            for rows, cells in zip(missing, codes, strict=True)
-        ]
+        for i, cells in enumerate(codes):
+            counts = np.bincount(cells[sampled], minlength=len(missing[i]))
+            missing[i] = missing[i] - counts
 
         remaining = remaining[len(turn) :]
         count -= len(sampled)
         if len(remaining):
             wanted = [np.maximum(rows, 0.0) for rows in missing]
-            p = weights([cells[remaining] for cells in codes], wanted, count)
+            remaining_codes = [cells[remaining] for cells in codes]
+            p = weights(remaining_codes, wanted, count)
     return random.permutation(np.concatenate(places))
 
 

@@ -44,7 +44,8 @@ def one_of(*names: str) -> Bound:
 
 def or_none(bound: Bound) -> Bound:
     """Return a bound that None meets, too."""
-    return Bound(f"{bound.words}, or None", lambda value: value is None or bound.holds(value))
+    words = f"{bound.words}, or None"
+    return Bound(words, lambda value: value is None or bound.holds(value))
 
 
 def _each(bound: Bound, value: Any) -> bool:

@@ -27,7 +27,8 @@ from siloweave.models.settings import SphereCodeSettings
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout, SphereCode, SphereCodes
 
-_FINE = 4001  # places at which the curve's length is measured
+# The curve's length is measured at so many places.
+_FINE = 4001
 _CHUNK = 8192  # rows decoded at once
 
 

@@ -22,8 +22,10 @@ from threadpoolctl import ThreadpoolController
 _Piece = TypeVar("_Piece")
 _Result = TypeVar("_Result")
 
-_MOST = 8  # tables are a few megabytes: more threads would wait for memory
-_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # by which users say so for NumPy
+# Threads at most. Tables are a few megabytes: more threads would wait for memory.
+_MOST = 8
+# Environment variables by which users limit NumPy's threads.
+_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 @cache

@@ -51,8 +51,10 @@ from siloweave.models.train import mean_gradient, train
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block
 
-_CHUNK = 2_000  # rows drawn at once, one compiled shape
-_RARE = 1e-4  # the least share that a category starts with
+# Rows drawn at once, one compiled shape.
+_CHUNK = 2_000
+# The least share that a category starts with.
+_RARE = 1e-4
 
 
 def _generator_adam(settings: VertiGANSettings) -> optax.GradientTransformation:
@@ -132,7 +134,10 @@ def heads_of(blocks: Sequence[Block]) -> Heads:
 
 
 def own_start(
-    settings: VertiGANSettings, heads: Heads, shares: Mapping[int, Sequence[float]], key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    shares: Mapping[int, Sequence[float]],
+    key: Array,
 ) -> GANState:
     """Return a fresh head and critic.
 
@@ -142,8 +147,11 @@ def own_start(
     logs = np.zeros(heads.width, dtype=np.float32)
     if settings.informed and heads.parts:
         num_numbers = len(heads.free.numbers)
-        all_shares = [np.asarray(shares[block.start], dtype=np.float64) for block in heads.parts]
-        logs[num_numbers:] = np.log(np.maximum(np.concatenate(all_shares), _RARE))
+        all_shares = []
+        for block in heads.parts:
+            all_shares.append(np.asarray(shares[block.start], dtype=np.float64))
+        joined = np.concatenate(all_shares)
+        logs[num_numbers:] = np.log(np.maximum(joined, _RARE))
     return _state_with(settings, heads, jnp.asarray(logs), key)
 
 
@@ -162,6 +170,7 @@ def _state_with(settings: VertiGANSettings, heads: Heads, logs: Array, key: Arra
     """Return a fresh state whose head has logarithms of shares added to its last bias."""
     head_key, critic_key = jax.random.split(key)
     head = _fresh_head(settings, heads, head_key)
+    # The softmax of logarithms of shares has these shares.
     bias = head.layers[-1].bias + logs
     head = eqx.tree_at(lambda net: net.layers[-1].bias, head, bias)
     critic = Critic(heads.width, settings.critic, pac=1, dropout=0.0, key=critic_key)
@@ -189,7 +198,10 @@ class _CriticStep(eqx.Module):
     hidden: Array
 
     def __call__(
-        self, state: tuple[Critic, Any], batch: Array, key: Array
+        self,
+        state: tuple[Critic, Any],
+        batch: Array,
+        key: Array,
     ) -> tuple[tuple[Critic, Any], Array]:
         """Update; the loss is of real rows, and not private."""
         critic, moments = state
@@ -200,7 +212,11 @@ class _CriticStep(eqx.Module):
 
 
 def _beside(
-    settings: VertiGANSettings, heads: Heads, head: MLP, hidden: Array, key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    head: MLP,
+    hidden: Array,
+    key: Array,
 ) -> RowLoss:
     pool = _rows(settings, heads, head, hidden, key)
     return RowLoss(settings.penalty, pool)
@@ -208,7 +224,11 @@ def _beside(
 
 @eqx.filter_jit
 def beside(
-    settings: VertiGANSettings, heads: Heads, state: GANState, hidden: Array, key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    state: GANState,
+    hidden: Array,
+    key: Array,
 ) -> RowLoss:
     """Return the loss of a critic step, beside rows that the head makes of the hidden ones."""
     return _beside(settings, heads, state.generator, hidden, key)
@@ -217,7 +237,8 @@ def beside(
 @eqx.filter_jit
 def judged(settings: VertiGANSettings, state: GANState, slope: Any) -> GANState:
     """Return the networks after a step of the critic along a slope."""
-    critic, moments = stepped(_critic_adam(settings), state.critic, slope, state.critic_moments)
+    optimiser = _critic_adam(settings)
+    critic, moments = stepped(optimiser, state.critic, slope, state.critic_moments)
     return state._replace(critic=critic, critic_moments=moments)
 
 
@@ -251,7 +272,11 @@ def play(
 
 @eqx.filter_jit
 def answered(
-    settings: VertiGANSettings, heads: Heads, state: GANState, hidden: Array, key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    state: GANState,
+    hidden: Array,
+    key: Array,
 ) -> tuple[GANState, Array]:
     """Take one step of the head against the critic; return the slope at the hidden rows, too."""
 
@@ -300,7 +325,8 @@ class Trunk:
         """Draw hidden rows, (n, units of the trunk's last layer)."""
         whole("n", n)
         num_chunks = -(-n // _CHUNK)
-        chunks = [np.zeros((0, self.settings.trunk[-1]), dtype=np.float32)]  # where n is 0
+        # Without a chunk, where n is 0, there is still an array of that width.
+        chunks = [np.zeros((0, self.settings.trunk[-1]), dtype=np.float32)]
         for i in range(num_chunks):
             chunk_key = jax.random.fold_in(key, i)
             hidden = _hidden_chunk(self.settings, self.net, _CHUNK, chunk_key)
@@ -309,7 +335,8 @@ class Trunk:
 
     def save(self, path: Path | str) -> None:
         """Write it as one safetensors file."""
-        save_arrays(Path(path), self.net, _facts("trunk", self.settings, parties=self.parties))
+        facts = _facts("trunk", self.settings, parties=self.parties)
+        save_arrays(Path(path), self.net, facts)
 
     @classmethod
     def load(cls, path: Path | str) -> Trunk:
@@ -352,7 +379,8 @@ class Head:
     def save(self, path: Path) -> None:
         """Write it as one safetensors file."""
         blocks = [asdict(block) for block in self.heads.blocks]
-        save_arrays(path, self.net, _facts("head", self.settings, blocks=blocks))
+        facts = _facts("head", self.settings, blocks=blocks)
+        save_arrays(path, self.net, facts)
 
     @classmethod
     def load(cls, path: Path) -> Head:
