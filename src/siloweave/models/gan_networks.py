@@ -350,8 +350,8 @@ def critic_losses(critic: Critic, real: Array, fake: Array, *, weight: float, ke
         penalty_masks = masks[2 * num_packs :]
 
     pre = critic.layers[0](jnp.concatenate([fake, real]))
-    fake_pre = pre[:num_packs]
     real_pre = pre[num_packs:]
+    fake_pre = pre[:num_packs]
     penalty = gradient_penalty(critic, real_pre, fake_pre, key=penalty_key, masks=penalty_masks)
     scores = critic.above(pre, masks=score_masks)
     return scores[:num_packs] - scores[num_packs:] + weight * penalty
@@ -489,9 +489,9 @@ def _halved(x: Array, kernel: Array) -> Array:
     corners = []
     for i in (0, 1):
         for j in (0, 1):
-            corner = squares[:, i : i + side, j : j + side]
-            corners.append(corner.reshape(n, side, side, -1))
-    patches = jnp.concatenate(corners, axis=-1)
+            corners.append(squares[:, i : i + side, j : j + side])
+    flat_corners = [corner.reshape(n, side, side, -1) for corner in corners]
+    patches = jnp.concatenate(flat_corners, axis=-1)
 
     # The kernel's entries in the order of the patches'.
     lines = kernel.reshape(2, 2, 2, 2, fan_in, -1)

@@ -80,8 +80,8 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
 
         # exp(x) up to x = 0 and its tangent beyond, which keeps p at most 1.
         bounded_sum = (p + np.maximum(logs, 0.0)).sum()
-        linear = bounded_sum - count * steps[-1] / np.sqrt(count) - target @ multipliers
-        value = float(linear + 0.5 * ridge @ multipliers**2)
+        without_ridge = bounded_sum - count * steps[-1] / np.sqrt(count) - target @ multipliers
+        value = float(without_ridge + 0.5 * ridge @ multipliers**2)
         count_slope = (p.sum() - count) / np.sqrt(count)
         return value, np.append(unit * (gap + ridge * multipliers), count_slope)
 
@@ -124,7 +124,7 @@ def _summing(logs: Floats, count: int) -> Floats:
     def excess(shift: float) -> float:
         return float(_bounded(logs + shift).sum()) - count
 
-    # At the ends all rows have probability 1, or about e^-40.
+    # At the ends all rows have probability 1, or e^-40 at most.
     farthest = np.abs(logs).max() + 40.0
     shift = brentq(excess, -farthest, farthest, xtol=1e-12)
     return _bounded(logs + shift)
