@@ -86,7 +86,7 @@ def carest(
 
 
 def _unions(first: npt.NDArray[np.uint8], *rest: npt.NDArray[np.uint8]) -> Array:
-    """Return sizes of unions of one value of each attribute, with an axis for each attribute."""
+    """Return sizes of unions of one sketch of each attribute, with an axis for each attribute."""
     if not rest:
         return union_sizes(first)
     second, *others = rest
@@ -103,7 +103,7 @@ def _of_others(sketches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     size = sketches.shape[1]
     if size == 1:
         return np.zeros_like(sketches)
-    # All values have the largest sketch beside them, but the one whose it is.
+    # For all values but one, the largest sketch is that of another value.
     repetitions = np.arange(len(sketches))
     largest = np.argmax(sketches, axis=1)
     without_largest = sketches.copy()
@@ -217,7 +217,9 @@ def _sum_to(table: Array, clique: Clique, attributes: Sequence[str]) -> Array:
 
 def _moved(table: Array, clique: Clique, shared: Sequence[str], change: Array) -> Array:
     """Return a table whose projection on shared attributes changed, evenly over their cells."""
-    sizes = zip(clique, table.shape, strict=True)
-    shape = [size if a in shared else 1 for a, size in sizes]
+    shape = [1] * table.ndim
+    for axis, a in enumerate(clique):
+        if a in shared:
+            shape[axis] = table.shape[axis]
     moved = table + change.reshape(shape) * (change.size / table.size)
     return scaled(moved, float(table.sum()))

@@ -168,8 +168,10 @@ def assemble(m: Measurement, effects: Mapping[Clique, Array]) -> Array:
         # An effect is a sum over the other attributes: it is spread evenly over their cells.
         values = effects[part]
         per_cell = values * (values.size / m.counts.size)
-        sizes = zip(m.clique, m.counts.shape, strict=True)
-        shape = [size if a in part else 1 for a, size in sizes]
+        shape = [1] * table.ndim
+        for axis, a in enumerate(m.clique):
+            if a in part:
+                shape[axis] = table.shape[axis]
         table += per_cell.reshape(shape)
     return table
 
@@ -305,7 +307,8 @@ def fit(
     # Sorted, so that the order of measurements does not matter.
     measured = sorted(combine(measurements), key=lambda m: (-len(m.clique), m.clique))
     if not measured:
-        return MRF.uniform(domain, 1.0 if total is None else total)
+        rows = 1.0 if total is None else total
+        return MRF.uniform(domain, rows)
     rows = estimate_total(measured) if total is None else max(1.0, total)
 
     with single_blas():

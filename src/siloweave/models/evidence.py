@@ -258,7 +258,11 @@ class _Rooted:
 
     def broadcast_sizes(self, attributes: Sequence[int], present: Collection[int]) -> list[int]:
         """Return `sizes`, with 1 for attributes that are not present, so that arrays broadcast."""
-        return [self.domain.sizes[a] if a in present else 1 for a in attributes]
+        sizes = self.sizes(attributes)
+        for k, a in enumerate(attributes):
+            if a not in present:
+                sizes[k] = 1
+        return sizes
 
     def is_active(self, is_known: Bools) -> list[Bools]:
         """Return, of each clique, which rows know anything in its branch beyond what it shares."""

@@ -90,7 +90,9 @@ def grow_graph(
         cells = [domain.size(clique) for clique in cliques]
         if max(cells) > limits.clique_cells or sum(cells) > limits.total_cells:
             return None
-        inside = {pair for clique in cliques for pair in combinations(clique, 2)}
+        inside: set[Clique] = set()
+        for clique in cliques:
+            inside.update(combinations(clique, 2))
         score = sum(scores.get(pair, 0.0) for pair in inside)
         return score - limits.penalty * sum(cells)
 
@@ -216,7 +218,7 @@ def initial_marginals(
         best[a] = max(best.get(a, (merit, family)), (merit, family))
 
     def uncovered(marginals: Sequence[Clique]) -> list[Clique]:
-        covered = {a for marginal in marginals for a in marginal}
+        covered = set[str]().union(*marginals)
         return [(a,) for a in domain.names if a not in covered]
 
     # The best of each attribute come first, large ones before those inside them; then all others.

@@ -129,7 +129,10 @@ def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:
 def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
     """Count the cells of the maximal cliques of a triangulation (8 bytes each)."""
     masks = _triangulated(domain, frozenset(cliques))
-    return sum(prod(domain.sizes[v] for v in _bits(mask)) for mask in masks)
+    cells = 0
+    for mask in masks:
+        cells += prod(domain.sizes[v] for v in _bits(mask))
+    return cells
 
 
 def cells_in(megabytes: float) -> float:
@@ -386,6 +389,10 @@ class _Axes(NamedTuple):
     length: int  # the product of theirs
     is_kept: bool
 
+    @property
+    def broadcast_length(self) -> int:
+        return self.length if self.is_kept else 1
+
 
 def _merged_axes(shape: Sequence[int], are_kept: Sequence[bool]) -> list[_Axes]:
     """Merge neighbouring axes that are all kept, or all summed over."""
@@ -491,7 +498,7 @@ class Link:
         shape = [domain.size_of(a) for a in clique]
         axes = _merged_axes(shape, [a in subset for a in clique])
         self._clique_shape = tuple(part.length for part in axes)
-        self._subset_shape = tuple(part.length if part.is_kept else 1 for part in axes)
+        self._subset_shape = tuple(part.broadcast_length for part in axes)
         self._summed_axes = tuple(i for i, part in enumerate(axes) if not part.is_kept)
         self._pieces = _pieces(self._clique_shape)
         self.reduce = _reducer_of_pieces(axes)

@@ -205,7 +205,9 @@ def _blocks(tree: JunctionTree, steps: Sequence[_Step], clique: Clique) -> dict[
     def cells(names: frozenset[str]) -> int:
         return prod(length[a] for a in names)
 
-    tables = [attributes for step in steps for attributes in step.met]
+    tables: list[frozenset[str]] = []
+    for step in steps:
+        tables += step.met
     largest = max(tables, key=cells)
     while cells(largest) > _CELLS:
         candidates = [a for a in clique if a in largest and length[a] > 1]
@@ -323,7 +325,7 @@ _Edge = tuple[int, int]
 def _places(names: Sequence[str], domain: Domain) -> dict[str, _Slice]:
     """Return where each attribute's values are, one attribute after the other."""
     ends = np.cumsum([domain.size_of(a) for a in names]).tolist()
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends][: len(ends)]
     bounds = zip(names, starts, ends, strict=True)
     return {a: slice(start, end) for a, start, end in bounds}
 
@@ -542,8 +544,12 @@ class _Routes:
         """Put attributes one after the other, given the cells of a separator in one order."""
         domain = self.tree.domain
         wanted = set(names)
-        runs = [run for rows in arrived for run in rows.runs(wanted, domain)]
-        joined = tuple(a for run in runs for a in run.names)
+        runs: list[_Rows] = []
+        for rows in arrived:
+            runs += rows.runs(wanted, domain)
+        joined: Clique = ()
+        for run in runs:
+            joined += run.names
         num_values = sum(map(domain.size_of, joined))
         values = np.empty((num_values, *domain.shape(order)), np.float32)
         start = 0

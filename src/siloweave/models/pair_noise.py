@@ -303,7 +303,9 @@ def without_noise(
     """
     measured = [*first, *second]
     margins = margins_of(measured, total)
-    cliques = dict.fromkeys(pair for m in measured for pair in combinations(m.clique, 2))
+    cliques: dict[Clique, None] = {}  # of all pairs, without doubles, in order
+    for m in measured:
+        cliques |= dict.fromkeys(combinations(m.clique, 2))
     pairs: dict[Clique, Measurement] = {}
     for clique in cliques:
         (whole,) = _onto(clique, measured)
@@ -367,14 +369,17 @@ def _cleaned_effects(
     margins: Mapping[str, SingleColumn],
 ) -> dict[Clique, Array]:
     """Return interactions of three columns or more that noise does not explain, by clique."""
-    parts = dict.fromkeys(part for m in beyond for part in subsets(m.clique) if len(part) > 2)
+    parts: dict[Clique, None] = {}  # of all tables, without doubles, in order
+    for m in beyond:
+        parts |= dict.fromkeys(part for part in subsets(m.clique) if len(part) > 2)
     entries = {}
     for part in parts:
         (rest,) = _onto(part, beyond)
         entries[part] = _wide_entries(rest, margins)
 
     effects: dict[Clique, Array] = {}
-    for num_columns in {len(part) for part in parts}:
+    widths = {len(part) for part in parts}
+    for num_columns in widths:
         same_width = [part for part in parts if len(part) == num_columns]
         variance = _likeliest_variance([entries[part] for part in same_width])
         largest_share = _signal_share([entries[part] for part in same_width])
@@ -407,7 +412,8 @@ def _wide_entries(rest: Measurement, margins: Mapping[str, SingleColumn]) -> _En
     for axis, column in enumerate(rest.clique):
         margin = margins[column]
         variances, axes = margin.contrasts
-        shape = [-1 if i == axis else 1 for i in range(values.ndim)]
+        shape = [1] * values.ndim
+        shape[axis] = -1
         values = _along(axes.T, values, axis)
         reach = reach * variances.reshape(shape)
     return _Entries(values, noise, reach * margin.total**2)
