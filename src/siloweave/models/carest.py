@@ -21,33 +21,41 @@ from siloweave.models.junction_tree import Array
 from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Clique
 
-_SPREAD = 1.04  # standard deviation of a union's size, relative, times the root of repetitions
+# Relative standard deviation of a union's size, times the root of the repetitions.
+_SPREAD = 1.04
 _PASSES = 4  # of the consistency step
 
 
 def bins_of(size: int, bins: int | None) -> Ints:
-    """The bin of every value of an attribute: as many bins as `bins` says, equally wide.
+    """Return the bin of every value of an attribute: `bins` at most, equally wide.
 
     Example:
         >>> bins_of(6, 4).tolist(), bins_of(3, 4).tolist()
         ([0, 0, 1, 2, 2, 3], [0, 1, 2])
     """
     values = np.arange(size)
-    return values if bins is None or size <= bins else values * bins // size
+    if bins is None or size <= bins:
+        return values
+    return values * bins // size
 
 
 def union_sizes(sketches: npt.NDArray[np.integer]) -> Array:
-    """How many different things sketches saw, from the repetitions along the first axis."""
-    times = len(sketches)
-    scale = times * 0.7213 / (1 + 1.079 / times)
-    sizes: Array = scale / np.sum(np.exp2(-sketches.astype(np.float64)), axis=0)
+    """Estimate how many different things sketches saw, by the repetitions along the first axis."""
+    repetitions = len(sketches)
+    # Flajolet et al. have alpha_m m^2 over the sum of 2^-M. Here it is m times smaller, since every
+    # repetition sees all things, and not one in m of them.
+    scale = repetitions * 0.7213 / (1 + 1.079 / repetitions)
+    powers = np.exp2(-sketches.astype(np.float64))
+    sizes: Array = scale / np.sum(powers, axis=0)
     return sizes
 
 
 def carest(
-    sketches: Sequence[npt.NDArray[np.uint8]], phantoms: int, rows: float
+    sketches: Sequence[npt.NDArray[np.uint8]],
+    phantoms: int,
+    rows: float,
 ) -> tuple[Array, float]:
-    """A marginal of attributes whose values have sketches under the same keys.
+    """Estimate a marginal of attributes whose values have sketches under the same keys.
 
     Args:
         sketches: Of each attribute, shape (repetitions, values).
@@ -62,50 +70,61 @@ def carest(
     attribute with its own number of values.
 
     Example:
-        >>> one = np.array([[3, 9], [4, 10], [3, 9]], np.uint8)
-        >>> table, _ = carest([one], phantoms=0, rows=100)
+        >>> sketch = np.array([[3, 9], [4, 10], [3, 9]], np.uint8)
+        >>> table, _ = carest([sketch], phantoms=0, rows=100)
         >>> bool(table[1] > table[0])
         True
     """
-    sizes = [s.shape[1] for s in sketches]
-    seen = _unions(*map(_of_others, sketches))
-    noise = phantoms * (sum(sizes) - len(sizes))
-    sigma = _SPREAD * float(np.sqrt(np.mean(seen**2) / len(sketches[0])))
-    return scaled(rows - (seen - noise), rows), sigma
+    # The complement of a value is the union of all others of its attribute.
+    complements = [_of_others(sketch) for sketch in sketches]
+    unions = _unions(*complements)
+    sizes = [sketch.shape[1] for sketch in sketches]
+    num_phantoms = phantoms * (sum(sizes) - len(sizes))
+    counts = rows - (unions - num_phantoms)
+    sigma = _SPREAD * float(np.sqrt(np.mean(unions**2) / len(sketches[0])))
+    return scaled(counts, rows), sigma
 
 
 def _unions(first: npt.NDArray[np.uint8], *rest: npt.NDArray[np.uint8]) -> Array:
-    """Sizes of the unions of every value with every other attribute's, a value after the other."""
+    """Return sizes of unions of one sketch of each attribute, with an axis for each attribute."""
     if not rest:
         return union_sizes(first)
-    return np.stack([_unions(np.maximum(one[:, None], rest[0]), *rest[1:]) for one in first.T])
+    second, *others = rest
+    # A value after the other: all unions at once would take the repetitions times the cells.
+    sizes = []
+    for sketch in first.T:
+        joined = np.maximum(sketch[:, None], second)
+        sizes.append(_unions(joined, *others))
+    return np.stack(sizes)
 
 
 def _of_others(sketches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """For every value the largest sketch of all other values; 0 where there is no other."""
+    """Return for every value the largest sketch of all other values; 0 where there is no other."""
     size = sketches.shape[1]
     if size == 1:
         return np.zeros_like(sketches)
-    top = np.argmax(sketches, axis=1)
-    each = np.arange(len(sketches))
-    rest = sketches.copy()
-    rest[each, top] = 0
-    others = np.repeat(sketches[each, top][:, None], size, axis=1)
-    others[each, top] = rest.max(axis=1)
-    return others
+    # For all values but one, the largest sketch is that of another value.
+    repetitions = np.arange(len(sketches))
+    largest = np.argmax(sketches, axis=1)
+    without_largest = sketches.copy()
+    without_largest[repetitions, largest] = 0
+    largest_sketches = sketches[repetitions, largest]
+    complements = np.repeat(largest_sketches[:, None], size, axis=1)
+    complements[repetitions, largest] = without_largest.max(axis=1)
+    return complements
 
 
 def scaled(counts: Array, rows: float) -> Array:
-    """Counts of which none is negative, with the sum `rows`; equal ones where nothing is left."""
-    inside = np.maximum(counts, 0.0)
-    total = float(inside.sum())
+    """Return counts without negative ones, with the sum `rows`; equal ones if nothing is left."""
+    nonnegative = np.maximum(counts, 0.0)
+    total = float(nonnegative.sum())
     if total <= 0:
         return np.full(counts.shape, rows / counts.size)
-    return inside * (rows / total)
+    return nonnegative * (rows / total)
 
 
 def unrandomised(counts: Array, kept: Sequence[float]) -> tuple[Array, float]:
-    """A marginal from counts of randomised answers: the inverse of one matrix for each axis.
+    """Estimate a marginal from counts of randomised answers, by one inverse matrix for each axis.
 
     Args:
         counts: Of answers, one axis an attribute.
@@ -118,16 +137,23 @@ def unrandomised(counts: Array, kept: Sequence[float]) -> tuple[Array, float]:
         >>> unrandomised(np.array([60.0, 40.0]), [0.6])[0].round(6).tolist()
         [100.0, 0.0]
     """
-    found, signal = counts.astype(np.float64), 1.0
-    for axis, (size, keep) in enumerate(zip(counts.shape, kept, strict=True)):
-        other = (1 - keep) / max(1, size - 1)
-        found = (found - other * found.sum(axis=axis, keepdims=True)) / (keep - other)
-        signal *= keep - other
-    return found, float(np.sqrt(counts.sum() / counts.size)) / signal
+    table = counts.astype(np.float64)
+    signal = 1.0
+    pairs = zip(counts.shape, kept, strict=True)
+    for axis, (size, true_share) in enumerate(pairs):
+        # The matrix has p on its diagonal and q everywhere else, so that with the axis' sum n a
+        # count of answers is (p - q) times the true one, plus q n.
+        false_share = (1 - true_share) / max(1, size - 1)
+        difference = true_share - false_share
+        sums = table.sum(axis=axis, keepdims=True)
+        table = (table - false_share * sums) / difference
+        signal *= difference
+    sigma = float(np.sqrt(counts.sum() / counts.size)) / signal
+    return table, sigma
 
 
 def histogram_recovered(table: Array, bins: Sequence[Ints], values: Sequence[Array]) -> Array:
-    """HisRec: a marginal of values, from one of bins and how values spread inside each bin.
+    """Spread a marginal of bins over values, by their histograms inside each bin (HisRec).
 
     Args:
         table: Counts of bins.
@@ -139,19 +165,23 @@ def histogram_recovered(table: Array, bins: Sequence[Ints], values: Sequence[Arr
         >>> histogram_recovered(table, [bins_of(4, 2)], [np.array([1.0, 3, -2, 5])]).tolist()
         [2.5, 7.5, 0.0, 20.0]
     """
-    for axis, (where, histogram) in enumerate(zip(bins, values, strict=True)):
+    pairs = zip(bins, values, strict=True)
+    for axis, (bin_of_value, histogram) in enumerate(pairs):
         weights = np.maximum(histogram, 0.0)
-        weights = np.where(np.bincount(where, weights)[where] > 0, weights, 1.0)
-        share = weights / np.bincount(where, weights)[where]
-        shape = [1] * axis + [-1] + [1] * (table.ndim - axis - 1)
-        table = np.take(table, where, axis=axis) * share.reshape(shape)
+        bin_weights = np.bincount(bin_of_value, weights)[bin_of_value]
+        weights = np.where(bin_weights > 0, weights, 1.0)  # noise may leave nothing of a bin
+        shares = weights / np.bincount(bin_of_value, weights)[bin_of_value]
+        shape = [1] * table.ndim
+        shape[axis] = -1
+        table = np.take(table, bin_of_value, axis=axis) * shares.reshape(shape)
     return table
 
 
 def made_consistent(
-    estimated: Mapping[Clique, Array], local: Mapping[Clique, Array]
+    estimated: Mapping[Clique, Array],
+    local: Mapping[Clique, Array],
 ) -> tuple[dict[Clique, Array], dict[Clique, Array]]:
-    """Marginals of both kinds that agree better on the attributes they share, in some passes.
+    """Return marginals of both kinds that agree better on the attributes they share.
 
     Of each pair the projections on common attributes are averaged, the differences spread evenly
     over the cells, negative cells set to 0, and the sums restored. All have one sum.
@@ -162,29 +192,34 @@ def made_consistent(
         >>> made_consistent(estimated, local)[0]["a", "b"].sum(axis=1).tolist()
         [5.0, 5.0]
     """
-    kinds = dict(estimated), dict(local)
+    estimated_tables = dict(estimated)
+    local_tables = dict(local)
     for _ in range(_PASSES):
         for q in estimated:
             for r in local:
                 shared = [a for a in q if a in r]
                 if not shared:
                     continue
-                ones, others = (
-                    _sum_to(t[c], c, shared) for t, c in zip(kinds, (q, r), strict=True)
-                )
-                middle = (ones + others) / 2
-                for tables, c, now in zip(kinds, (q, r), (ones, others), strict=True):
-                    tables[c] = _moved(tables[c], c, shared, middle - now)
-    return kinds
+                # Both before either is moved.
+                of_q = _sum_to(estimated_tables[q], q, shared)
+                of_r = _sum_to(local_tables[r], r, shared)
+                mean = (of_q + of_r) / 2
+                estimated_tables[q] = _moved(estimated_tables[q], q, shared, mean - of_q)
+                local_tables[r] = _moved(local_tables[r], r, shared, mean - of_r)
+    return estimated_tables, local_tables
 
 
-def _sum_to(table: Array, clique: Clique, kept: Sequence[str]) -> Array:
-    total: Array = table.sum(axis=tuple(i for i, a in enumerate(clique) if a not in kept))
-    return total
+def _sum_to(table: Array, clique: Clique, attributes: Sequence[str]) -> Array:
+    axes = tuple(i for i, a in enumerate(clique) if a not in attributes)
+    sums: Array = table.sum(axis=axes)
+    return sums
 
 
 def _moved(table: Array, clique: Clique, shared: Sequence[str], change: Array) -> Array:
-    """A table whose projection on shared attributes changed, evenly over their cells."""
-    shape = [n if a in shared else 1 for a, n in zip(clique, table.shape, strict=True)]
-    spread = table + change.reshape(shape) * (change.size / table.size)
-    return scaled(spread, float(table.sum()))
+    """Return a table whose projection on shared attributes changed, evenly over their cells."""
+    shape = [1] * table.ndim
+    for axis, a in enumerate(clique):
+        if a in shared:
+            shape[axis] = table.shape[axis]
+    moved = table + change.reshape(shape) * (change.size / table.size)
+    return scaled(moved, float(table.sum()))

@@ -30,29 +30,43 @@ CoderSettings = AutoencoderSettings | SphereCodeSettings
 
 
 def places_of(layout: Layout, label: Block | None) -> list[int]:
-    """Positions of the blocks that are encoded, in the feature vector."""
-    return [i for b in layout.blocks if b != label for i in range(b.start, b.stop)]
+    """Return positions of the blocks that are encoded, in the feature vector."""
+    positions: list[int] = []
+    for block in layout.blocks:
+        if block != label:
+            positions += range(block.start, block.stop)
+    return positions
 
 
 def rest_of(layout: Layout, label: Block | None) -> Layout:
-    """The blocks that are encoded, moved together."""
-    blocks, start = [], 0
-    for b in layout.blocks:
-        if b != label:
-            blocks.append(replace(b, start=start))
-            start += b.size
+    """Return the blocks that are encoded, moved together."""
+    blocks = []
+    start = 0
+    for block in layout.blocks:
+        if block != label:
+            blocks.append(replace(block, start=start))
+            start += block.size
     return Layout(tuple(blocks))
 
 
 def coder_of(
-    rest: Layout, settings: CoderSettings, net: Any = None, *, key: Array | None = None
+    rest: Layout,
+    settings: CoderSettings,
+    net: Any = None,
+    *,
+    key: Array | None = None,
 ) -> Autoencoder | SphereCodeCoder:
-    """A coder of these blocks with this network, or one with first weights drawn by `key`."""
+    """Return a coder of these blocks with a network, or with first weights drawn by `key`."""
     if isinstance(settings, SphereCodeSettings):
         coder = SphereCodeCoder.of(rest, settings)
-        return coder if net is None else replace(coder, net=net)
+        if net is not None:
+            coder = replace(coder, net=net)
+        return coder
     if net is None:
-        net = fresh(Coder, rest, settings, key=jax.random.key(0) if key is None else key)
+        if key is None:
+            # Where weights are then read from a file, only their shapes matter.
+            key = jax.random.key(0)
+        net = fresh(Coder, rest, settings, key=key)
     return Autoencoder(net, rest, settings)
 
 
@@ -74,9 +88,10 @@ class RowCoder(eqx.Module):
         numbers: str = "mean",
         key: Array | None = None,
     ) -> RowCoder:
-        """A coder that has not seen a row; sphere codes if all that there is is the label."""
+        """Return a coder that has not seen a row; sphere codes if there is a label alone."""
         rest = rest_of(layout, label)
-        settings = settings if rest.blocks else SphereCodeSettings()
+        if not rest.blocks:
+            settings = SphereCodeSettings()
         return cls(coder_of(rest, settings, key=key), layout, label, numbers)
 
     @property
@@ -87,7 +102,9 @@ class RowCoder(eqx.Module):
     @property
     def width(self) -> int:
         """Length of a latent row with the label behind it."""
-        return self.latent + (self.label.size if self.label else 0)
+        if self.label is None:
+            return self.latent
+        return self.latent + self.label.size
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -102,39 +119,49 @@ class RowCoder(eqx.Module):
         return self.coder.sphere_codes
 
     def encode(self, X: Matrix) -> Matrix:
-        """Latent rows with the label as it is, (n, width) float32; raises like `Layout.check`."""
-        Z = self.coder.encode(self.layout.check(X, least=0)[:, places_of(self.layout, self.label)])
+        """Return latent rows with the label as it is, (n, width) float32.
+
+        Raises like `Layout.check`.
+        """
+        checked = self.layout.check(X, least=0)
+        Z = self.coder.encode(checked[:, places_of(self.layout, self.label)])
         return np.concatenate([Z, self._label(X)], 1).astype(np.float32)
 
     def encode_known(self, given: Matrix) -> Matrix:
-        """Latent rows of rows that are known in part: NaN where they are NaN.
+        """Return latent rows of rows that are known in part: NaN where they are NaN.
 
         Raises InputError when only some options of a categorical are given, or another column than
         the label to an autoencoder.
         """
         given = np.asarray(given, dtype=np.float32)
-        Z = np.full((len(given), self.latent), np.nan, np.float32)
         if isinstance(self.coder, SphereCodeCoder):
             self.layout.known(given)
             Z = self.coder.encode(given[:, places_of(self.layout, self.label)])
         else:
+            # Only the label can be given: no latent is known.
             self._check_mixed(given)
+            Z = np.full((len(given), self.latent), np.nan, np.float32)
         return np.concatenate([Z, self._label(given)], 1)
 
     def _label(self, X: Matrix) -> Matrix:
-        return X[:, self.label.start : self.label.stop] if self.label else X[:, :0]
+        if self.label is None:
+            return X[:, :0]
+        return X[:, self.label.start : self.label.stop]
 
     def _check_mixed(self, given: Matrix) -> None:
-        for b in self.layout.blocks:
-            if b != self.label and not np.isnan(given[:, b.start : b.stop]).all():
+        """Refuse columns other than the label, which the latents of an autoencoder mix."""
+        for block in self.layout.blocks:
+            is_open = np.isnan(given[:, block.start : block.stop]).all()
+            if block != self.label and not is_open:
                 raise InputError(
-                    f"column {b.column!r} cannot be given to an autoencoder's latent diffusion, "
-                    "whose latents mix all columns: only the column it was fitted with as labels "
-                    "can, or any column with SphereCodeSettings instead of the autoencoder's"
+                    f"column {block.column!r} cannot be given to an autoencoder's latent "
+                    "diffusion, whose latents mix all columns: only the column it was fitted with "
+                    "as labels can, or any column with SphereCodeSettings instead of the "
+                    "autoencoder's"
                 )
 
     def decode(self, V: Matrix, *, key: Array) -> Matrix:
-        """Rows of latent rows with their label, (n, layout.width), categoricals one-hot."""
+        """Return rows of latent rows with their label, (n, layout.width), categoricals one-hot."""
         X = np.zeros((len(V), self.layout.width), dtype=np.float32)
         rows = self.coder.decode(V[:, : self.latent], key=key, numbers=self.numbers)
         X[:, places_of(self.layout, self.label)] = rows
@@ -164,19 +191,22 @@ class RowCoder(eqx.Module):
         return load_arrays(path, build).checked()
 
     def checked(self) -> RowCoder:
-        """This coder; raises DataError where it was saved when sphere codes lay elsewhere."""
+        """Return this coder; DataError where it was saved when sphere codes lay elsewhere."""
         if isinstance(self.coder, SphereCodeCoder):
-            own = SphereCodeCoder.of(self.coder.layout, self.coder.settings).net.tables
-            pairs = zip(self.coder.net.tables, own, strict=True)
-            if not all(np.allclose(*pair, atol=1e-4) for pair in pairs):
+            today = SphereCodeCoder.of(self.coder.layout, self.coder.settings)
+            pairs = zip(self.coder.net.tables, today.net.tables, strict=True)
+            # Tables are float32, and cosines differ in their last digits between machines.
+            is_same = all(np.allclose(stored, codes, atol=1e-4) for stored, codes in pairs)
+            if not is_same:
                 raise DataError("the model was saved when sphere codes lay elsewhere: fit it again")
         return self
 
 
 def settings_from(facts: dict[str, Any]) -> CoderSettings:
-    """Settings from what `dataclasses.asdict` made of them."""
-    kind = SphereCodeSettings if set(facts) == {"per_bit"} else AutoencoderSettings
-    return kind(**facts)
+    """Return settings from what `dataclasses.asdict` made of them."""
+    if set(facts) == {"per_bit"}:
+        return SphereCodeSettings(**facts)
+    return AutoencoderSettings(**facts)
 
 
 def fit(
@@ -197,9 +227,11 @@ def fit(
     """
     if numbers not in {"mean", "draw"}:
         raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
-    X, rest = layout.check(X), rest_of(layout, label)
+    X = layout.check(X)
+    rest = rest_of(layout, label)
     if isinstance(settings, SphereCodeSettings) or not rest.blocks:
         return RowCoder.untrained(layout, settings, label=label, numbers=numbers, key=key)
-    kept = X[:, places_of(layout, label)]
-    coder = autoencoder.fit(kept, rest.blocks, settings, key=key, progress=progress, store=store)
+    # The label is not encoded: it stands behind the latents as it is.
+    encoded = X[:, places_of(layout, label)]
+    coder = autoencoder.fit(encoded, rest.blocks, settings, key=key, progress=progress, store=store)
     return RowCoder(coder, layout, label, numbers)

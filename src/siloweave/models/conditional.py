@@ -35,8 +35,11 @@ class Conditions:
     @classmethod
     def of(cls, codes: Ints, sizes: Sequence[int]) -> Conditions:
         """Count the category of each row in each column; codes are (rows, columns)."""
-        counts = [np.bincount(codes[:, j], minlength=size) for j, size in enumerate(sizes)]
-        return cls(tuple(sizes), tuple(n for part in counts for n in part.tolist()))
+        counts: list[int] = []
+        for column, size in enumerate(sizes):
+            column_counts = np.bincount(codes[:, column], minlength=size)
+            counts += column_counts.tolist()
+        return cls(tuple(sizes), tuple(counts))
 
     @property
     def width(self) -> int:
@@ -54,7 +57,7 @@ class Conditions:
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def distribution(self, by: Frequency) -> Floats:
-        """Probability of each condition: columns equally likely, and within one by counts.
+        """Return each condition's probability: columns equally likely, and within one by counts.
 
         With ``"log"`` in proportion to ln(count + 1), how a generator is trained and how the
         reference samples; with ``"real"`` to the counts, so that all conditions mix as in the real
@@ -65,11 +68,13 @@ class Conditions:
         counts = np.array(self.counts, dtype=np.float64)
         weights = np.log1p(counts) if by == "log" else counts
         sums = np.bincount(self.columns, weights, minlength=len(self.sizes))
-        return np.asarray(weights / sums[self.columns] / max(len(self.sizes), 1))
+        shares = weights / sums[self.columns]  # within each column
+        return np.asarray(shares / max(len(self.sizes), 1))
 
     def shares(self, column: int) -> tuple[float, ...]:
-        """Share of the real rows that each category of a column has."""
-        counts = np.array(self.counts, dtype=np.float64)[self.columns == column]
+        """Return the share of the real rows that each category of a column has."""
+        all_counts = np.array(self.counts, dtype=np.float64)
+        counts = all_counts[self.columns == column]
         return tuple((counts / counts.sum()).tolist())
 
 
@@ -88,32 +93,46 @@ def drawing(conditions: Conditions, by: Frequency = "log", codes: Ints | None = 
 
     `codes` are the category of each row, (rows, columns); None where no row will be drawn.
     """
-    order = np.zeros((0, len(conditions.sizes))) if codes is None else codes.argsort(0, "stable")
+    order = np.zeros((0, len(conditions.sizes)), dtype=np.int64)
+    if codes is not None:
+        order = codes.argsort(0, "stable")
+
     counts = np.array(conditions.counts, dtype=np.int64)
-    ends, last, before = np.zeros(0), 0, counts
+    ends = np.zeros(0)
+    last = 0
+    before = counts
     if counts.size:
         distribution = conditions.distribution(by)
         last = int(np.flatnonzero(distribution)[-1])
         ends = np.cumsum(distribution)
-        ends[last:] = 1.0
-        before = np.concatenate([[0], np.cumsum(counts)])[:-1]
-        before = before - before[conditions.starts][conditions.columns]
-    whole = (x.astype(np.int32) for x in (order, np.array(last), counts, before))
-    rows, *others = (jnp.asarray(x) for x in whole)
-    return Drawing(rows, jnp.asarray(ends.astype(np.float32)), *others)
+        ends[last:] = 1.0  # rounding must not leave a gap below 1
+        # Rows of all conditions before, less those of other columns.
+        cumulative = np.concatenate([[0], np.cumsum(counts)])[:-1]
+        before = cumulative - cumulative[conditions.starts][conditions.columns]
+
+    return Drawing(
+        order=jnp.asarray(order.astype(np.int32)),
+        ends=jnp.asarray(ends.astype(np.float32)),
+        last=jnp.asarray(np.array(last).astype(np.int32)),
+        counts=jnp.asarray(counts.astype(np.int32)),
+        before=jnp.asarray(before.astype(np.int32)),
+    )
 
 
 def draw_places(drawing: Drawing, uniform: Array) -> Array:
     """Draw places in the conditional vector, from uniform draws."""
     places = jnp.searchsorted(drawing.ends, uniform, "right")
+    # A condition without probability may stand after the last one that has any.
     return jnp.minimum(places, drawing.last).astype(jnp.int32)
 
 
 def draw_rows(columns: Ints, drawing: Drawing, places: Array, uniform: Array) -> Array:
-    """Numbers of real rows that meet the conditions at these places, one each, drawn uniformly.
+    """Draw numbers of real rows that meet the conditions at these places, one each, uniformly.
 
     `columns` are `Conditions.columns`, each place has a real row, `uniform` is from [0, 1).
     """
-    many = drawing.counts[places]
-    pick = jnp.minimum((uniform * many).astype(jnp.int32), many - 1)
-    return drawing.order[drawing.before[places] + pick, jnp.asarray(columns, jnp.int32)[places]]
+    counts = drawing.counts[places]
+    picks = jnp.minimum((uniform * counts).astype(jnp.int32), counts - 1)
+    positions = drawing.before[places] + picks
+    column_of_place = jnp.asarray(columns, jnp.int32)[places]
+    return drawing.order[positions, column_of_place]

@@ -42,20 +42,39 @@ from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout
 
 _LEAST = 1e-4  # added inside logarithms
+# Units of the classifier's layers.
+_HIDDEN = (256, 256, 256, 256)
 
 
 def entries(blocks: Sequence[Block]) -> int:
-    """How many entries a row has together with its condition, which names all its choices."""
+    """Count the entries of a row together with its condition, which names all its choices."""
     layout = Layout(tuple(blocks))
     return layout.width + sum(block.size for block in layout.categoricals)
 
 
+class _Moments(NamedTuple):
+    """States of the optimisers."""
+
+    generator: optax.OptState
+    critic: optax.OptState
+    classifier: optax.OptState
+
+
 class _State(NamedTuple):
+    """What training changes."""
+
     generator: Generator
     critic: ConvCritic
     classifier: MLP | None
-    moments: tuple[optax.OptState, optax.OptState, optax.OptState]
-    average: Generator
+    moments: _Moments
+    average: Generator  # moving average of the generator
+
+
+class _Label(NamedTuple):
+    """Where the label lies in a row."""
+
+    start: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -64,7 +83,7 @@ class _Step:
 
     settings: CTABSettings  # of the GAN
     heads: Heads  # outputs of the generator
-    label: tuple[int, int] | None  # where the label lies in a row, (start, size)
+    label: _Label | None  # None without a classifier
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
@@ -74,51 +93,83 @@ class _Step:
     @eqx.filter_jit
     def start(self, key: Array) -> _State:
         generator, critic, classifier = fresh(_networks, self, key=key)
-        init, nothing = self._optimiser.init, optax.EmptyState()
-        moments = (init(generator), init(critic), init(classifier) if classifier else nothing)
+        optimiser = self._optimiser
+        classifier_moments: optax.OptState = optax.EmptyState()
+        generator_moments = optimiser.init(generator)
+        critic_moments = optimiser.init(critic)
+        if classifier is not None:
+            classifier_moments = optimiser.init(classifier)
+        moments = _Moments(generator_moments, critic_moments, classifier_moments)
         return _State(generator, critic, classifier, moments, generator)
 
     def __call__(self, state: _State, batch: Batch, key: Array) -> tuple[_State, Array]:
-        a, b, c, d = jax.random.split(key, 4)
-        adam, (first, second, third) = self._optimiser, state.moments
-        fake = draw(self.settings, self.heads, state.generator, batch.asked, a)[0]
-        loss, slope = eqx.filter_value_and_grad(self.critic_loss)(state.critic, batch, fake)
-        critic, second = stepped(adam, state.critic, slope, second)
+        fake_key, drawing_key, classifier_key, dropping_key = jax.random.split(key, 4)
+        optimiser = self._optimiser
+        moments = state.moments
+
+        # The critic.
+        fake, _, _ = draw(self.settings, self.heads, state.generator, batch.asked, fake_key)
+        critic_gradient = eqx.filter_value_and_grad(self.critic_loss)
+        loss, slope = critic_gradient(state.critic, batch, fake)
+        critic, critic_moments = stepped(optimiser, state.critic, slope, moments.critic)
+
+        # The classifier, which learns from real rows alone.
         classifier = state.classifier
+        classifier_moments = moments.classifier
         if classifier is not None:
-            slope = eqx.filter_grad(self.disagreement)(classifier, batch.real, c)
-            classifier, third = stepped(adam, classifier, slope, third)
-        slope = eqx.filter_grad(self.generator_loss)(
-            state.generator, critic, state.classifier, batch, b, d
+            classifier_gradient = eqx.filter_grad(self.disagreement)
+            slope = classifier_gradient(classifier, batch.real, classifier_key)
+            classifier, classifier_moments = stepped(
+                optimiser, classifier, slope, classifier_moments
+            )
+
+        # The generator, by the critic after its step and the classifier before it.
+        generator_gradient = eqx.filter_grad(self.generator_loss)
+        slope = generator_gradient(
+            state.generator, critic, state.classifier, batch, drawing_key, dropping_key
         )
-        generator, first, average = stepped_average(
-            adam, state.generator, slope, first, state.average, self.settings.average
+        generator, generator_moments, average = stepped_average(
+            optimiser,
+            state.generator,
+            slope,
+            moments.generator,
+            state.average,
+            self.settings.average,
         )
-        return _State(generator, critic, classifier, (first, second, third), average), loss
+        moments = _Moments(generator_moments, critic_moments, classifier_moments)
+        return _State(generator, critic, classifier, moments, average), loss
 
     def critic_loss(self, critic: ConvCritic, batch: Batch, fake: Array) -> Array:
-        """Binary cross-entropy of real and generated rows."""
-        real, _ = critic(jnp.concatenate([batch.real, batch.met], axis=1))
-        made, _ = critic(jnp.concatenate([fake, batch.asked], axis=1))
-        return -jnp.log(real + _LEAST).mean() - jnp.log(1.0 - made + _LEAST).mean()
+        """Return the binary cross-entropy of real and generated rows."""
+        real_chance, _ = critic(jnp.concatenate([batch.real, batch.met], axis=1))
+        fake_chance, _ = critic(jnp.concatenate([fake, batch.asked], axis=1))
+        real_loss = -jnp.log(real_chance + _LEAST).mean()
+        return real_loss - jnp.log(1.0 - fake_chance + _LEAST).mean()
 
     def disagreement(self, classifier: MLP, rows: Array, key: Array) -> Array:
-        """Cross-entropy of the classifier with the label in the rows."""
+        """Return the cross-entropy of the classifier with the label in the rows."""
         assert self.label is not None
-        start, size = self.label
-        rest = jnp.concatenate([rows[:, :start], rows[:, start + size :]], axis=1)
+        start = self.label.start
+        stop = start + self.label.size
+        rest = jnp.concatenate([rows[:, :start], rows[:, stop:]], axis=1)
         logs = jax.nn.log_softmax(classifier(rest, key=key), axis=1)
-        return -(logs * rows[:, start : start + size]).sum(1).mean()
+        return -(logs * rows[:, start:stop]).sum(1).mean()
 
     def generator_loss(
-        self, generator: Generator, critic: ConvCritic, classifier: MLP | None, batch: Batch,
-        drawing: Array, dropping: Array,
-    ) -> Array:  # fmt: skip
-        """Adversarial, condition, information and classifier loss."""
+        self,
+        generator: Generator,
+        critic: ConvCritic,
+        classifier: MLP | None,
+        batch: Batch,
+        drawing: Array,
+        dropping: Array,
+    ) -> Array:
+        """Return the sum of adversarial, condition, information and classifier loss."""
         fake, raw, _ = draw(self.settings, self.heads, generator, batch.again, drawing)
-        chance, ours = critic(jnp.concatenate([fake, batch.again], axis=1))
-        _, theirs = critic(jnp.concatenate([batch.real, batch.met], axis=1))
-        loss = -jnp.log(chance + _LEAST).mean() + information(theirs, ours)
+        chance, fake_features = critic(jnp.concatenate([fake, batch.again], axis=1))
+        _, real_features = critic(jnp.concatenate([batch.real, batch.met], axis=1))
+        adversarial = -jnp.log(chance + _LEAST).mean()
+        loss = adversarial + information(real_features, fake_features)
         if self.heads.condition_width:
             loss += self.heads.cross_entropy(raw, batch.again).mean()
         if classifier is not None:
@@ -127,23 +178,28 @@ class _Step:
 
 
 def _networks(step: _Step, *, key: Array) -> tuple[Generator, ConvCritic, MLP | None]:
-    a, b, c = jax.random.split(key, 3)
-    s, heads, classifier = step.settings, step.heads, None
-    critic = ConvCritic(heads.width + heads.condition_width, s.channels, key=b)
+    generator_key, critic_key, classifier_key = jax.random.split(key, 3)
+    s = step.settings
+    heads = step.heads
+    critic = ConvCritic(heads.width + heads.condition_width, s.channels, key=critic_key)
+    classifier = None
     if step.label is not None:
-        size = step.label[1]
-        hidden = (256, 256, 256, 256)
-        classifier = MLP(heads.width - size, hidden, size, key=c, act="leaky_relu", dropout=0.5)
-    return generator_of(s, heads, a), critic, classifier
+        size = step.label.size
+        classifier = MLP(
+            heads.width - size, _HIDDEN, size, key=classifier_key, act="leaky_relu", dropout=0.5
+        )
+    return generator_of(s, heads, generator_key), critic, classifier
 
 
 def information(real: Array, fake: Array) -> Array:
-    """L1 distance of the means plus that of the standard deviations of two sets of features."""
+    """Return the L1 distance of two sets of features' means plus that of their deviations."""
 
     def spread(x: Array) -> Array:
-        return jnp.sqrt(x.var(0) + 1e-12)  # the root has no slope at 0, where a feature is constant
+        # The root has no slope at 0, where a feature is constant.
+        return jnp.sqrt(x.var(0) + 1e-12)
 
-    return jnp.abs(real.mean(0) - fake.mean(0)).sum() + jnp.abs(spread(real) - spread(fake)).sum()
+    between_means = jnp.abs(real.mean(0) - fake.mean(0)).sum()
+    return between_means + jnp.abs(spread(real) - spread(fake)).sum()
 
 
 def fit_ctab(
@@ -161,9 +217,13 @@ def fit_ctab(
     `labels` is the column of the classifier's loss; None for no such loss. Raises InputError also
     where rows with their conditions are too wide for 32 x 32.
     """
-    layout, label = Layout(tuple(blocks)), None
-    seen = Seen.of(X, layout, tuple(dict.fromkeys(b.column for b in layout.categoricals)))
+    layout = Layout(tuple(blocks))
+    columns = tuple(dict.fromkeys(block.column for block in layout.categoricals))
+    rows = Seen.of(X, layout, columns)
+    label = None
     if labels is not None:
         block = layout.categorical_of(labels)
-        label = (int(np.flatnonzero(seen.heads.order == block.start)[0]), block.size)
-    return seen.fit(_Step(settings or CTABSettings(), seen.heads, label), key, progress, store)
+        places = np.flatnonzero(rows.heads.order == block.start)
+        label = _Label(int(places[0]), block.size)
+    step = _Step(settings or CTABSettings(), rows.heads, label)
+    return rows.fit(step, key, progress, store)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,8 +34,10 @@ from siloweave.models.threads import single_blas
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 
-_FLOOR = 1e-9  # counts; keeps every cell of a fitted model possible
-_LOST = 1e-280  # counts; an underflowed cell does not answer its potential, which would run away
+# The smallest count of a cell, so that every cell of a fitted model is possible.
+_FLOOR = 1e-9
+# A count below is an underflow: such a cell does not answer its potential, which would run away.
+_LOST = 1e-280
 _NEWTON_STEPS = 30
 
 
@@ -47,49 +50,81 @@ class Measurement:
     sigma: float  # standard deviation of the noise of each cell, in counts; 0 if exact
 
     def onto(self, part: Clique) -> Measurement:
-        """What it measures of fewer attributes."""
-        gone = tuple(i for i, a in enumerate(self.clique) if a not in part)
-        counts: Array = self.counts.sum(axis=gone)
-        return Measurement(part, counts, self.sigma * (self.counts.size / counts.size) ** 0.5)
+        """Return what it measures of fewer attributes."""
+        counts = self._sum_to(part)
+        # Noise of all cells that are added up is independent.
+        cells_per_sum = self.counts.size / counts.size
+        return Measurement(part, counts, self.sigma * cells_per_sum**0.5)
+
+    def _sum_to(self, part: Clique) -> Array:
+        axes = tuple(i for i, a in enumerate(self.clique) if a not in part)
+        sums: Array = self.counts.sum(axis=axes)
+        return sums
 
 
 def combine(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Average repeated measurements of one clique, weighted by inverse variance."""
-    sums: dict[Clique, tuple[Array, float]] = {}
-    for m in measurements:
-        weight = 1.0 / max(m.sigma, 1e-9) ** 2
-        counts, precision = sums.get(m.clique, (np.zeros(m.counts.shape), 0.0))
-        sums[m.clique] = (counts + weight * m.counts, precision + weight)
-    return [Measurement(c, y / p, p**-0.5) for c, (y, p) in sums.items()]
+    sums: dict[Clique, _WeightedSum] = {}
+    for measurement in measurements:
+        weight = 1.0 / _variance(measurement)
+        counts = measurement.counts
+        before = sums.get(measurement.clique, _WeightedSum(np.zeros(counts.shape), 0.0))
+        sums[measurement.clique] = before.plus(weight, counts)
+    return [
+        Measurement(clique, weighted.mean, weighted.precision**-0.5)
+        for clique, weighted in sums.items()
+    ]
+
+
+def _variance(measurement: Measurement) -> float:
+    """Return the variance of a cell's noise; just above 0 where a measurement is exact."""
+    variance: float = max(measurement.sigma, 1e-9) ** 2
+    return variance
+
+
+class _WeightedSum(NamedTuple):
+    """Estimates of one table, added up with their precisions as weights."""
+
+    total: Array
+    precision: float  # the sum of the weights: an inverse variance
+
+    def plus(self, weight: float, values: Array) -> _WeightedSum:
+        return _WeightedSum(self.total + weight * values, self.precision + weight)
+
+    @property
+    def mean(self) -> Array:
+        return self.total / self.precision
 
 
 def estimate_total(measurements: Sequence[Measurement]) -> float:
-    """Number of rows, from the sums of the noisy marginals, weighted by inverse variance."""
-    weights = [1.0 / (max(m.sigma, 1e-9) ** 2 * m.counts.size) for m in measurements]
+    """Estimate the number of rows from sums of noisy marginals, weighted by inverse variance."""
+    weights = [1.0 / (_variance(m) * m.counts.size) for m in measurements]
     sums = [float(m.counts.sum()) for m in measurements]
     return max(1.0, float(np.average(sums, weights=weights)))
 
 
 def consistent(measurements: Sequence[Measurement]) -> list[Array]:
-    """Tables that agree on every shared subset: the generalised least squares estimate.
+    """Return tables that agree on every shared subset: the generalised least squares estimate.
 
     There is one per measurement, at most one of which is of each clique; cells may be negative.
     """
-    known = _interactions(measurements)
-    means = {part: total / precision for part, (total, precision) in known.items()}
-    return [assemble(m, means) for m in measurements]
+    interactions = _interactions(measurements)
+    means = {part: weighted.mean for part, weighted in interactions.items()}
+    return [assemble(measurement, means) for measurement in measurements]
 
 
 def single_columns(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return every single column, averaged over all measurements that hold it; unbiased."""
-    known = _interactions(measurements)
-    total, weight = known[()]
-    rows = float(total.sum()) / weight
+    interactions = _interactions(measurements)
+    # The interaction of no attributes is the number of rows.
+    rows = interactions[()]
+    num_rows = float(rows.total.sum()) / rows.precision
     singles = []
-    for part, (effect, precision) in known.items():
+    for part, weighted in interactions.items():
         if len(part) == 1:
-            counts = effect.reshape(-1) / precision + rows / effect.size
-            singles.append(Measurement(part, counts, precision**-0.5))
+            effect = weighted.total.reshape(-1) / weighted.precision
+            counts = effect + num_rows / effect.size
+            singles.append(Measurement(part, counts, weighted.precision**-0.5))
     return singles
 
 
@@ -100,36 +135,44 @@ def interaction(table: Array) -> Array:
     return table
 
 
-def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, tuple[Array, float]]:
-    """Every interaction's sum weighted by precision, and its precision."""
-    known: dict[Clique, tuple[Array, float]] = {}
-    for m in measurements:
-        for part in subsets(m.clique):
-            values = effect(m, part)
-            precision = values.size / (max(m.sigma, 1e-9) ** 2 * m.counts.size)
-            mean, total = known.get(part, (np.zeros(values.shape), 0.0))
-            known[part] = (mean + precision * values, total + precision)
-    return known
+def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, _WeightedSum]:
+    """Return every interaction over all measurements that hold it, weighted by precision."""
+    interactions: dict[Clique, _WeightedSum] = {}
+    for measurement in measurements:
+        for part in subsets(measurement.clique):
+            values = effect(measurement, part)
+            # Each value is a sum of counts.size / values.size cells.
+            num_cells = measurement.counts.size
+            precision = values.size / (_variance(measurement) * num_cells)
+            before = interactions.get(part, _WeightedSum(np.zeros(values.shape), 0.0))
+            interactions[part] = before.plus(precision, values)
+    return interactions
 
 
 def subsets(clique: Clique) -> Iterable[Clique]:
     """Return all subsets of a clique, the empty one first."""
-    return chain.from_iterable(combinations(clique, r) for r in range(len(clique) + 1))
+    sizes = range(len(clique) + 1)
+    return chain.from_iterable(combinations(clique, size) for size in sizes)
 
 
 def effect(m: Measurement, part: Clique) -> Array:
     """Return the interaction of the attributes in `part`, summed over the others."""
-    gone = tuple(i for i, a in enumerate(m.clique) if a not in part)
-    return interaction(np.asarray(m.counts.sum(axis=gone), dtype=np.float64))
+    sums = m._sum_to(part)
+    return interaction(np.asarray(sums, dtype=np.float64))
 
 
 def assemble(m: Measurement, effects: Mapping[Clique, Array]) -> Array:
     """Return the table of a measurement's clique that has these interactions."""
     table = np.zeros(m.counts.shape)
     for part in subsets(m.clique):
+        # An effect is a sum over the other attributes: it is spread evenly over their cells.
         values = effects[part]
-        shape = [n if a in part else 1 for a, n in zip(m.clique, m.counts.shape, strict=True)]
-        table += (values * (values.size / m.counts.size)).reshape(shape)
+        per_cell = values * (values.size / m.counts.size)
+        shape = [1] * table.ndim
+        for axis, a in enumerate(m.clique):
+            if a in part:
+                shape[axis] = table.shape[axis]
+        table += per_cell.reshape(shape)
     return table
 
 
@@ -137,11 +180,17 @@ class _Ascent:
     """Potentials and beliefs of a fit in progress; a sweep visits every clique of the tree."""
 
     def __init__(
-        self, domain: Domain, measured: Sequence[Measurement], total: float, shrinkage: float
+        self,
+        domain: Domain,
+        measured: Sequence[Measurement],
+        total: float,
+        shrinkage: float,
     ) -> None:
         self.plan = Propagation.over(domain, tuple(m.clique for m in measured))
         self.total = total
-        self.targets = [self.plan.inner(i, y) for i, y in enumerate(consistent(measured))]
+        tables = consistent(measured)
+        # Of each measured clique: y, s and theta of the module's formulas, in inner order.
+        self.targets = [self.plan.inner(i, table) for i, table in enumerate(tables)]
         self.slack = [max(shrinkage * m.sigma, 1e-6) for m in measured]
         self.thetas = [np.zeros(m.counts.size) for m in measured]
 
@@ -150,54 +199,67 @@ class _Ascent:
         if warm is not None:
             for i, clique in enumerate(self.plan.scopes):
                 if clique in warm.potentials:
-                    self.thetas[i] = self.plan.inner(i, warm.potentials[clique]).copy()
+                    theta = self.plan.inner(i, warm.potentials[clique])
+                    self.thetas[i] = theta.copy()
         self.beliefs = self.plan.run(self.thetas)
-        self._messages = [
-            link.reduce(b) for link, b in zip(self.plan.up, self.beliefs, strict=True)
-        ]
+        links = zip(self.plan.up, self.beliefs, strict=True)
+        self._messages = [link.reduce(belief) for link, belief in links]
 
     def sweep(self) -> float:
         """Update every potential once; returns the share of rows that moved."""
         return self._visit(0) / self.total
 
     def _visit(self, i: int) -> float:
+        """Update the potentials of a clique and of all below it, and return how many rows moved."""
         moved = sum(self._update(q, i) for q in self.plan.homed[i])
         for child in self.plan.children[i]:
-            down, up = self.plan.down[child], self.plan.up[child]
+            down = self.plan.down[child]
+            up = self.plan.up[child]
+            # A child must know all updates before its own, and its parent those of the child.
             self._pass(child, down.reduce(self.beliefs[i]), up, child)
             moved += self._visit(child)
             self._pass(child, up.reduce(self.beliefs[child]), down, i)
         return moved
 
-    def _pass(self, edge: int, message: Array, link: Link, to: int) -> None:
-        old = self._messages[edge]
-        ratio = np.divide(message, old, out=np.zeros_like(message), where=old > 0)
-        link.multiply(self.beliefs[to], ratio)
+    def _pass(self, edge: int, message: Array, link: Link, receiver: int) -> None:
+        """Multiply a clique's belief by how a message changed since it was last passed."""
+        before = self._messages[edge]
+        ratio = np.zeros_like(message)
+        np.divide(message, before, out=ratio, where=before > 0)
+        link.multiply(self.beliefs[receiver], ratio)
         self._messages[edge] = message
 
     def _update(self, q: int, home: int) -> float:
-        link, s = self.plan.links[q], self.slack[q]
+        """Solve the block of one potential, and return how many rows moved."""
+        link = self.plan.links[q]
+        s = self.slack[q]
         mu = link.reduce(self.beliefs[home])
         mu = mu * (self.total / mu.sum())
-        seen = np.maximum(mu, _LOST)
-        m = solve_block(self.targets[q] / s - self.thetas[q] + np.log(seen / s), s, self.total)
-        factor = np.where(mu > _LOST, np.maximum(m, _FLOOR) / seen, 1.0)
+        positive = np.maximum(mu, _LOST)
+        base = self.targets[q] / s - self.thetas[q] + np.log(positive / s)
+        m = solve_block(base, s, self.total)
+
+        factor = np.where(mu > _LOST, np.maximum(m, _FLOOR) / positive, 1.0)
         link.multiply(self.beliefs[home], factor)
         self.thetas[q] = self.thetas[q] + np.log(factor)
         return float(np.abs(m - mu).sum())
 
 
 def solve_block(base: Array, s: float, total: float) -> Array:
-    """The table s * omega(base + log k) whose sum is `total`, by Newton steps on log k.
+    """Return the table s * omega(base + log k) whose sum is `total`, by Newton steps on log k.
 
     The sum grows with log k and is convex, so that steps between the bounds cannot fail: one cell
     alone would hold `total` at the upper bound, and at the lower all would share it equally.
     """
     from scipy.special import wrightomega  # late: it costs a third of a second
 
-    low, high = (
-        share + np.log(share) - float(base.max()) for share in (total / s / base.size, total / s)
-    )
+    # omega(x) = w where w + log w = x.
+    equal_share = total / s / base.size
+    whole = total / s
+    top = float(base.max())
+    low = equal_share + np.log(equal_share) - top
+    high = whole + np.log(whole) - top
+
     log_k = min(max(0.0, low), high)
     for _ in range(_NEWTON_STEPS):
         omega: Array = wrightomega(base + log_k)
@@ -219,7 +281,7 @@ def fit(
     shrinkage: float = 0.5,
     tolerance: float = 1e-4,
 ) -> MRF:
-    """The maximum-entropy model that best explains noisy marginals.
+    """Return the maximum-entropy model that best explains noisy marginals.
 
     Args:
         domain: Attributes and sizes.
@@ -242,25 +304,29 @@ def fit(
         >>> bool(np.abs(model.marginal(("a", "b")) - data).max() < 0.01)
         True
     """
+    # Sorted, so that the order of measurements does not matter.
     measured = sorted(combine(measurements), key=lambda m: (-len(m.clique), m.clique))
     if not measured:
-        return MRF.uniform(domain, 1.0 if total is None else total)
+        rows = 1.0 if total is None else total
+        return MRF.uniform(domain, rows)
     rows = estimate_total(measured) if total is None else max(1.0, total)
+
     with single_blas():
         ascent = _Ascent(domain, measured, rows, shrinkage)
         ascent.start(warm_start)
         for _ in range(sweeps):
             if ascent.sweep() < tolerance:
                 break
-    potentials = {
-        c: np.ascontiguousarray(ascent.plan.table(c, t))
-        for c, t in zip(ascent.plan.scopes, ascent.thetas, strict=True)
-    }
+
+    plan = ascent.plan
+    potentials = {}
+    for clique, theta in zip(plan.scopes, ascent.thetas, strict=True):
+        potentials[clique] = np.ascontiguousarray(plan.table(clique, theta))
     return MRF(domain, potentials, rows)
 
 
 def block_step(model: MRF, measurement: Measurement, *, shrinkage: float = 0.5) -> Floats:
-    """The marginal after one exact block step on a measurement of it; all else does not change.
+    """Return the marginal after one exact block step on a measurement of it, all else the same.
 
     The measurement is in the model's own total, to which the result sums, with the same axes.
     `shrinkage` is the weight of entropy against residual, per unit of noise.
@@ -268,14 +334,16 @@ def block_step(model: MRF, measurement: Measurement, *, shrinkage: float = 0.5) 
     mu = np.maximum(model.marginal(measurement.clique), 1e-300)
     slack = max(shrinkage * measurement.sigma, 1e-6)
     base = measurement.counts / slack + np.log(mu / slack)
-    return np.asarray(solve_block(base.reshape(-1), slack, model.total).reshape(mu.shape))
+    m = solve_block(base.reshape(-1), slack, model.total)
+    return np.asarray(m.reshape(mu.shape))
 
 
 def moved_towards(model: MRF, measurement: Measurement) -> MRF:
-    """The model after `block_step`: with one more potential, or one changed if it had one."""
-    mu = np.maximum(model.marginal(measurement.clique), 1e-300)
-    table = np.maximum(block_step(model, measurement), 1e-9)
-    step = np.log(table / mu)
-    before = model.potentials.get(measurement.clique)
-    potentials = model.potentials | {measurement.clique: step if before is None else before + step}
-    return MRF(model.domain, potentials, model.total)
+    """Return the model after `block_step`, which adds or changes the measured potential."""
+    clique = measurement.clique
+    mu = np.maximum(model.marginal(clique), 1e-300)
+    m = np.maximum(block_step(model, measurement), _FLOOR)
+    theta = np.log(m / mu)
+    if clique in model.potentials:
+        theta = model.potentials[clique] + theta
+    return MRF(model.domain, model.potentials | {clique: theta}, model.total)

@@ -16,10 +16,11 @@ What is asked about are the caller's rows; nothing protects them, and nothing is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +32,15 @@ from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
+_Attributes: TypeAlias = tuple[int, ...]
+
 UNKNOWN = -1
 """The code of a cell that is not known."""
-_CELLS = 1 << 21  # of a group's tables at once, 16 MB: they stay near the processor
+# Cells of a group's tables at once, 16 MB: they stay near the processor.
+_CELLS = 1 << 21
+
+# Below, attributes are places in domain order, and i, child and parent are places of cliques. Rows
+# that know the same are one pattern.
 
 
 def log_probability(model: MRF, known: Mapping[str, Ints]) -> Floats:
@@ -53,12 +60,13 @@ def log_probability(model: MRF, known: Mapping[str, Ints]) -> Floats:
         >>> np.exp(log_probability(model, known)).round(9).tolist()
         [0.5, 0.75]
     """
-    rows = _Rows.of(model.domain, known)
-    found = np.empty(len(rows.codes))
+    patterns = _Patterns.of(model.domain, known)
     rooted = _Rooted.of(model)
-    for places in _chunks(rooted, rows.codes):
-        found[places] = _Upward(rooted, rows.codes[places]).log_total
-    return found[rows.of_row]
+    log_totals = np.empty(len(patterns.codes))
+    for places in _chunks(rooted, patterns.codes):
+        upward = _Upward(rooted, patterns.codes[places])
+        log_totals[places] = upward.log_total
+    return log_totals[patterns.of_row]
 
 
 def shares(model: MRF, known: Mapping[str, Ints], name: str) -> Floats:
@@ -75,14 +83,15 @@ def shares(model: MRF, known: Mapping[str, Ints], name: str) -> Floats:
         [[0.667, 0.333], [0.625, 0.375]]
     """
     others = {attribute: codes for attribute, codes in known.items() if attribute != name}
-    rows = _Rows.of(model.domain, others, count=_count(known))
+    patterns = _Patterns.of(model.domain, others, count=_count(known))
     rooted = _Rooted.of(model, name)
-    found = np.empty((len(rows.codes), model.domain.size_of(name)))
-    for places in _chunks(rooted, rows.codes, name):
-        found[places] = _Upward(rooted, rows.codes[places], name).target_weights
-    totals = found.sum(axis=1, keepdims=True)
+    weights = np.empty((len(patterns.codes), model.domain.size_of(name)))
+    for places in _chunks(rooted, patterns.codes, name):
+        upward = _Upward(rooted, patterns.codes[places], name)
+        weights[places] = upward.target_weights
+    totals = weights.sum(axis=1, keepdims=True)
     _check_possible(totals[:, 0] > 0.0)
-    return np.asarray((found / totals)[rows.of_row])
+    return np.asarray((weights / totals)[patterns.of_row])
 
 
 def complete(model: MRF, known: Mapping[str, Ints], *, key: Key) -> Codes:
@@ -102,22 +111,33 @@ def complete(model: MRF, known: Mapping[str, Ints], *, key: Key) -> Codes:
         [0, 0]
     """
     domain = model.domain
-    rows = _Rows.of(domain, known)
+    patterns = _Patterns.of(domain, known)
     rooted = _Rooted.of(model)
-    drawn = rows.codes[rows.of_row]
-    keys = [fold_in(key, "clique", i) for i in range(len(rooted.cliques))]
-    uniform = [generator(own).random((len(drawn), 2)).T for own in keys]
-    order = np.argsort(rows.of_row, kind="stable")
-    ends = np.cumsum(np.bincount(rows.of_row, minlength=len(rows.codes)))
-    starts = ends - np.bincount(rows.of_row, minlength=len(rows.codes))
-    for places in _chunks(rooted, rows.codes):
-        upward = _Upward(rooted, rows.codes[places])
+    completed = patterns.codes[patterns.of_row]
+
+    # Two numbers for each row and clique, whatever is open: no draw depends on another row.
+    uniform = []
+    for i in range(len(rooted.cliques)):
+        rng = generator(fold_in(key, "clique", i))
+        uniform.append(rng.random((len(completed), 2)).T)
+
+    # The rows of each pattern, one pattern after the other.
+    order = np.argsort(patterns.of_row, kind="stable")
+    counts = np.bincount(patterns.of_row, minlength=len(patterns.codes))
+    ends = np.cumsum(counts)
+    starts = ends - counts
+
+    for places in _chunks(rooted, patterns.codes):
+        upward = _Upward(rooted, patterns.codes[places])
         _check_possible(np.isfinite(upward.log_total))
-        own = [order[starts[place] : ends[place]] for place in places]
-        at = np.concatenate(own)
-        evidence = np.repeat(np.arange(len(places)), [len(part) for part in own])
-        drawn[at] = upward.drawn(drawn[at], evidence, [u[:, at] for u in uniform])
-    return Codes(domain, tuple(column.astype(np.uint64) for column in drawn.T))
+        rows_of = [order[starts[place] : ends[place]] for place in places]
+        rows = np.concatenate(rows_of)
+        row_counts = [len(part) for part in rows_of]
+        pattern = np.repeat(np.arange(len(places)), row_counts)
+        row_uniform = [numbers[:, rows] for numbers in uniform]
+        completed[rows] = upward.completed(completed[rows], pattern, row_uniform)
+    columns = tuple(column.astype(np.uint64) for column in completed.T)
+    return Codes(domain, columns)
 
 
 def _check_possible(is_possible: Bools) -> None:
@@ -129,7 +149,7 @@ def _check_possible(is_possible: Bools) -> None:
 
 
 def _count(known: Mapping[str, Ints]) -> int:
-    """How many rows there are."""
+    """Return how many rows there are, which every column must have."""
     lengths = {name: len(codes) for name, codes in known.items()}
     if len(set(lengths.values())) != 1:
         raise DataError(f"known must have columns, all of one length, not {lengths}")
@@ -137,7 +157,7 @@ def _count(known: Mapping[str, Ints]) -> int:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Patterns:
     """Rows that know different things, and which of them each row is.
 
     Attributes:
@@ -149,25 +169,33 @@ class _Rows:
     of_row: Ints
 
     @classmethod
-    def of(cls, domain: Domain, known: Mapping[str, Ints], *, count: int | None = None) -> _Rows:
+    def of(
+        cls,
+        domain: Domain,
+        known: Mapping[str, Ints],
+        *,
+        count: int | None = None,
+    ) -> _Patterns:
         """Check codes by attribute, and find rows that know the same.
 
         Raises:
             DataError: Codes lie outside the domain, or their numbers differ.
         """
-        rows = _count(known) if count is None else count
-        codes = np.full((rows, len(domain.names)), UNKNOWN, dtype=np.int64)
+        if count is None:
+            count = _count(known)
+        codes = np.full((count, len(domain.names)), UNKNOWN, dtype=np.int64)
         for name in domain.canonical(known):
             column = np.asarray(known[name])
-            if column.size and not UNKNOWN <= column.min() <= column.max() < domain.size_of(name):
-                raise DataError(f"known[{name!r}] has codes outside 0..{domain.size_of(name) - 1}")
+            size = domain.size_of(name)
+            if column.size and not UNKNOWN <= column.min() <= column.max() < size:
+                raise DataError(f"known[{name!r}] has codes outside 0..{size - 1}")
             codes[:, domain.position(name)] = column
+
         # Rows are compared as bytes: np.unique compares columns one by one, which is slower.
-        packed = np.ascontiguousarray(codes).view(
-            np.dtype((np.void, codes.itemsize * codes.shape[1]))
-        )
-        _, first, of_row = np.unique(packed.reshape(-1), return_index=True, return_inverse=True)
-        return cls(codes[first], of_row.reshape(-1))
+        row_type = np.dtype((np.void, codes.itemsize * codes.shape[1]))
+        packed = np.ascontiguousarray(codes).view(row_type).reshape(-1)
+        _, first_rows, of_row = np.unique(packed, return_index=True, return_inverse=True)
+        return cls(codes[first_rows], of_row.reshape(-1))
 
 
 @dataclass(frozen=True)
@@ -183,8 +211,8 @@ class _Rooted:
     """
 
     domain: Domain
-    cliques: tuple[tuple[int, ...], ...]
-    shared: tuple[tuple[int, ...], ...]
+    cliques: tuple[_Attributes, ...]
+    shared: tuple[_Attributes, ...]
     parents: tuple[int, ...]
     tables: tuple[Array, ...]
 
@@ -193,90 +221,112 @@ class _Rooted:
         """Root a model's tree at the smallest clique that has an attribute, or where it is."""
         tree = model.tree
         root = 0 if name is None else tree.home_of((name,))
-        order, parents = _from(tree, root)
-        cliques, shared, tables = [], [], []
+        order, parents = _order_from(tree, root)
+        position = model.domain.position
+        cliques = []
+        shared = []
+        tables = []
         for i, parent in zip(order, parents, strict=True):
             clique = tree.cliques[i]
-            inside: Clique = ()
+            separator: Clique = ()
             if parent >= 0:
-                inside = tuple(a for a in clique if a in tree.cliques[order[parent]])
-            new = tuple(axis for axis, a in enumerate(clique) if a not in inside)
-            table = given_others(model.beliefs[i], new)
-            cliques.append(tuple(model.domain.position(a) for a in clique))
-            shared.append(tuple(model.domain.position(a) for a in inside))
+                parent_clique = tree.cliques[order[parent]]
+                separator = tuple(a for a in clique if a in parent_clique)
+            new_axes = tuple(axis for axis, a in enumerate(clique) if a not in separator)
+            table = given_others(model.beliefs[i], new_axes)
+            cliques.append(tuple(position(a) for a in clique))
+            shared.append(tuple(position(a) for a in separator))
             tables.append(np.ascontiguousarray(table).reshape(-1))
         return cls(model.domain, tuple(cliques), tuple(shared), tuple(parents), tuple(tables))
 
     @cached_property
     def children(self) -> list[list[int]]:
         """Of each clique, the places of its children."""
-        below: list[list[int]] = [[] for _ in self.cliques]
+        children: list[list[int]] = [[] for _ in self.cliques]
         for i, parent in enumerate(self.parents):
             if parent >= 0:
-                below[parent].append(i)
-        return below
+                children[parent].append(i)
+        return children
 
     def position(self, name: str | None) -> int:
         """Return an attribute's place in domain order; -1 for none."""
         return -1 if name is None else self.domain.position(name)
 
     def sizes(self, attributes: Sequence[int]) -> list[int]:
-        """How many codes attributes have."""
+        """Return how many codes attributes have."""
         return [self.domain.sizes[a] for a in attributes]
 
+    def broadcast_sizes(self, attributes: Sequence[int], present: Collection[int]) -> list[int]:
+        """Return `sizes`, with 1 for attributes that are not present, so that arrays broadcast."""
+        sizes = self.sizes(attributes)
+        for k, a in enumerate(attributes):
+            if a not in present:
+                sizes[k] = 1
+        return sizes
+
     def is_active(self, is_known: Bools) -> list[Bools]:
-        """Of each clique, the rows that know anything in its branch beyond what it shares."""
+        """Return, of each clique, which rows know anything in its branch beyond what it shares."""
         active: list[Bools] = [np.zeros(0, dtype=np.bool_)] * len(self.cliques)
         for i in reversed(range(len(self.cliques))):
             new = [a for a in self.cliques[i] if a not in self.shared[i]]
-            knows = np.asarray(is_known[:, new].any(axis=1))
+            knows_any = np.asarray(is_known[:, new].any(axis=1))
             for child in self.children[i]:
-                knows = knows | active[child]
-            active[i] = knows
+                knows_any = knows_any | active[child]
+            active[i] = knows_any
         return active
 
 
-def _from(tree: JunctionTree, root: int) -> tuple[list[int], list[int]]:
-    """A tree's cliques from a root on, parents first, and the place of each one's parent."""
-    around: list[list[int]] = [[] for _ in tree.cliques]
+def _order_from(tree: JunctionTree, root: int) -> tuple[list[int], list[int]]:
+    """Return a tree's cliques from a root on, parents first, and the place of each one's parent."""
+    neighbours: list[list[int]] = [[] for _ in tree.cliques]
     for i, parent in enumerate(tree.parents):
         if parent >= 0:
-            around[i].append(parent)
-            around[parent].append(i)
-    order, parents = [root], [-1]
-    reached = {root}
-    for start in range(-1, len(tree.cliques)):
-        if start >= 0 and start not in reached:
-            reached.add(start)
-            order.append(start)
-            parents.append(-1)
-        at = len(parents) - 1
-        while at < len(order):
-            for neighbour in around[order[at]]:
+            neighbours[i].append(parent)
+            neighbours[parent].append(i)
+
+    # Breadth first from the root, then from every clique that was not reached: parts of a forest.
+    order: list[int] = []
+    parents: list[int] = []
+    reached: set[int] = set()
+    for start in (root, *range(len(tree.cliques))):
+        if start in reached:
+            continue
+        reached.add(start)
+        order.append(start)
+        parents.append(-1)
+        place = len(order) - 1
+        while place < len(order):
+            for neighbour in neighbours[order[place]]:
                 if neighbour not in reached:
                     reached.add(neighbour)
                     order.append(neighbour)
-                    parents.append(at)
-            at += 1
+                    parents.append(place)
+            place += 1
     return order, parents
 
 
 def _chunks(rooted: _Rooted, codes: Ints, target: str | None = None) -> Iterator[Ints]:
-    """Rows, in groups whose tables have few enough cells to be held at once."""
+    """Yield rows in groups whose tables have few enough cells to be in memory at once."""
     is_known = codes != UNKNOWN
     active = rooted.is_active(is_known)
+
+    # Each row's largest table: what is open of what its clique or a message needs.
     largest = np.ones(len(codes))
     for i, clique in enumerate(rooted.cliques):
-        is_kept = np.zeros((len(codes), len(clique)), dtype=np.bool_)
-        is_kept |= np.isin(clique, [*rooted.shared[i], rooted.position(target)])
+        is_needed = np.zeros((len(codes), len(clique)), dtype=np.bool_)
+        is_needed |= np.isin(clique, [*rooted.shared[i], rooted.position(target)])
         for child in rooted.children[i]:
-            is_kept |= active[child][:, None] & np.isin(clique, rooted.shared[child])
-        is_open = is_kept & ~is_known[:, list(clique)]
-        largest = np.maximum(largest, np.where(is_open, rooted.sizes(clique), 1.0).prod(axis=1))
+            is_needed |= active[child][:, None] & np.isin(clique, rooted.shared[child])
+        is_open = is_needed & ~is_known[:, list(clique)]
+        cells = np.where(is_open, rooted.sizes(clique), 1.0).prod(axis=1)
+        largest = np.maximum(largest, cells)
+
     order = np.argsort(largest, kind="stable")
-    group = np.floor(np.cumsum(largest[order]) / _CELLS).astype(np.int64)
-    ends = np.flatnonzero(np.diff(group)) + 1
-    yield from (part for part in np.split(order, ends) if len(part))
+    chunk = np.floor(np.cumsum(largest[order]) / _CELLS).astype(np.int64)
+    ends = np.flatnonzero(np.diff(chunk)) + 1
+    for rows in np.split(order, ends):
+        if len(rows):
+            yield rows
 
 
 @dataclass
@@ -289,7 +339,7 @@ class _Messages:
     """
 
     places: Ints
-    arrays: dict[tuple[int, ...], Floats] = field(default_factory=dict)
+    arrays: dict[_Attributes, Floats] = field(default_factory=dict)
 
 
 class _Upward:
@@ -298,7 +348,7 @@ class _Upward:
     Args:
         rooted: The tree.
         codes: What rows know, (rows, attributes).
-        target: An attribute of the root that is open; its weights are kept.
+        target: An attribute of the root that is open; its weights are stored.
     """
 
     def __init__(self, rooted: _Rooted, codes: Ints, target: str | None = None) -> None:
@@ -306,200 +356,230 @@ class _Upward:
         self.is_known = codes != UNKNOWN
         self.log_total = np.zeros(len(codes))
         self.target_weights = np.empty((len(codes), 0))
-        self.messages = [_Messages(np.full(len(codes), -1, dtype=np.int64)) for _ in rooted.cliques]
-        for i, active in reversed(list(enumerate(rooted.is_active(self.is_known)))):
-            self._send(i, codes, np.flatnonzero(active))
+        self.messages: list[_Messages] = []
+        for _ in rooted.cliques:
+            places = np.full(len(codes), -1, dtype=np.int64)
+            self.messages.append(_Messages(places))
+        # Children come after their parents: from the leaves to the root.
+        active = rooted.is_active(self.is_known)
+        for i in reversed(range(len(rooted.cliques))):
+            self._send(i, codes, np.flatnonzero(active[i]))
         if target is not None:
             self._weigh(codes, rooted.domain.position(target))
 
-    def groups(self, i: int, rows: Ints) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-        """Rows that lack the same attributes of a clique, and these."""
+    def groups(self, i: int, rows: Ints) -> Iterator[tuple[Ints, _Attributes]]:
+        """Yield rows that lack the same attributes of a clique, and these."""
         clique = self.rooted.cliques[i]
-        lacks = ~self.is_known[rows][:, list(clique)]
-        pattern = lacks @ (1 << np.arange(len(clique)))
-        for number in np.unique(pattern):
-            own = rows[pattern == number]
-            yield own, tuple(a for k, a in enumerate(clique) if number >> k & 1)
+        is_open = ~self.is_known[rows][:, list(clique)]
+        # Bit k of a row's number is set where the row lacks attribute k of the clique.
+        numbers = is_open @ (1 << np.arange(len(clique)))
+        for number in np.unique(numbers):
+            open_attributes = tuple(a for k, a in enumerate(clique) if number >> k & 1)
+            yield rows[numbers == number], open_attributes
 
     def _send(self, i: int, codes: Ints, rows: Ints) -> None:
+        """Compute a clique's message to its parent, for rows that know anything in its branch."""
         messages = self.messages[i]
-        for own, missing in self.groups(i, rows):
-            kept = tuple(a for a in missing if a in self.rooted.shared[i])
-            summed = self._summed(i, codes[own], own, missing, kept)
-            total = summed.sum(axis=1)
+        for group, missing in self.groups(i, rows):
+            shared = tuple(a for a in missing if a in self.rooted.shared[i])
+            message = self._summed(i, codes[group], group, missing, shared)
+            total = message.sum(axis=1)
             with np.errstate(divide="ignore"):
-                self.log_total[own] += np.log(total)
+                self.log_total[group] += np.log(total)
             # Messages are scaled, so that no product of many of them underflows.
-            scaled = summed / np.where(total > 0.0, total, 1.0)[:, None]
-            before = messages.arrays.get(kept, np.empty((0, summed.shape[1])))
-            messages.places[own] = len(before) + np.arange(len(own))
-            messages.arrays[kept] = np.concatenate([before, scaled])
+            scaled = message / np.where(total > 0.0, total, 1.0)[:, None]
+            before = messages.arrays.get(shared, np.empty((0, message.shape[1])))
+            messages.places[group] = len(before) + np.arange(len(group))
+            messages.arrays[shared] = np.concatenate([before, scaled])
 
     def _summed(
-        self, i: int, codes: Ints, rows: Ints, missing: tuple[int, ...], kept: tuple[int, ...]
+        self,
+        i: int,
+        codes: Ints,
+        rows: Ints,
+        missing: _Attributes,
+        wanted: _Attributes,
     ) -> Floats:
-        """A clique's table times what its children say, over what is kept, (rows, cells).
+        """Return a clique's table times its children's messages, summed, (rows, cells).
 
         Args:
             i: The clique.
             codes: Of the rows.
             rows: Their places in this pass; they lack the same attributes.
             missing: Those that they lack.
-            kept: Those of the result.
+            wanted: Those of the result.
         """
         rooted = self.rooted
         senders = self.senders(i, rows, missing)
-        met = tuple(a for a in missing if a in kept or self.is_met(a, senders))
+        met = tuple(a for a in missing if a in wanted or self.is_met(a, senders))
         table = self.reduced(i, codes, missing, met)
+        shaped = table.reshape(len(rows), *rooted.sizes(met))
         for child in senders:
-            thin = [s if a in rooted.shared[child] else 1 for a, s in _with_sizes(rooted, met)]
-            full = table.reshape(len(rows), *rooted.sizes(met))
-            said = self.message(child, rows, missing).reshape(len(rows), *thin)
-            table = (full * said).reshape(len(rows), -1)
-        gone = tuple(1 + k for k, a in enumerate(met) if a not in kept)
-        full = table.reshape(len(rows), *rooted.sizes(met))
-        return np.asarray(full.sum(axis=gone).reshape(len(rows), -1))
+            message = self.message(child, rows, missing)
+            thin = rooted.broadcast_sizes(met, rooted.shared[child])
+            shaped = shaped * message.reshape(len(rows), *thin)
+        axes = tuple(1 + k for k, a in enumerate(met) if a not in wanted)
+        return np.asarray(shaped.sum(axis=axes).reshape(len(rows), -1))
 
-    def reduced(self, i: int, codes: Ints, free: tuple[int, ...], met: tuple[int, ...]) -> Floats:
-        """A clique's table at the rows' codes, summed to what messages meet, (rows, cells).
+    def reduced(self, i: int, codes: Ints, free: _Attributes, met: _Attributes) -> Floats:
+        """Return a clique's table at the rows' codes, summed to what messages meet, (rows, cells).
 
         Rows with the same codes in the clique share a sum.
         """
-        rooted, clique = self.rooted, self.rooted.cliques[i]
-        start, steps = _places(codes, clique, rooted.sizes(clique), free)
-        cuts, of_row = np.unique(start, return_inverse=True)
-        gone = tuple(1 + k for k, a in enumerate(free) if a not in met)
+        rooted = self.rooted
+        clique = rooted.cliques[i]
+        starts, offsets = _places(codes, clique, rooted.sizes(clique), free)
+        distinct, of_row = np.unique(starts, return_inverse=True)
+        axes = tuple(1 + k for k, a in enumerate(free) if a not in met)
         sums = [np.empty((0, prod(rooted.sizes(met))))]
-        step = max(1, _CELLS // len(steps))
-        for first in range(0, len(cuts), step):
-            part = rooted.tables[i][cuts[first : first + step, None] + steps]
-            full = part.reshape(len(part), *rooted.sizes(free))
-            sums.append(full.sum(axis=gone).reshape(len(part), -1))
-        found: Floats = np.concatenate(sums)[of_row.reshape(-1)]
-        return found
+        length = max(1, _CELLS // len(offsets))
+        for first in range(0, len(distinct), length):
+            some = distinct[first : first + length, None]
+            table = rooted.tables[i][some + offsets]
+            shaped = table.reshape(len(some), *rooted.sizes(free))
+            sums.append(shaped.sum(axis=axes).reshape(len(some), -1))
+        joined: Floats = np.concatenate(sums)
+        return joined[of_row.reshape(-1)]
 
-    def senders(self, i: int, rows: Ints, missing: tuple[int, ...]) -> list[int]:
-        """Children that say something on attributes which these rows lack.
+    def senders(self, i: int, rows: Ints, missing: _Attributes) -> list[int]:
+        """Return children with a message about attributes that these rows lack.
 
         What others say is a number, which is in `log_total`, or nothing.
         """
-        return [
-            child
-            for child in self.rooted.children[i]
-            if any(a in self.rooted.shared[child] for a in missing)
-            and (self.messages[child].places[rows] >= 0).any()
-        ]
+        senders = []
+        for child in self.rooted.children[i]:
+            is_about_missing = any(a in self.rooted.shared[child] for a in missing)
+            if is_about_missing and (self.messages[child].places[rows] >= 0).any():
+                senders.append(child)
+        return senders
 
     def is_met(self, a: int, senders: Sequence[int]) -> bool:
-        """Whether any of these children says something on an attribute."""
+        """Return whether any of these children says something on an attribute."""
         return any(a in self.rooted.shared[child] for child in senders)
 
     def message(self, child: int, rows: Ints, missing: Sequence[int]) -> Floats:
-        """What a child says to rows that lack the same; ones where its branch knows nothing."""
+        """Return a child's message to rows that lack the same; ones where it knows nothing."""
         open_attributes = tuple(a for a in missing if a in self.rooted.shared[child])
         places = self.messages[child].places[rows]
         is_sent = places >= 0
-        found = np.ones((len(rows), prod(self.rooted.sizes(open_attributes))))
-        found[is_sent] = self.messages[child].arrays[open_attributes][places[is_sent]]
-        return found
+        message = np.ones((len(rows), prod(self.rooted.sizes(open_attributes))))
+        message[is_sent] = self.messages[child].arrays[open_attributes][places[is_sent]]
+        return message
 
     def _weigh(self, codes: Ints, target: int) -> None:
         """Sum the root's table to its target."""
-        self.target_weights = np.empty((len(codes), self.rooted.domain.sizes[target]))
-        for own, missing in self.groups(0, np.arange(len(codes))):
-            self.target_weights[own] = self._summed(0, codes[own], own, missing, (target,))
+        size = self.rooted.domain.sizes[target]
+        self.target_weights = np.empty((len(codes), size))
+        for group, missing in self.groups(0, np.arange(len(codes))):
+            weights = self._summed(0, codes[group], group, missing, (target,))
+            self.target_weights[group] = weights
+        # A message that is one number is not multiplied in; a row where it is 0 is impossible.
         self.target_weights[np.isneginf(self.log_total)] = 0.0
 
-    def drawn(self, codes: Ints, evidence: Ints, uniform: Sequence[Floats]) -> Ints:
-        """Draw what is open, from the root down.
+    def completed(self, codes: Ints, pattern: Ints, uniform: Sequence[Floats]) -> Ints:
+        """Return rows with what is open drawn, from the root down.
 
         Args:
             codes: Of the rows to draw, (rows, attributes).
-            evidence: Which of this pass's rows each of them is.
+            pattern: Which of this pass's rows each of them is.
             uniform: Of each clique, two numbers between 0 and 1 for each row, (2, rows).
         """
-        rooted, codes = self.rooted, codes.copy()
-        for i, clique in enumerate(rooted.cliques):
-            lacks = (codes[:, clique] == UNKNOWN).any(axis=1)
-            at = np.flatnonzero(lacks)
+        codes = codes.copy()
+        for i, clique in enumerate(self.rooted.cliques):
+            has_open = (codes[:, clique] == UNKNOWN).any(axis=1)
+            rows = np.flatnonzero(has_open)
             # Groups are those of what rows knew at first, which decides their messages.
-            order = np.argsort(evidence[at], kind="stable")
-            at = at[order]
-            seen, back = np.unique(evidence[at], return_inverse=True)
-            for own, missing in self.groups(i, seen):
-                is_own = np.isin(seen, own)[back]
-                rows = at[is_own]
-                new = tuple(a for a in missing if a not in rooted.shared[i])
-                senders = self.senders(i, evidence[rows], missing)
-                # First what messages are about, then the rest, which they leave as it is.
-                met = tuple(a for a in new if self.is_met(a, senders))
-                rest = tuple(a for a in new if a not in met)
-                step = max(1, _CELLS // prod(rooted.sizes(met)))
-                for start in range(0, len(rows), step):
-                    part = rows[start : start + step]
-                    if met:
-                        weights = self.reduced(i, codes[part], new, met)
-                        for child in senders:
-                            said = self._said(child, codes[part], evidence[part], missing, met)
-                            full = weights.reshape(len(part), *rooted.sizes(met))
-                            weights = (full * said).reshape(len(part), -1)
-                        chosen = _cells(weights, np.arange(len(part)), uniform[i][0, part])
-                        self._write(codes, part, met, chosen)
-                    if rest:
-                        chosen = self._alone(i, codes[part], rest, uniform[i][1, part])
-                        self._write(codes, part, rest, chosen)
+            order = np.argsort(pattern[rows], kind="stable")
+            rows = rows[order]
+            patterns, pattern_of_row = np.unique(pattern[rows], return_inverse=True)
+            for group, missing in self.groups(i, patterns):
+                is_in_group = np.isin(patterns, group)[pattern_of_row]
+                self._fill(i, codes, rows[is_in_group], pattern, missing, uniform[i])
         return codes
 
-    def _said(
+    def _fill(
+        self,
+        i: int,
+        codes: Ints,
+        rows: Ints,
+        pattern: Ints,
+        missing: _Attributes,
+        uniform: Floats,
+    ) -> None:
+        """Draw what rows lack of a clique beyond what it shares, into their codes."""
+        rooted = self.rooted
+        new = tuple(a for a in missing if a not in rooted.shared[i])
+        senders = self.senders(i, pattern[rows], missing)
+        # First what messages are about, then the rest, which they leave as it is.
+        met = tuple(a for a in new if self.is_met(a, senders))
+        rest = tuple(a for a in new if a not in met)
+        length = max(1, _CELLS // prod(rooted.sizes(met)))
+        for start in range(0, len(rows), length):
+            part = rows[start : start + length]
+            if met:
+                weights = self.reduced(i, codes[part], new, met)
+                shaped = weights.reshape(len(part), *rooted.sizes(met))
+                for child in senders:
+                    shaped = shaped * self._open_message(
+                        child, codes[part], pattern[part], missing, met
+                    )
+                weights = shaped.reshape(len(part), -1)
+                cells = _cells(weights, np.arange(len(part)), uniform[0, part])
+                self._write(codes, part, met, cells)
+            if rest:
+                cells = self._alone(i, codes[part], rest, uniform[1, part])
+                self._write(codes, part, rest, cells)
+
+    def _open_message(
         self,
         child: int,
         codes: Ints,
-        evidence: Ints,
-        missing: tuple[int, ...],
-        met: tuple[int, ...],
+        pattern: Ints,
+        missing: _Attributes,
+        met: _Attributes,
     ) -> Floats:
-        """What a child says on attributes, where others that it shares are drawn already."""
+        """Return a child's message on attributes, where others that it shares have codes now."""
         rooted = self.rooted
-        inside = tuple(a for a in missing if a in rooted.shared[child])
-        open_now = tuple(a for a in inside if a in met)
-        first, along = _places(codes, inside, rooted.sizes(inside), open_now)
+        shared = tuple(a for a in missing if a in rooted.shared[child])
+        still_open = tuple(a for a in shared if a in met)
+        starts, offsets = _places(codes, shared, rooted.sizes(shared), still_open)
         # Only the cells that are wanted are looked up: many rows may share a long message.
-        places = self.messages[child].places[evidence]
-        array = self.messages[child].arrays[inside]
-        picked = array[np.maximum(places, 0)[:, None], first[:, None] + along]
-        picked[places < 0] = 1.0
-        thin = [size if a in open_now else 1 for a, size in _with_sizes(rooted, met)]
-        return np.asarray(picked.reshape(len(codes), *thin))
+        places = self.messages[child].places[pattern]
+        array = self.messages[child].arrays[shared]
+        message = array[np.maximum(places, 0)[:, None], starts[:, None] + offsets]
+        message[places < 0] = 1.0
+        thin = rooted.broadcast_sizes(met, still_open)
+        return np.asarray(message.reshape(len(codes), *thin))
 
-    def _alone(self, i: int, codes: Ints, new: tuple[int, ...], uniform: Floats) -> Ints:
+    def _alone(self, i: int, codes: Ints, new: _Attributes, uniform: Floats) -> Ints:
         """Draw attributes of a clique that no message is about; rows share distributions."""
-        rooted, clique = self.rooted, self.rooted.cliques[i]
-        start, steps = _places(codes, clique, rooted.sizes(clique), new)
-        cuts, of_row = np.unique(start, return_inverse=True)
+        rooted = self.rooted
+        clique = rooted.cliques[i]
+        starts, offsets = _places(codes, clique, rooted.sizes(clique), new)
+        distinct, of_row = np.unique(starts, return_inverse=True)
         of_row = of_row.reshape(-1)
-        chosen = np.empty(len(codes), dtype=np.int64)
-        step = max(1, _CELLS // len(steps))
-        for first in range(0, len(cuts), step):
-            tables = rooted.tables[i][cuts[first : first + step, None] + steps]
-            here = np.flatnonzero((of_row >= first) & (of_row < first + step))
-            chosen[here] = _cells(tables, of_row[here] - first, uniform[here])
-        return chosen
+        cells = np.empty(len(codes), dtype=np.int64)
+        length = max(1, _CELLS // len(offsets))
+        for first in range(0, len(distinct), length):
+            tables = rooted.tables[i][distinct[first : first + length, None] + offsets]
+            rows = np.flatnonzero((of_row >= first) & (of_row < first + length))
+            cells[rows] = _cells(tables, of_row[rows] - first, uniform[rows])
+        return cells
 
-    def _write(self, codes: Ints, rows: Ints, attributes: tuple[int, ...], cells: Ints) -> None:
+    def _write(self, codes: Ints, rows: Ints, attributes: _Attributes, cells: Ints) -> None:
         """Put cells of a table of some attributes into the rows' codes."""
-        split = np.unravel_index(cells, self.rooted.sizes(attributes))
-        for a, column in zip(attributes, split, strict=True):
+        columns = np.unravel_index(cells, self.rooted.sizes(attributes))
+        for a, column in zip(attributes, columns, strict=True):
             codes[rows, a] = column
 
 
-def _with_sizes(rooted: _Rooted, attributes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    yield from zip(attributes, rooted.sizes(attributes), strict=True)
-
-
 def _places(
-    codes: Ints, attributes: Sequence[int], sizes: Sequence[int], free: Sequence[int]
+    codes: Ints,
+    attributes: Sequence[int],
+    sizes: Sequence[int],
+    free: Sequence[int],
 ) -> tuple[Ints, NDArray[np.intp]]:
-    """Where rows' codes stand in a flat table, and how far from there the cells of `free` are.
+    """Return where rows' codes are in a flat table, and how far on the cells of `free` are.
 
     Args:
         codes: (rows, all attributes).
@@ -507,16 +587,16 @@ def _places(
         sizes: Of these.
         free: Those that take all their codes.
     """
-    start = np.zeros(len(codes), dtype=np.int64)
-    along = np.zeros(1, dtype=np.intp)
+    starts = np.zeros(len(codes), dtype=np.int64)
+    offsets = np.zeros(1, dtype=np.intp)
     stride = prod(sizes)
     for a, size in zip(attributes, sizes, strict=True):
         stride //= size
         if a in free:
-            along = np.add.outer(along, np.arange(size) * stride).reshape(-1)
+            offsets = np.add.outer(offsets, np.arange(size) * stride).reshape(-1)
         else:
-            start += codes[:, a] * stride
-    return start, along
+            starts += codes[:, a] * stride
+    return starts, offsets
 
 
 def _cells(tables: Floats, of_row: Ints, uniform: Floats) -> Ints:
@@ -525,10 +605,14 @@ def _cells(tables: Floats, of_row: Ints, uniform: Floats) -> Ints:
     totals = cumulative[:, -1:]
     _check_possible(totals[:, 0] > 0.0)
     cumulative /= totals
+
     # All distributions in one ascending array: that of row r lies between r and r + 1.
-    steps = (cumulative + np.arange(len(tables))[:, None]).reshape(-1)
-    found = np.searchsorted(steps, of_row + uniform, side="right") - of_row * tables.shape[1]
+    thresholds = (cumulative + np.arange(len(tables))[:, None]).reshape(-1)
+    places = np.searchsorted(thresholds, of_row + uniform, side="right")
+    cells = places - of_row * tables.shape[1]
+
     # Rounding may lead past the last cell that is possible, or before the first.
     is_possible = tables > 0.0
+    first = is_possible.argmax(axis=1)
     last = tables.shape[1] - 1 - is_possible[:, ::-1].argmax(axis=1)
-    return np.asarray(np.clip(found, is_possible.argmax(axis=1)[of_row], last[of_row]))
+    return np.asarray(np.clip(cells, first[of_row], last[of_row]))

@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
-from math import pi, sqrt
+from math import inf, pi, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from siloweave.models.junction_tree import maximal_cliques
 from siloweave.tables.codes import Clique, Domain
 
+# So many marginals of all cliques together are sampled from, at most.
 _MOST_CANDIDATES = 200_000
 
 
@@ -44,7 +46,7 @@ class GraphLimits:
 
 
 def most_useful_cells(rows: float, sigma: float, theta: float) -> float:
-    """Cells of the largest marginal that is useful: n / cells >= theta sigma sqrt(2 / pi).
+    """Return the cells of the largest useful marginal: n / cells >= theta sigma sqrt(2 / pi).
 
     The paper's rule; it is printed the wrong way round in Zhao et al.'s VertiMRF.
 
@@ -56,9 +58,11 @@ def most_useful_cells(rows: float, sigma: float, theta: float) -> float:
 
 
 def grow_graph(
-    domain: Domain, scores: Mapping[Clique, float], limits: GraphLimits
+    domain: Domain,
+    scores: Mapping[Clique, float],
+    limits: GraphLimits,
 ) -> tuple[list[Clique], list[Clique]]:
-    """Edges whose triangulation holds as much dependence as the limits allow; greedy.
+    """Add edges greedily whose triangulation holds as much dependence as the limits allow.
 
     The objective is the sum of the scores of all pairs inside a maximal clique, minus the penalty.
     While the limits allow, the best edge is added even if the objective falls, as the authors' code
@@ -80,26 +84,34 @@ def grow_graph(
     """
     edges: list[Clique] = []
 
-    def value(added: Sequence[Clique]) -> float | None:
-        cliques = maximal_cliques(domain, [*edges, *added])
-        cells = [domain.size(c) for c in cliques]
+    def objective(more: Sequence[Clique]) -> float | None:
+        """Return the objective with more edges; None where the limits do not allow them."""
+        cliques = maximal_cliques(domain, [*edges, *more])
+        cells = [domain.size(clique) for clique in cliques]
         if max(cells) > limits.clique_cells or sum(cells) > limits.total_cells:
             return None
-        inside = {pair for c in cliques for pair in combinations(c, 2)}
-        return sum(scores.get(pair, 0.0) for pair in inside) - limits.penalty * sum(cells)
+        inside: set[Clique] = set()
+        for clique in cliques:
+            inside.update(combinations(clique, 2))
+        score = sum(scores.get(pair, 0.0) for pair in inside)
+        return score - limits.penalty * sum(cells)
 
+    # Gains are of earlier graphs until an edge comes up; `fresh` are those of this graph.
     gains = dict(scores)
-    now, fresh = value([]) or 0.0, set[Clique]()
+    fresh: set[Clique] = set()
+    current = objective([]) or 0.0
     while gains:
         edge = max(gains, key=gains.__getitem__)
         if edge in fresh:
-            now += gains.pop(edge)
+            current += gains.pop(edge)
             edges.append(edge)
             fresh = set()
-        elif (then := value([edge])) is None:
+            continue
+        with_edge = objective([edge])
+        if with_edge is None:
             del gains[edge]
         else:
-            gains[edge] = then - now
+            gains[edge] = with_edge - current
             fresh.add(edge)
     return edges, maximal_cliques(domain, edges)
 
@@ -111,7 +123,7 @@ def families(
     most_cells: float,
     most_columns: int,
 ) -> Iterator[tuple[str, Clique, float]]:
-    """A greedy Bayes net over a clique: each attribute but the first, with its parents.
+    """Yield a greedy Bayes net over a clique: each attribute but the first, with its parents.
 
     Args:
         domain: Attributes and sizes.
@@ -125,39 +137,59 @@ def families(
         sum R(a, p) / sqrt(max(1, k + sum R(p, p'))).
     """
 
-    def r(one: str, other: str) -> float:
-        return scores.get(domain.canonical((one, other)), 0.0)
+    def r(a: str, b: str) -> float:
+        return scores.get(domain.canonical((a, b)), 0.0)
 
-    def parents_of(a: str) -> tuple[float, list[str]]:
-        chosen: list[str] = []
-        merit, relevance, shared = -np.inf, 0.0, 0.0
-        while len(chosen) < most_columns - 1:
-            room = most_cells / domain.size([a, *chosen])
-            best = -np.inf
-            for p in placed:
-                if p in chosen or domain.size_of(p) > room:
-                    continue
-                up, among = relevance + r(a, p), shared + sum(r(p, c) for c in chosen)
-                if (score := up / sqrt(max(1.0, len(chosen) + 1 + among))) > best:
-                    best, found = score, (p, up, among)
-            if best == -np.inf:
+    def extended(a: str, family: _Family, parent: str) -> _Family:
+        relevance = family.relevance + r(a, parent)
+        redundancy = family.redundancy + sum(r(parent, other) for other in family.parents)
+        return _Family((*family.parents, parent), relevance, redundancy)
+
+    def best_family(a: str) -> _Family:
+        """Find parents one by one among the attributes that are in the net (Hall 1999)."""
+        family = _Family((), 0.0, 0.0)
+        while len(family.parents) < most_columns - 1:
+            room = most_cells / domain.size([a, *family.parents])
+            larger = [
+                extended(a, family, parent)
+                for parent in placed
+                if parent not in family.parents and domain.size_of(parent) <= room
+            ]
+            if not larger:
                 break
-            merit, (parent, relevance, shared) = best, found
-            chosen.append(parent)
-        return merit, chosen
+            family = max(larger, key=lambda candidate: candidate.merit)
+        return family
 
-    left = list(clique)
-    placed = [max(left, key=lambda a: sum(r(a, b) for b in left if b != a))]
-    left.remove(placed[0])
-    while left:
-        found = {a: parents_of(a) for a in left}
-        a = max(left, key=lambda a: found[a][0])
-        merit, parents = found[a]
-        if not parents:
+    # The first attribute is the one that depends most on all others.
+    remaining = list(clique)
+
+    def dependence(a: str) -> float:
+        return sum(r(a, b) for b in remaining if b != a)
+
+    placed = [max(remaining, key=dependence)]
+    remaining.remove(placed[0])
+    while remaining:
+        best = {a: best_family(a) for a in remaining}
+        a = max(remaining, key=lambda a: best[a].merit)
+        if not best[a].parents:
             return
-        yield a, domain.canonical([a, *parents]), merit
+        yield a, domain.canonical([a, *best[a].parents]), best[a].merit
         placed.append(a)
-        left.remove(a)
+        remaining.remove(a)
+
+
+class _Family(NamedTuple):
+    """Parents of an attribute, and the sums that their merit is made of."""
+
+    parents: tuple[str, ...]
+    relevance: float  # sum R(a, p)
+    redundancy: float  # sum R(p, p')
+
+    @property
+    def merit(self) -> float:
+        if not self.parents:
+            return -inf
+        return self.relevance / sqrt(max(1.0, len(self.parents) + self.redundancy))
 
 
 def initial_marginals(
@@ -167,7 +199,7 @@ def initial_marginals(
     most_cells: float,
     most_columns: int,
 ) -> list[Clique]:
-    """The best useful marginal of each attribute over the nets of all cliques, and none twice.
+    """Return each attribute's best useful marginal over the nets of all cliques, none twice.
 
     None is inside another one, and an attribute that is in none is one by itself. Where there are
     fewer than attributes, others of the nets are among them, those of the greatest merit first.
@@ -177,26 +209,33 @@ def initial_marginals(
         >>> initial_marginals(domain, [("a", "b"), ("c",)], {("a", "b"): 0.4}, 8, 6)
         [('a', 'b'), ('c',)]
     """
-    found = [
-        (merit, a, family)
-        for clique in cliques
-        for a, family, merit in families(domain, clique, scores, most_cells, most_columns)
-    ]
+    nets: list[tuple[float, str, Clique]] = []
+    for clique in cliques:
+        for a, family, merit in families(domain, clique, scores, most_cells, most_columns):
+            nets.append((merit, a, family))
     best: dict[str, tuple[float, Clique]] = {}
-    for merit, a, family in found:
+    for merit, a, family in nets:
         best[a] = max(best.get(a, (merit, family)), (merit, family))
 
-    def lone(chosen: Sequence[Clique]) -> list[Clique]:
-        covered = {a for q in chosen for a in q}
+    def uncovered(marginals: Sequence[Clique]) -> list[Clique]:
+        covered = set[str]().union(*marginals)
         return [(a,) for a in domain.names if a not in covered]
 
-    kept: list[Clique] = []
-    first = sorted({family for _, family in best.values()}, key=lambda q: (-len(q), q))
-    for q in [*first, *(family for _, _, family in sorted(found, reverse=True))]:
-        nested = any(set(q) <= set(other) or set(other) <= set(q) for other in kept)
-        if not nested and len(kept) + 1 + len(lone([*kept, q])) <= len(domain.names):
-            kept.append(q)
-    return [*kept, *lone(kept)]
+    # The best of each attribute come first, large ones before those inside them; then all others.
+    distinct = {family for _, family in best.values()}
+    best_marginals = sorted(distinct, key=lambda marginal: (-len(marginal), marginal))
+    others = [family for _, _, family in sorted(nets, reverse=True)]
+    marginals: list[Clique] = []
+    for marginal in [*best_marginals, *others]:
+        attributes = set(marginal)
+        is_nested = any(attributes <= set(q) or set(q) <= attributes for q in marginals)
+        if is_nested:
+            continue
+        # Room must be left for a marginal of each attribute that is in none.
+        num_marginals = len(marginals) + 1 + len(uncovered([*marginals, marginal]))
+        if num_marginals <= len(domain.names):
+            marginals.append(marginal)
+    return [*marginals, *uncovered(marginals)]
 
 
 def candidate_weights(
@@ -206,7 +245,7 @@ def candidate_weights(
     most_columns: int,
     rng: np.random.Generator,
 ) -> dict[Clique, float]:
-    """Useful marginals inside the cliques, each with the weight by which it is sampled.
+    """Return useful marginals inside the cliques, each with the weight by which it is sampled.
 
     A clique of k attributes gives k^2, in equal parts to its marginals, so that large cliques do
     not crowd out small ones; one-way marginals are always useful. Where there are too many for
@@ -214,23 +253,29 @@ def candidate_weights(
     """
     weights: dict[Clique, float] = {}
     for clique in cliques:
+        # In random order, so that what is left out of the widest is random.
         names = rng.permutation(np.array(clique)).tolist()
-        inside = _useful(domain, names, most_cells, most_columns)
-        found = list(islice(inside, max(len(clique), _MOST_CANDIDATES // len(cliques))))
-        for q in found:
-            weights[q] = weights.get(q, 0.0) + len(clique) ** 2 / len(found)
+        useful = _useful(domain, names, most_cells, most_columns)
+        most = max(len(clique), _MOST_CANDIDATES // len(cliques))
+        marginals = list(islice(useful, most))
+        for marginal in marginals:
+            before = weights.get(marginal, 0.0)
+            weights[marginal] = before + len(clique) ** 2 / len(marginals)
     return weights
 
 
 def _useful(
-    domain: Domain, names: Sequence[str], most_cells: float, most_columns: int
+    domain: Domain,
+    names: Sequence[str],
+    most_cells: float,
+    most_columns: int,
 ) -> Iterator[Clique]:
-    """Small marginals first; where none of a size is useful, no larger one is."""
+    """Yield small marginals first; where none of a size is useful, no larger one is."""
     for size in range(1, min(most_columns, len(names)) + 1):
-        useful = False
-        for q in combinations(names, size):
-            if size == 1 or domain.size(q) <= most_cells:
-                useful = True
-                yield domain.canonical(q)
-        if not useful:
+        has_useful = False
+        for attributes in combinations(names, size):
+            if size == 1 or domain.size(attributes) <= most_cells:
+                has_useful = True
+                yield domain.canonical(attributes)
+        if not has_useful:
             return

@@ -63,9 +63,14 @@ from siloweave.tables.arrays import Ints, Matrix
 from siloweave.tables.features import Block, Layout
 
 Settings = GANSettings | CTABSettings
-_KINDS: dict[str, type[Settings]] = {"GANSettings": GANSettings, "CTABSettings": CTABSettings}
+_KINDS: dict[str, type[Settings]] = {
+    "GANSettings": GANSettings,
+    "CTABSettings": CTABSettings,
+}
+# A trained generator gets the batch statistics of so many rows.
 _SETTLING = 10_000
-_CHUNK = 2_000  # rows drawn at once, one compiled shape
+# Rows drawn at once, one compiled shape.
+_CHUNK = 2_000
 
 
 # A trained GAN
@@ -94,12 +99,13 @@ class GAN:
         by: Frequency = "log",
         note: Mapping[str, Any] | None = None,
     ) -> GAN:
-        """A generator with batch statistics of 10,000 rows of its own; no real row is read.
+        """Give a generator batch statistics of 10,000 rows of its own; no real row is read.
 
         It works for a generator whose weights are a mean of several. `by` is how conditions were
         drawn in training.
         """
-        running = _settled(settings, heads, generator, drawing(conditions, by), key)
+        frequencies = drawing(conditions, by)
+        running = _settled(settings, heads, generator, frequencies, key)
         return cls(settings, heads, conditions, generator, running, note or {})
 
     def sample(self, n: int, *, key: Array, by: Frequency = "real") -> Matrix:
@@ -124,22 +130,31 @@ class GAN:
         """
         return self._rows(self._places(given), "real", key)
 
-    def _rows(self, asked: Ints, by: Frequency, key: Array) -> Matrix:
-        """A row for each place in the conditional vector, drawn where it is -1."""
-        X = np.zeros((len(asked), self.heads.width), dtype=np.float32)
+    def _rows(self, conditions: Ints, by: Frequency, key: Array) -> Matrix:
+        """Draw a row under each condition, a place in the conditional vector; -1 for any."""
+        X = np.zeros((len(conditions), self.heads.width), dtype=np.float32)
         frequencies = drawing(self.conditions, by)
-        for i, start in enumerate(range(0, len(asked), _CHUNK)):
-            a, b = jax.random.split(jax.random.fold_in(key, i))
-            wanted = np.resize(asked[start : start + _CHUNK], _CHUNK)
-            free = np.asarray(draw_places(frequencies, jax.random.uniform(a, (_CHUNK,))))
-            places = jnp.asarray(np.where(wanted >= 0, wanted, free).astype(np.int32))
-            rows = _drawn(self.settings, self.heads, self.generator, self.running, places, b)
+        for i, start in enumerate(range(0, len(conditions), _CHUNK)):
+            condition_key, row_key = jax.random.split(jax.random.fold_in(key, i))
+            # Whole chunks, so that one program draws all of them; what is too much is cut off.
+            chunk = np.resize(conditions[start : start + _CHUNK], _CHUNK)
+            uniform = jax.random.uniform(condition_key, (_CHUNK,))
+            drawn_places = np.asarray(draw_places(frequencies, uniform))
+            places = np.where(chunk >= 0, chunk, drawn_places).astype(np.int32)
+            rows = _rows_at(
+                self.settings,
+                self.heads,
+                self.generator,
+                self.running,
+                jnp.asarray(places),
+                row_key,
+            )
             part = X[start : start + _CHUNK]
             part[:] = self.heads.vectors(np.asarray(rows)[: len(part)])
         return X
 
     def _places(self, given: Matrix) -> Ints:
-        """Place of the rarest category of each row that is a condition, -1 for none."""
+        """Return the place of each row's rarest category that is a condition, -1 for none."""
         if np.ndim(given) != 2 or np.shape(given)[1] != self.heads.width:
             raise InputError(
                 f"given has shape {np.shape(given)}; it needs (rows, {self.heads.width}), with NaN "
@@ -148,19 +163,24 @@ class GAN:
         numbers, _ = Layout(self.heads.blocks).known(given)
         if numbers.any():
             raise InputError("given names numbers; a GAN can be asked for categories only")
-        best, least = np.full(len(given), -1), np.full(len(given), np.inf)
+
+        rarest = np.full(len(given), -1)
+        smallest_counts = np.full(len(given), np.inf)
+        # One place more, for columns that are to be drawn: it is never the rarest.
         counts = np.array([*self.conditions.counts, np.inf])
-        for first, block in zip(
-            self.conditions.starts, self.heads.conditional.categoricals, strict=True
-        ):
+        blocks = self.heads.conditional.categoricals
+        for first, block in zip(self.conditions.starts, blocks, strict=True):
             part = given[:, block.start : block.stop]
-            free = np.isnan(part[:, 0])
-            places = np.where(free, self.conditions.width, first + part.argmax(axis=1))
-            if (counts[places] == 0).any():
+            is_free = np.isnan(part[:, 0])
+            codes = first + part.argmax(axis=1)
+            places = np.where(is_free, self.conditions.width, codes)
+            place_counts = counts[places]
+            if (place_counts == 0).any():
                 raise InputError("given asks for a category that no real row had")
-            rarer = counts[places] < least
-            best[rarer], least[rarer] = places[rarer], counts[places[rarer]]
-        return best
+            is_rarer = place_counts < smallest_counts
+            rarest[is_rarer] = places[is_rarer]
+            smallest_counts[is_rarer] = place_counts[is_rarer]
+        return rarest
 
     def save(self, path: Path | str) -> None:
         """Write the generator as one safetensors file."""
@@ -183,7 +203,8 @@ class GAN:
             if facts.get("format") != "siloweave-gan":
                 raise DataError(f"{path} is not a stored GAN; it holds {facts.get('format')!r}")
             settings: Settings = _KINDS[facts["kind"]](**facts["settings"])
-            heads = Heads(tuple(Block(**b) for b in facts["blocks"]), tuple(facts["columns"]))
+            blocks = tuple(Block(**block) for block in facts["blocks"])
+            heads = Heads(blocks, tuple(facts["columns"]))
             sizes = tuple(block.size for block in heads.conditional.categoricals)
             conditions = Conditions(sizes, tuple(facts["counts"]))
             generator = generator_of(settings, heads, jax.random.key(0))
@@ -196,7 +217,7 @@ def draw(
     settings: Settings,
     heads: Heads,
     generator: Generator,
-    asked: Array,
+    condition: Array,
     key: Array,
     running: Running | None = None,
 ) -> tuple[Array, Array, Running]:
@@ -205,32 +226,46 @@ def draw(
     Returns rows and the logits behind them, both (n, width), and the batch statistics, which are
     those of these rows unless `running` is given. The key draws inputs and choices.
     """
-    shape = (asked.shape[0], settings.noise + heads.width)
+    shape = (condition.shape[0], settings.noise + heads.width)
     uniform = uniform_draws(key, shape)
     # Without the barrier the draw is fused into both that use it, and drawn again for each.
     uniform = jax.lax.optimization_barrier(uniform)  # type: ignore[no-untyped-call]
     noise = to_normal(uniform[:, : settings.noise])
-    raw, seen = generator(jnp.concatenate([noise, asked], axis=1), running)
-    return heads.outputs(raw, settings.temperature, uniform[:, settings.noise :]), raw, seen
+    inputs = jnp.concatenate([noise, condition], axis=1)
+    raw, statistics = generator(inputs, running)
+    rows = heads.outputs(raw, settings.temperature, uniform[:, settings.noise :])
+    return rows, raw, statistics
 
 
 @eqx.filter_jit
-def _drawn(
-    settings: Settings, heads: Heads, generator: Generator, running: Running, places: Array,
+def _rows_at(
+    settings: Settings,
+    heads: Heads,
+    generator: Generator,
+    running: Running,
+    places: Array,
     key: Array,
-) -> Array:  # fmt: skip
-    asked = jax.nn.one_hot(places, heads.condition_width)
-    return draw(settings, heads, generator, asked, key, running)[0]
+) -> Array:
+    condition = jax.nn.one_hot(places, heads.condition_width)
+    rows, _, _ = draw(settings, heads, generator, condition, key, running)
+    return rows
 
 
 @eqx.filter_jit
 def _settled(
-    settings: Settings, heads: Heads, generator: Generator, frequencies: Drawing, key: Array
+    settings: Settings,
+    heads: Heads,
+    generator: Generator,
+    frequencies: Drawing,
+    key: Array,
 ) -> Running:
-    """Batch statistics of a generator's own rows, whose conditions are drawn as in training."""
-    a, b = jax.random.split(key)
-    places = draw_places(frequencies, jax.random.uniform(a, (_SETTLING,)))
-    return draw(settings, heads, generator, jax.nn.one_hot(places, heads.condition_width), b)[2]
+    """Return batch statistics of a generator's own rows, conditions drawn as in training."""
+    condition_key, row_key = jax.random.split(key)
+    uniform = jax.random.uniform(condition_key, (_SETTLING,))
+    places = draw_places(frequencies, uniform)
+    condition = jax.nn.one_hot(places, heads.condition_width)
+    _, _, statistics = draw(settings, heads, generator, condition, row_key)
+    return statistics
 
 
 # Training
@@ -261,15 +296,22 @@ class Matching:
         uniform = jax.random.uniform(key, (3, self.batch))
         if width == 0:
             index = (uniform[0] * X.shape[0]).astype(jnp.int32)
-            nothing = jnp.zeros((self.batch, 0))
-            return Batch(X[jnp.minimum(index, X.shape[0] - 1)], nothing, nothing, nothing)
+            # Rounding of a draw just below 1 must not lead past the last row.
+            real = X[jnp.minimum(index, X.shape[0] - 1)]
+            no_condition = jnp.zeros((self.batch, 0))
+            return Batch(real, no_condition, no_condition, no_condition)
+
         columns = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        asked = draw_places(frequencies, uniform[0])
-        met = jnp.roll(asked, self.batch // 2 + 1)
-        real = X[draw_rows(columns, frequencies, met, uniform[1])]
-        again = draw_places(frequencies, uniform[2])
-        vectors = (jax.nn.one_hot(places, width) for places in (met, asked, again))
-        return Batch(real, *vectors)
+        fake_places = draw_places(frequencies, uniform[0])
+        real_places = jnp.roll(fake_places, self.batch // 2 + 1)
+        real = X[draw_rows(columns, frequencies, real_places, uniform[1])]
+        generator_places = draw_places(frequencies, uniform[2])
+        return Batch(
+            real,
+            met=jax.nn.one_hot(real_places, width),
+            asked=jax.nn.one_hot(fake_places, width),
+            again=jax.nn.one_hot(generator_places, width),
+        )
 
 
 @dataclass(frozen=True)
@@ -282,92 +324,136 @@ class GANStep:
 
     @eqx.filter_jit
     def start(self, key: Array) -> GANState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         generator, critic = fresh(_networks, self, key=key)
-        moments = self.optimiser(self.settings.clip).init(generator)
-        return GANState(generator, critic, moments, self.optimiser().init(critic), generator)
+        generator_moments = self.optimiser(self.settings.clip).init(generator)
+        critic_moments = self.optimiser().init(critic)
+        return GANState(generator, critic, generator_moments, critic_moments, generator)
 
     def optimiser(self, clip: float | None = None) -> optax.GradientTransformation:
-        """Adam; only the generator's gradient has a bound."""
+        """Return Adam; only the generator's gradient has a bound."""
         s = self.settings
         return adam(s.rate, s.betas, decay=s.decay, clip=clip)
 
     def __call__(self, state: GANState, batch: Batch, key: Array) -> tuple[GANState, Array]:
         """Update both networks; the loss is the critic's."""
-        a, b, c, d = jax.random.split(key, 4)
+        fake_key, critic_key, drawing_key, dropping_key = jax.random.split(key, 4)
         s = self.settings
-        fake, _, _ = draw(s, self.heads, state.generator, batch.asked, a)
-        loss, slope = eqx.filter_value_and_grad(self.critic_loss)(state.critic, batch, fake, b)
+
+        # The critic, on real rows and on generated ones.
+        fake, _, _ = draw(s, self.heads, state.generator, batch.asked, fake_key)
+        critic_gradient = eqx.filter_value_and_grad(self.critic_loss)
+        loss, slope = critic_gradient(state.critic, batch, fake, critic_key)
         critic, critic_moments = stepped(
             self.optimiser(), state.critic, slope, state.critic_moments
         )
-        slope = eqx.filter_grad(self.generator_loss)(state.generator, critic, batch, c, d)
+
+        # The generator, by the critic after its step.
+        generator_gradient = eqx.filter_grad(self.generator_loss)
+        slope = generator_gradient(state.generator, critic, batch, drawing_key, dropping_key)
         generator, moments, average = stepped_average(
-            self.optimiser(s.clip), state.generator, slope, state.generator_moments, state.average,
+            self.optimiser(s.clip),
+            state.generator,
+            slope,
+            state.generator_moments,
+            state.average,
             s.average,
-        )  # fmt: skip
+        )
         return GANState(generator, critic, moments, critic_moments, average), loss
 
     def critic_loss(self, critic: Critic, batch: Batch, fake: Array, key: Array) -> Array:
-        """Mean Wasserstein loss of the packs, with gradient penalty."""
-        real = packed(jnp.concatenate([batch.real, batch.met], axis=1), self.settings.pac)
-        made = packed(jnp.concatenate([fake, batch.asked], axis=1), self.settings.pac)
-        return critic_losses(critic, real, made, weight=self.settings.penalty, key=key).mean()
+        """Return the mean Wasserstein loss of the packs, with gradient penalty."""
+        real_packs = _packed_with(batch.real, batch.met, self.settings.pac)
+        fake_packs = _packed_with(fake, batch.asked, self.settings.pac)
+        penalty = self.settings.penalty
+        losses = critic_losses(critic, real_packs, fake_packs, weight=penalty, key=key)
+        return losses.mean()
 
     def generator_loss(
-        self, generator: Generator, critic: Critic, batch: Batch, drawing: Array, dropping: Array
+        self,
+        generator: Generator,
+        critic: Critic,
+        batch: Batch,
+        drawing: Array,
+        dropping: Array,
     ) -> Array:
-        """Minus the critic's score, cross-entropy with the conditions, minus identifiability."""
+        """Return minus the critic's score, plus cross-entropy with the conditions.
+
+        Where the settings ask for it, what identifiability rewards is subtracted. The keys draw
+        rows, and dropout.
+        """
         fake, raw, _ = draw(self.settings, self.heads, generator, batch.again, drawing)
-        made = packed(jnp.concatenate([fake, batch.again], axis=1), self.settings.pac)
-        loss = -critic(made, masks=critic.masks(made.shape[0], dropping)).mean()
+        packs = _packed_with(fake, batch.again, self.settings.pac)
+        masks = critic.masks(packs.shape[0], dropping)
+        loss = -critic(packs, masks=masks).mean()
         if self.heads.condition_width:
             loss += self.heads.cross_entropy(raw, batch.again).mean()
-        if self.settings.identifiability is not None:
-            apart = distance(batch.real, fake, self.settings.identifiability, self.weights)
-            loss -= self.settings.identifiability_weight * apart.mean()
+        reading = self.settings.identifiability
+        if reading is not None:
+            distances = distance(batch.real, fake, reading, self.weights)
+            loss -= self.settings.identifiability_weight * distances.mean()
         return loss
 
 
+def _packed_with(rows: Array, condition: Array, pac: int) -> Array:
+    """Return packs of rows with their conditions behind them, as a critic reads them."""
+    return packed(jnp.concatenate([rows, condition], axis=1), pac)
+
+
 def _networks(step: GANStep, *, key: Array) -> tuple[Generator, Critic]:
-    a, b = jax.random.split(key)
-    s, width = step.settings, step.heads.width + step.heads.condition_width
-    critic = Critic(width, s.critic, pac=s.pac, dropout=s.dropout, key=b)
-    return generator_of(s, step.heads, a), critic
+    generator_key, critic_key = jax.random.split(key)
+    s = step.settings
+    width = step.heads.width + step.heads.condition_width
+    critic = Critic(width, s.critic, pac=s.pac, dropout=s.dropout, key=critic_key)
+    return generator_of(s, step.heads, generator_key), critic
 
 
 def distance(
-    real: Array, fake: Array, reading: Literal["nearest", "pairs"], weights: Sequence[float] = ()
+    real: Array,
+    fake: Array,
+    reading: Literal["nearest", "pairs"],
+    weights: Sequence[float] = (),
 ) -> Array:
-    """How far each generated row, of (n, width), is from as many real rows, (n,).
+    """Return how far each generated row, of (n, width), is from as many real rows, (n,).
 
     With ``"pairs"`` from the real row in the same place, with ``"nearest"`` from the nearest real
     row, each feature times its weight.
     """
+    # The small number keeps the slope of the root finite where both rows are equal.
     if reading == "pairs":
         return jnp.sqrt(jnp.sum((real - fake) ** 2, axis=1) + 1e-12)
     scale = jnp.asarray(weights, jnp.float32)
-    x, y = jax.lax.stop_gradient(real) * scale, fake * scale
-    gaps = jnp.sum(y**2, 1)[:, None] - 2.0 * y @ x.T + jnp.sum(x**2, 1)[None, :]
-    near = jnp.argmin(jax.lax.stop_gradient(gaps), axis=1)
-    return jnp.sqrt(jnp.sum((y - x[near]) ** 2, axis=1) + 1e-12)
+    x = jax.lax.stop_gradient(real) * scale
+    y = fake * scale
+    y_squares = jnp.sum(y**2, 1)[:, None]
+    products = 2.0 * y @ x.T
+    squares = y_squares - products + jnp.sum(x**2, 1)[None, :]
+    nearest = jnp.argmin(jax.lax.stop_gradient(squares), axis=1)
+    # Once more from the rows themselves: the difference of large squares is inexact.
+    return jnp.sqrt(jnp.sum((y - x[nearest]) ** 2, axis=1) + 1e-12)
 
 
 def entropy_weights(X: Matrix, heads: Heads) -> tuple[float, ...]:
-    """Inverse entropy of the block of each feature, scaled to mean 1, in inner order.
+    """Return the inverse entropy of each feature's block, scaled to mean 1, in inner order.
 
     Numbers are cut into 20 bins of equal width. A block that never varies has weight 0: no
     distance in it separates rows.
     """
-    found = np.zeros(heads.width)
+    weights = np.zeros(heads.width)
     for block in heads.blocks:
-        part = X[:, block.start : block.start + block.size]
-        counts = np.histogram(part, bins=20)[0] if block.kind == "number" else part.sum(axis=0)
+        part = X[:, block.start : block.stop]
+        if block.kind == "number":
+            counts, _ = np.histogram(part, bins=20)
+        else:
+            counts = part.sum(axis=0)
         p = counts[counts > 0] / counts.sum()
         entropy = -float((p * np.log(p)).sum())
-        found[block.start : block.start + block.size] = 1.0 / entropy if entropy > 1e-9 else 0.0
-    mean = found.mean()
-    scaled = found[heads.order] / (mean if mean > 0 else 1.0)
+        if entropy > 1e-9:
+            weights[block.start : block.stop] = 1.0 / entropy
+    mean = weights.mean()
+    if not mean > 0:
+        mean = 1.0  # no block varies
+    scaled = weights[heads.order] / mean
     return tuple(scaled.tolist())
 
 
@@ -398,10 +484,13 @@ def fit_gan(
     """
     settings = settings or GANSettings()
     layout = Layout(tuple(blocks))
-    seen = Seen.of(X, layout, conditional_columns(layout) if settings.conditional else ())
-    nearest = settings.identifiability == "nearest"
-    weights = entropy_weights(X, seen.heads) if nearest else ()
-    return seen.fit(GANStep(settings, seen.heads, weights), key, progress, store, note)
+    columns = conditional_columns(layout) if settings.conditional else ()
+    rows = Seen.of(X, layout, columns)
+    weights: tuple[float, ...] = ()
+    if settings.identifiability == "nearest":
+        weights = entropy_weights(X, rows.heads)
+    step = GANStep(settings, rows.heads, weights)
+    return rows.fit(step, key, progress, store, note)
 
 
 @dataclass(frozen=True)
@@ -418,10 +507,12 @@ class Seen:
         """Prepare rows whose conditions are the choices of some columns; checks that X fits."""
         X = checked_numbers(layout.check(X), layout)
         heads = Heads(layout.blocks, columns)
-        codes = heads.conditional.split(X)[1].astype(np.int64)
-        conditions = Conditions.of(codes, [b.size for b in heads.conditional.categoricals])
-        inner = np.ascontiguousarray(X[:, heads.order])
-        return cls(heads, inner, drawing(conditions, codes=codes), conditions)
+        _, choices = heads.conditional.split(X)
+        codes = choices.astype(np.int64)
+        sizes = [block.size for block in heads.conditional.categoricals]
+        conditions = Conditions.of(codes, sizes)
+        inner_rows = np.ascontiguousarray(X[:, heads.order])
+        return cls(heads, inner_rows, drawing(conditions, codes=codes), conditions)
 
     def fit(
         self,
@@ -432,36 +523,39 @@ class Seen:
         note: Mapping[str, Any] | None = None,
     ) -> GAN:
         """Train by steps of a GAN's `settings`; a batch may have more rows than there are."""
-        a, b, c = jax.random.split(key, 3)
+        start_key, train_key, settling_key = jax.random.split(key, 3)
         settings = step.settings
         state = train(
-            step.start(a),
+            step.start(start_key),
             step,
             (self.rows, self.frequencies),
             steps=settings.steps(len(self.rows)),
             batch=settings.batch,
-            key=b,
+            key=train_key,
             sampler=Matching(self.conditions.sizes, settings.batch),
             progress=progress,
             store=store,
         )
-        return GAN.of(settings, self.heads, self.conditions, state.average, key=c, note=note)
+        generator = state.average
+        return GAN.of(settings, self.heads, self.conditions, generator, key=settling_key, note=note)
 
 
 def conditional_columns(layout: Layout) -> tuple[str, ...]:
-    """Columns whose choices are conditions: all that have no number."""
-    numbers = {b.column for b in layout.blocks if b.kind == "number"}
-    return tuple(dict.fromkeys(b.column for b in layout.categoricals if b.column not in numbers))
+    """Return the columns whose choices are conditions: all that have no number."""
+    number_columns = {block.column for block in layout.blocks if block.kind == "number"}
+    choice_columns = dict.fromkeys(block.column for block in layout.categoricals)
+    return tuple(column for column in choice_columns if column not in number_columns)
 
 
 def checked_numbers(X: Matrix, layout: Layout) -> Matrix:
     """Refuse numbers beyond 1, which tanh cannot make; the InputError names the column."""
-    for block in layout.blocks:
-        sizes = np.abs(X[:, block.start])
-        if block.kind == "number" and (most := float(sizes.max(initial=0.0))) > 1.0:
+    numbers = [block for block in layout.blocks if block.kind == "number"]
+    for block in numbers:
+        largest = float(np.abs(X[:, block.start]).max(initial=0.0))
+        if largest > 1.0:
             raise InputError(
-                f"column {block.column!r} has a number of size {most:.4g}, and this GAN's numbers "
-                'lie between -1 and 1: fit the features with numeric="modes"'
+                f"column {block.column!r} has a number of size {largest:.4g}, and this GAN's "
+                'numbers lie between -1 and 1: fit the features with numeric="modes"'
             )
     return X
 
@@ -496,23 +590,31 @@ def _vectors(step: GANStep, places: Array) -> Array:
 
 @eqx.filter_jit
 def asked_rows(
-    step: GANStep, generator: Any, frequencies: Drawing, key: Array
+    step: GANStep,
+    generator: Any,
+    frequencies: Drawing,
+    key: Array,
 ) -> tuple[AskedRows, MadeRows]:
     """Draw conditions by their frequencies in all rows, and rows of the one generator under them.
 
     The key is that of this update; `followed` takes the same.
     """
-    a, b, c, d = jax.random.split(key, 4)
-    size = (step.settings.batch,)
-    if step.heads.condition_width:
-        asked = AskedRows(*(draw_places(frequencies, jax.random.uniform(k, size)) for k in (a, b)))
-    else:
-        asked = AskedRows(jnp.zeros(size, jnp.int32), jnp.zeros(size, jnp.int32))
-    made = [
-        draw(step.settings, step.heads, generator, _vectors(step, places), k)[0]
-        for places, k in zip(asked, (c, d), strict=True)
-    ]
-    return asked, MadeRows(*made)
+    places_key, again_places_key, fake_key, again_key = jax.random.split(key, 4)
+    places = _condition_places(step, frequencies, places_key)
+    again_places = _condition_places(step, frequencies, again_places_key)
+    condition = _vectors(step, places)
+    fake, _, _ = draw(step.settings, step.heads, generator, condition, fake_key)
+    condition = _vectors(step, again_places)
+    again, _, _ = draw(step.settings, step.heads, generator, condition, again_key)
+    return AskedRows(places, again_places), MadeRows(fake, again)
+
+
+def _condition_places(step: GANStep, frequencies: Drawing, key: Array) -> Array:
+    """Draw conditions of a batch; all are 0 where no column is one."""
+    shape = (step.settings.batch,)
+    if not step.heads.condition_width:
+        return jnp.zeros(shape, jnp.int32)
+    return draw_places(frequencies, jax.random.uniform(key, shape))
 
 
 @eqx.filter_jit
@@ -525,21 +627,31 @@ def judged(
     made: MadeRows,
     key: Array,
 ) -> tuple[Critics, Array]:
-    """One step of a critic on its owner's rows, then its feedback.
+    """Take one step of a critic on its owner's rows, then return it with its feedback.
 
     The sampler draws the owner's `rows` with conditions of their own; the key is of this owner and
     update. Returns the critic, and the gradient of minus its score with respect to ``made.again``,
     (batch, width).
     """
-    a, b, c = jax.random.split(key, 3)
-    own: Batch = sampler(rows, a)
-    batch = Batch(own.real, own.met, _vectors(step, asked.places), _vectors(step, asked.again))
-    slope = eqx.filter_grad(step.critic_loss)(state.net, batch, made.fake, b)
+    batch_key, critic_key, dropping_key = jax.random.split(key, 3)
+
+    # Algorithm 1, the worker's steps: learn from own rows and from the generated ones.
+    real_batch: Batch = sampler(rows, batch_key)
+    batch = Batch(
+        real_batch.real,
+        real_batch.met,
+        _vectors(step, asked.places),
+        _vectors(step, asked.again),
+    )
+    critic_gradient = eqx.filter_grad(step.critic_loss)
+    slope = critic_gradient(state.net, batch, made.fake, critic_key)
     net, moments = stepped(step.optimiser(), state.net, slope, state.moments)
 
+    # Then the feedback of the critic after that step, on the other generated rows.
     def loss(again: Array) -> Array:
-        rows = packed(jnp.concatenate([again, batch.again], axis=1), step.settings.pac)
-        value: Array = -net(rows, masks=net.masks(rows.shape[0], c)).mean()
+        packs = _packed_with(again, batch.again, step.settings.pac)
+        masks = net.masks(packs.shape[0], dropping_key)
+        value: Array = -net(packs, masks=masks).mean()
         return value
 
     return Critics(net, moments), jax.grad(loss)(made.again)
@@ -547,22 +659,31 @@ def judged(
 
 @eqx.filter_jit
 def followed(
-    step: GANStep, state: Critics, asked: AskedRows, feedback: Array, key: Array
+    step: GANStep,
+    state: Critics,
+    asked: AskedRows,
+    feedback: Array,
+    key: Array,
 ) -> tuple[Critics, Array]:
-    """One step of the generator along the mean feedback of `judged`, (batch, width).
+    """Take one step of the generator along the mean feedback of `judged`, (batch, width).
 
     The key is the one of `asked_rows`. Returns the generator, and whether it is finite.
     """
-    condition, drawing = _vectors(step, asked.again), jax.random.split(key, 4)[3]
+    condition = _vectors(step, asked.again)
+    # The key of ``made.again``, so that the rows are the same.
+    row_key = jax.random.split(key, 4)[3]
 
+    # The slope of this sum is the feedback times the rows' own slope: the chain rule.
     def loss(generator: Any) -> Array:
-        fake, raw, _ = draw(step.settings, step.heads, generator, condition, drawing)
+        fake, raw, _ = draw(step.settings, step.heads, generator, condition, row_key)
         value = (fake * feedback).sum()
         if step.heads.condition_width:
             value += step.heads.cross_entropy(raw, condition).mean()
         return value
 
     slope = eqx.filter_grad(loss)(state.net)
-    net, moments = stepped(step.optimiser(step.settings.clip), state.net, slope, state.moments)
-    finite = [jnp.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array))]
-    return Critics(net, moments), jnp.stack(finite).all()
+    optimiser = step.optimiser(step.settings.clip)
+    net, moments = stepped(optimiser, state.net, slope, state.moments)
+    weights = jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array))
+    is_finite = [jnp.isfinite(x).all() for x in weights]
+    return Critics(net, moments), jnp.stack(is_finite).all()

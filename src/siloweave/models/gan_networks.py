@@ -38,9 +38,16 @@ Running = tuple[tuple[Array, Array], ...]
 """Mean and variance of each batch normalisation, for rows that are drawn one by one."""
 _Net = TypeVar("_Net")
 
-_TINY = 2.0**-24  # uniform draws stay this far from 0 and 1
+# Uniform draws stay this far from 0 and 1.
+_TINY = 2.0**-24
+# Sides of CTAB-GAN's squares, as in the authors' code.
 SIDES = (4, 8, 16, 24, 32)
+# A convolutional network has so many stages at most, the image among them.
 _LAYERS = 4
+# Added to the variance of a batch normalisation.
+_EPSILON = 1e-5
+# Added to a squared norm: the root has no slope at 0.
+_FLAT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,14 @@ class Heads:
     @cached_property
     def free(self) -> Layout:
         """Numbers, and choices that are no condition."""
-        return Layout(tuple(b for b in self.blocks if not self._is_condition(b)))
+        blocks = [block for block in self.blocks if not self._is_condition(block)]
+        return Layout(tuple(blocks))
 
     @cached_property
     def conditional(self) -> Layout:
         """Choices that are conditions."""
-        return Layout(tuple(b for b in self.blocks if self._is_condition(b)))
+        blocks = [block for block in self.blocks if self._is_condition(block)]
+        return Layout(tuple(blocks))
 
     def _is_condition(self, block: Block) -> bool:
         return block.kind == "categorical" and block.column in self.columns
@@ -71,8 +80,10 @@ class Heads:
     @cached_property
     def order(self) -> Ints:
         """For each inner position the position in the feature vector."""
-        choices = [i for b in self.parts for i in range(b.start, b.start + b.size)]
-        return np.array([*self.free.numbers, *choices], dtype=np.int64)
+        positions = list(self.free.numbers)
+        for block in self.parts:
+            positions += range(block.start, block.stop)
+        return np.array(positions, dtype=np.int64)
 
     @property
     def width(self) -> int:
@@ -82,12 +93,12 @@ class Heads:
     @property
     def condition_width(self) -> int:
         """Length of the conditional vector, the last part of a row."""
-        return sum(b.size for b in self.conditional.categoricals)
+        return sum(block.size for block in self.conditional.categoricals)
 
     @cached_property
     def options(self) -> Options:
         """Those of all choices, in inner order."""
-        return Options.of(b.size for b in self.parts)
+        return Options.of(block.size for block in self.parts)
 
     def outputs(self, raw: Array, temperature: float, uniform: Array) -> Array:
         """Turn a network's last layer, (n, width) in inner order, into rows.
@@ -96,27 +107,30 @@ class Heads:
         by the temperature (Jang, Gu & Poole 2017), soft and differentiable. `uniform`, (n, width),
         is from the open interval (0, 1).
         """
-        d = len(self.free.numbers)
-        if d == self.width:
+        num_numbers = len(self.free.numbers)
+        if num_numbers == self.width:
             return jnp.tanh(raw)
-        gumbel = -jnp.log(-jnp.log(uniform[:, d:]))
-        soft = jnp.exp(self.options.log_softmax((raw[:, d:] + gumbel) / temperature))
-        return jnp.concatenate([jnp.tanh(raw[:, :d]), soft], axis=1)
+        gumbel = -jnp.log(-jnp.log(uniform[:, num_numbers:]))
+        logits = (raw[:, num_numbers:] + gumbel) / temperature
+        choices = jnp.exp(self.options.log_softmax(logits))
+        return jnp.concatenate([jnp.tanh(raw[:, :num_numbers]), choices], axis=1)
 
     def cross_entropy(self, raw: Array, condition: Array) -> Array:
-        """Cross-entropy, (n,), of logits before `outputs` with the one-hot condition."""
+        """Return the cross-entropy, (n,), of logits before `outputs` with the one-hot condition."""
         logs = self.options.log_softmax(raw[:, len(self.free.numbers) :])
-        asked = logs[:, logs.shape[1] - self.condition_width :]
-        return -jnp.sum(asked * condition, axis=1)
+        # Choices that are conditions come last.
+        condition_logs = logs[:, logs.shape[1] - self.condition_width :]
+        return -jnp.sum(condition_logs * condition, axis=1)
 
     def vectors(self, rows: Matrix) -> Matrix:
-        """Feature vectors of rows in inner order, the likeliest option of a choice as one-hot."""
+        """Return feature vectors of rows in inner order, a choice's likeliest option as one-hot."""
         start = len(self.free.numbers)
         X = np.zeros((len(rows), self.width), dtype=np.float32)
         X[:, list(self.free.numbers)] = rows[:, :start]
+        row_places = np.arange(len(X))
         for block in self.parts:
             codes = rows[:, start : start + block.size].argmax(axis=1)
-            X[np.arange(len(X)), block.start + codes] = 1.0
+            X[row_places, block.start + codes] = 1.0
             start += block.size
         return X
 
@@ -129,10 +143,11 @@ class ResidualGenerator(eqx.Module):
     shifts: tuple[Array, ...]
 
     def __init__(self, fan_in: int, hidden: Sequence[int], fan_out: int, *, key: Array) -> None:
-        keys, layers = jax.random.split(key, len(hidden) + 1), []
-        for size, k in zip(hidden, keys, strict=False):
-            layers.append(Dense(fan_in, size, key=k))
-            fan_in += size
+        keys = jax.random.split(key, len(hidden) + 1)
+        layers = []
+        for size, layer_key in zip(hidden, keys, strict=False):
+            layers.append(Dense(fan_in, size, key=layer_key))
+            fan_in += size  # a block's output is joined to its input
         self.layers = (*layers, Dense(fan_in, fan_out, key=keys[-1]))
         self.scales = tuple(jnp.ones(size) for size in hidden)
         self.shifts = tuple(jnp.zeros(size) for size in hidden)
@@ -143,24 +158,34 @@ class ResidualGenerator(eqx.Module):
         The statistics are those of the batch unless `running` is given.
         """
         # What a layer reads of x is kept apart, because nobody needs its slope with respect to x.
-        used, made = [], jnp.zeros((len(x), 0))
+        outputs = jnp.zeros((len(x), 0))  # of all blocks, the last first
+        statistics = []
         for i in range(len(self.layers) - 1):
-            pre = self._joined(i, made, x)
-            mean, var = (pre.mean(0), pre.var(0)) if running is None else running[i]
-            used.append((mean, var))
-            scale = self.scales[i] * jax.lax.rsqrt(var + 1e-5)
+            pre = self._layer_on(i, outputs, x)
+            if running is None:
+                mean = pre.mean(0)
+                var = pre.var(0)
+            else:
+                mean, var = running[i]
+            statistics.append((mean, var))
+            scale = self.scales[i] * jax.lax.rsqrt(var + _EPSILON)
             h = jax.nn.relu((pre - mean) * scale + self.shifts[i])
-            made = jnp.concatenate([h, made], axis=1)
-        return self._joined(-1, made, x), tuple(used)
+            outputs = jnp.concatenate([h, outputs], axis=1)
+        return self._layer_on(-1, outputs, x), tuple(statistics)
 
-    def _joined(self, i: int, made: Array, x: Array) -> Array:
-        """A layer of what the blocks before it made, joined to x."""
-        layer, cut = self.layers[i], made.shape[1]
-        return made @ layer.weight[:cut] + x @ layer.weight[cut:] + layer.bias
+    def _layer_on(self, i: int, outputs: Array, x: Array) -> Array:
+        """Apply a layer to the outputs of the blocks before it, joined to x."""
+        layer = self.layers[i]
+        num_outputs = outputs.shape[1]
+        from_outputs = outputs @ layer.weight[:num_outputs]
+        return from_outputs + x @ layer.weight[num_outputs:] + layer.bias
 
     def start(self) -> Running:
-        """Running statistics before the first step."""
-        return tuple((jnp.zeros_like(s), jnp.ones_like(s)) for s in self.scales)
+        """Return running statistics before the first step."""
+        statistics = []
+        for scale in self.scales:
+            statistics.append((jnp.zeros_like(scale), jnp.ones_like(scale)))
+        return tuple(statistics)
 
 
 class PlainGenerator(eqx.Module):
@@ -188,39 +213,48 @@ class Critic(eqx.Module):
     dropout: float = eqx.field(static=True)  # share of hidden units that `masks` drops
 
     def __init__(
-        self, width: int, hidden: Sequence[int], *, pac: int, dropout: float, key: Array
+        self,
+        width: int,
+        hidden: Sequence[int],
+        *,
+        pac: int,
+        dropout: float,
+        key: Array,
     ) -> None:
         sizes = list(pairwise([width * pac, *hidden, 1]))
         keys = jax.random.split(key, len(sizes))
-        self.layers = tuple(Dense(*size, key=k) for size, k in zip(sizes, keys, strict=True))
-        self.pac, self.dropout = pac, dropout
+        layers = []
+        for (fan_in, fan_out), layer_key in zip(sizes, keys, strict=True):
+            layers.append(Dense(fan_in, fan_out, key=layer_key))
+        self.layers = tuple(layers)
+        self.pac = pac
+        self.dropout = dropout
 
     def masks(self, packs: int, key: Array) -> Array | None:
-        """Dropout of each hidden unit, (packs, all hidden units); None where nothing is dropped.
+        """Draw dropout, (packs, all hidden units); None where nothing is dropped.
 
         All layers share one draw: a random draw costs as much to compile as to run.
         """
         units = sum(layer.bias.shape[0] for layer in self.layers[:-1])
         if self.dropout == 0.0 or units == 0:
             return None
-        kept = jax.random.uniform(key, (packs, units)) >= self.dropout
+        is_kept = jax.random.uniform(key, (packs, units)) >= self.dropout
+        scaled = is_kept / (1.0 - self.dropout)
         # Without the barrier the draw is fused into all that uses it, and drawn again for each.
-        scaled: Array = jax.lax.optimization_barrier(  # type: ignore[no-untyped-call]
-            kept / (1.0 - self.dropout)
-        )
-        return scaled
+        masks: Array = jax.lax.optimization_barrier(scaled)  # type: ignore[no-untyped-call]
+        return masks
 
     def __call__(self, x: Array, *, masks: Array | None = None) -> Array:
         """Score packs, (packs, pac x width) -> (packs,)."""
         return self.above(self.layers[0](x), masks=masks)
 
     def above(self, pre: Array, *, masks: Array | None = None) -> Array:
-        """Scores by the first layer's values before their activation: (packs, units) -> (packs,).
+        """Score packs by the first layer before its activation: (packs, units) -> (packs,).
 
         The first layer is the widest by far, and it is affine: its value for a mixture of packs is
         the mixture of its values for them, so no pack passes it twice.
         """
-        start = 0
+        start = 0  # of the layer's units in the masks
         for layer in self.layers[1:]:
             x = jax.nn.leaky_relu(pre, 0.2)
             if masks is not None:
@@ -230,20 +264,25 @@ class Critic(eqx.Module):
         return pre[:, 0]
 
     def slopes(self, x: Array) -> Array:
-        """The gradient of each score with respect to its pack, (packs, pac x width), no dropout.
+        """Return each score's gradient with respect to its pack, (packs, pac x width).
+
+        There is no dropout.
 
         It is computed by calls of the layers alone: leaky ReLU is linear on either side of 0, so
         its own slope is a constant there.
         """
-        marks = []
-        for layer in self.layers[:-1]:
+        # Forwards for the slopes of the activations, then backwards through the layers.
+        hidden_layers = self.layers[:-1]
+        relu_slopes = []
+        for layer in hidden_layers:
             pre = layer(x)
-            marks.append(jnp.where(pre >= 0, 1.0, 0.2))
-            x = pre * marks[-1]
-        back = self.layers[-1].transposed(jnp.ones((x.shape[0], 1)))
-        for layer, mark in zip(reversed(self.layers[:-1]), reversed(marks), strict=True):
-            back = layer.transposed(back * mark)
-        return back
+            relu_slopes.append(jnp.where(pre >= 0, 1.0, 0.2))
+            x = pre * relu_slopes[-1]
+        slope = self.layers[-1].transposed(jnp.ones((x.shape[0], 1)))
+        pairs = zip(hidden_layers, relu_slopes, strict=True)
+        for layer, relu_slope in reversed(list(pairs)):
+            slope = layer.transposed(slope * relu_slope)
+        return slope
 
 
 def packed(rows: Array, pac: int) -> Array:
@@ -252,9 +291,14 @@ def packed(rows: Array, pac: int) -> Array:
 
 
 def gradient_penalty(
-    critic: Critic, real: Array, fake: Array, *, key: Array, masks: Array | None = None
+    critic: Critic,
+    real: Array,
+    fake: Array,
+    *,
+    key: Array,
+    masks: Array | None = None,
 ) -> Array:
-    """The squared difference between 1 and the slope between real and generated packs, (packs,).
+    """Return squared differences of 1 and the slope between real and generated packs, (packs,).
 
     Gulrajani, Ahmed, Arjovsky, Dumoulin & Courville, Improved Training of Wasserstein GANs, NeurIPS
     2017. One interpolation coefficient per pack, one norm per pack. `real` and `fake` are what the
@@ -265,49 +309,66 @@ def gradient_penalty(
     direction turns while its norm stays 1; with a single one it would have to pass 0, and the
     penalty there held critics at slope -1, so that all generated values moved to one end.
     """
-    slope = jax.grad(lambda pre: critic.above(pre, masks=masks).sum())
-    return _excess(critic.layers[0].transposed(slope(_between(real, fake, key))))
+    slope_of = jax.grad(lambda pre: critic.above(pre, masks=masks).sum())
+    mixture = _mixture(real, fake, key)
+    # Back through the first layer, by the chain rule.
+    slope = critic.layers[0].transposed(slope_of(mixture))
+    return _penalty_of(slope)
 
 
-def _between(real: Array, fake: Array, key: Array) -> Array:
+def _mixture(real: Array, fake: Array, key: Array) -> Array:
+    """Mix each real pack with a generated one, by a random share."""
     share = jax.random.uniform(key, (real.shape[0], 1))
     return share * real + (1.0 - share) * fake
 
 
-def _excess(slope: Array) -> Array:
+def _penalty_of(slope: Array) -> Array:
+    """Return the squared difference between each slope's norm and 1."""
     # The square root has no slope at 0; a critic that is flat there is pushed by nothing else.
-    norm = jnp.sqrt(jnp.sum(slope**2, axis=-1) + 1e-12)
-    excess = norm - 1.0 if slope.shape[1] > 1 else jax.nn.relu(norm - 1.0)
+    norm = jnp.sqrt(jnp.sum(slope**2, axis=-1) + _FLAT)
+    excess = norm - 1.0
+    if slope.shape[1] == 1:
+        excess = jax.nn.relu(excess)
     return excess**2
 
 
 def critic_losses(critic: Critic, real: Array, fake: Array, *, weight: float, key: Array) -> Array:
-    """Wasserstein loss of each pack: score(fake) - score(real) + weight x penalty, (packs,).
+    """Return each pack's Wasserstein loss: score(fake) - score(real) + weight x penalty, (packs,).
 
     Real and generated packs are (packs, pac x width), as many of either; the key draws dropout and
     interpolation.
     """
-    a, b = jax.random.split(key)
-    many = real.shape[0]
-    masks = critic.masks(3 * many, a)
-    pair = slice(2 * many), slice(2 * many, None)
-    first, last = (None, None) if masks is None else (masks[part] for part in pair)
+    mask_key, penalty_key = jax.random.split(key)
+    num_packs = real.shape[0]
+
+    # One draw of dropout for the scores of both, and for the penalty.
+    masks = critic.masks(3 * num_packs, mask_key)
+    score_masks = None
+    penalty_masks = None
+    if masks is not None:
+        score_masks = masks[: 2 * num_packs]
+        penalty_masks = masks[2 * num_packs :]
+
     pre = critic.layers[0](jnp.concatenate([fake, real]))
-    penalty = gradient_penalty(critic, pre[many:], pre[:many], key=b, masks=last)
-    scores = critic.above(pre, masks=first)
-    return scores[:many] - scores[many:] + weight * penalty
+    real_pre = pre[num_packs:]
+    fake_pre = pre[:num_packs]
+    penalty = gradient_penalty(critic, real_pre, fake_pre, key=penalty_key, masks=penalty_masks)
+    scores = critic.above(pre, masks=score_masks)
+    return scores[:num_packs] - scores[num_packs:] + weight * penalty
 
 
 def layered_losses(critic: Critic, real: Array, fake: Array, *, weight: float, key: Array) -> Array:
-    """`critic_losses` of a critic without dropout, as calls of its layers alone.
+    """Return `critic_losses` of a critic without dropout, as calls of its layers alone.
 
     No gradient is taken inside, so that a private training can book-keep each pack's gradient
     (siloweave.privacy.gradients) instead of forming it.
     """
-    many = real.shape[0]
-    penalty = _excess(critic.slopes(_between(real, fake, jax.random.split(key)[1])))
+    num_packs = real.shape[0]
+    # The second key, as in `critic_losses`, whose first one draws dropout.
+    penalty_key = jax.random.split(key)[1]
+    penalty = _penalty_of(critic.slopes(_mixture(real, fake, penalty_key)))
     scores = critic(jnp.concatenate([fake, real]))
-    return scores[:many] - scores[many:] + weight * penalty
+    return scores[:num_packs] - scores[num_packs:] + weight * penalty
 
 
 class RowLoss(eqx.Module):
@@ -317,17 +378,19 @@ class RowLoss(eqx.Module):
     pool: Array  # generated rows, (rows, width); no real row has a part in them
 
     def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
-        """The loss; `row` is (width,), in inner order."""
+        """Return the loss; `row` is (width,), in inner order."""
         return self.beside(critic, row, *jax.random.split(key))
 
     def beside(self, critic: Critic, row: Array, picking: Array, key: Array) -> Array:
-        """The loss, by the keys for the row's partner and for the place of the slope."""
-        fake = self.pool[jax.random.randint(picking, (), 0, self.pool.shape[0])]
-        return layered_losses(critic, row[None], fake[None], weight=self.penalty, key=key)[0]
+        """Return the loss, by the keys for the row's partner and for the place of the slope."""
+        place = jax.random.randint(picking, (), 0, self.pool.shape[0])
+        fake = self.pool[place]
+        losses = layered_losses(critic, row[None], fake[None], weight=self.penalty, key=key)
+        return losses[0]
 
 
 def side_of(width: int) -> int:
-    """Side of the smallest square that holds a row; raises InputError above 32 x 32."""
+    """Return the side of the smallest square that holds a row; InputError above 32 x 32."""
     for side in SIDES:
         if side * side >= width:
             return side
@@ -338,18 +401,18 @@ def side_of(width: int) -> int:
 
 
 def uniform_draws(key: Array, shape: tuple[int, ...]) -> Array:
-    """Uniform draws, inside (0, 1)."""
+    """Draw uniform numbers, inside (0, 1)."""
     return jax.random.uniform(key, shape, minval=_TINY, maxval=1.0 - _TINY)
 
 
 def to_normal(uniform: Array) -> Array:
-    """Standard normal draws from uniform ones."""
+    """Turn uniform draws into standard normal ones."""
     draws: Array = 2.0**0.5 * jax.lax.erf_inv(2.0 * uniform - 1.0)
     return draws
 
 
 def normal(key: Array, shape: tuple[int, ...]) -> Array:
-    """Standard normal draws."""
+    """Draw standard normal numbers."""
     return to_normal(uniform_draws(key, shape))
 
 
@@ -359,31 +422,54 @@ class _Norm(eqx.Module):
     scale: Array
     shift: Array
 
-    def __init__(self, drawn: Array) -> None:
-        self.scale, self.shift = 1.0 + drawn, jnp.zeros(drawn.shape)
+    def __init__(self, deviation: Array) -> None:
+        self.scale = 1.0 + deviation
+        self.shift = jnp.zeros(deviation.shape)
 
     def __call__(
-        self, x: Array, known: tuple[Array, Array] | None = None
+        self,
+        x: Array,
+        running: tuple[Array, Array] | None = None,
     ) -> tuple[Array, tuple[Array, Array]]:
-        mean, var = (x.mean((0, 1, 2)), x.var((0, 1, 2))) if known is None else known
-        scale = self.scale * jax.lax.rsqrt(var + 1e-5)
+        if running is None:
+            mean = x.mean((0, 1, 2))
+            var = x.var((0, 1, 2))
+        else:
+            mean, var = running
+        scale = self.scale * jax.lax.rsqrt(var + _EPSILON)
         return (x - mean) * scale + self.shift, (mean, var)
 
 
-def _stages(side: int, channels: int) -> list[tuple[int, int]]:
-    """(channels, side) from the image inwards."""
-    stages = [(1, side), (channels, side // 2)]
-    while stages[-1][1] > 3 and len(stages) < _LAYERS:
-        stages.append((stages[-1][0] * 2, stages[-1][1] // 2))
+class _Stage(NamedTuple):
+    """An image between two convolutions."""
+
+    channels: int
+    side: int
+
+
+def _stages(side: int, channels: int) -> list[_Stage]:
+    """Return the stages from the image inwards: sides are halved, channels doubled."""
+    stages = [_Stage(1, side), _Stage(channels, side // 2)]
+    while stages[-1].side > 3 and len(stages) < _LAYERS:
+        innermost = stages[-1]
+        stages.append(_Stage(innermost.channels * 2, innermost.side // 2))
     return stages
 
 
-def _first(kernels: Sequence[tuple[int, ...]], norms: Sequence[int], key: Array) -> Any:
-    """First kernels and normalisations, from one draw with a standard deviation of .02."""
-    sizes = [prod(shape) for shape in kernels] + list(norms)
-    drawn = jnp.split(0.02 * normal(key, (sum(sizes),)), np.cumsum(sizes)[:-1])
-    shaped = (x.reshape(shape) for x, shape in zip(drawn, kernels, strict=False))
-    return tuple(shaped), tuple(_Norm(x) for x in drawn[len(kernels) :])
+def _fresh_weights(
+    kernel_shapes: Sequence[tuple[int, ...]],
+    norm_sizes: Sequence[int],
+    key: Array,
+) -> tuple[tuple[Array, ...], tuple[_Norm, ...]]:
+    """Draw kernels and normalisations at once, with DCGAN's standard deviation of .02."""
+    sizes = [prod(shape) for shape in kernel_shapes] + list(norm_sizes)
+    weights = 0.02 * normal(key, (sum(sizes),))
+    parts = jnp.split(weights, np.cumsum(sizes)[:-1])
+    kernel_parts = parts[: len(kernel_shapes)]
+    norm_parts = parts[len(kernel_shapes) :]
+    shaped = zip(kernel_parts, kernel_shapes, strict=True)
+    kernels = tuple(part.reshape(shape) for part, shape in shaped)
+    return kernels, tuple(_Norm(part) for part in norm_parts)
 
 
 def _halved(x: Array, kernel: Array) -> Array:
@@ -393,21 +479,39 @@ def _halved(x: Array, kernel: Array) -> Array:
     on a processor. (n, side, side, fan_in) with an even side becomes (n, side / 2, side / 2,
     fan_out); the kernel is (4, 4, fan_in, fan_out).
     """
-    n, side, fan_in = x.shape[0], x.shape[1] // 2, x.shape[3]
-    pairs = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    pairs = pairs.reshape(n, side + 1, 2, side + 1, 2, fan_in).transpose(0, 1, 3, 2, 4, 5)
-    near = [pairs[:, i : i + side, j : j + side] for i in (0, 1) for j in (0, 1)]
-    patches = jnp.concatenate([part.reshape(n, side, side, -1) for part in near], axis=-1)
-    quarters = kernel.reshape(2, 2, 2, 2, fan_in, -1).transpose(0, 2, 1, 3, 4, 5)
+    n, full_side, _, fan_in = x.shape
+    side = full_side // 2
+
+    # Cut the padded image into squares of 2 x 2: the kernel covers four of them at each place.
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    lines = padded.reshape(n, side + 1, 2, side + 1, 2, fan_in)
+    squares = lines.transpose(0, 1, 3, 2, 4, 5)
+    corners = []
+    for i in (0, 1):
+        for j in (0, 1):
+            corners.append(squares[:, i : i + side, j : j + side])
+    flat_corners = [corner.reshape(n, side, side, -1) for corner in corners]
+    patches = jnp.concatenate(flat_corners, axis=-1)
+
+    # The kernel's entries in the order of the patches'.
+    lines = kernel.reshape(2, 2, 2, 2, fan_in, -1)
+    quarters = lines.transpose(0, 2, 1, 3, 4, 5)
     return patches @ quarters.reshape(16 * fan_in, -1)
 
 
 def _doubled(x: Array, kernel: Array) -> Array:
-    """The transposed 4 x 4 convolution with stride 2: the sides of an image double."""
-    n, side, fan_out = x.shape[0], x.shape[1], kernel.shape[3]
+    """Convolve with a transposed 4 x 4 kernel and stride 2: the sides of an image double."""
+    n = x.shape[0]
+    side = x.shape[1]
+    fan_out = kernel.shape[3]
     turned = kernel[::-1, ::-1].swapaxes(2, 3)
     image = jnp.zeros((n, 2 * side, 2 * side, fan_out))
-    doubled: Array = jax.linear_transpose(lambda image: _halved(image, turned), image)(x)[0]
+
+    def halved(image: Array) -> Array:
+        return _halved(image, turned)
+
+    transpose = jax.linear_transpose(halved, image)
+    doubled: Array = transpose(x)[0]
     return doubled
 
 
@@ -421,20 +525,30 @@ class ConvCritic(eqx.Module):
     def __init__(self, width: int, channels: int, *, key: Array) -> None:
         self.side = side_of(width)
         stages = _stages(self.side, channels)
-        sizes = [4] * (len(stages) - 1) + [stages[-1][1]]
-        outs = [c for c, _ in stages[1:]] + [1]
-        shapes = [(k, k, a, b) for k, (a, _), b in zip(sizes, stages, outs, strict=True)]
-        self.kernels, self.norms = _first(shapes, outs[:-1], key)
+        shapes = []
+        for stage, inner in pairwise(stages):
+            shapes.append((4, 4, stage.channels, inner.channels))
+        # The last kernel covers all places that are left.
+        last = stages[-1]
+        shapes.append((last.side, last.side, last.channels, 1))
+        norm_sizes = [stage.channels for stage in stages[1:]]
+        self.kernels, self.norms = _fresh_weights(shapes, norm_sizes, key)
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:
-        """Chance that each row is real, (n,), and the last features, (n, places x channels)."""
-        full = jnp.pad(rows, ((0, 0), (0, self.side**2 - rows.shape[1])))
-        x = full.reshape(-1, self.side, self.side, 1)
+        """Return the chance that each row is real, (n,), and the last features.
+
+        These are (n, places x channels).
+        """
+        # A row fills the square line by line; the rest is 0.
+        missing = self.side**2 - rows.shape[1]
+        squares = jnp.pad(rows, ((0, 0), (0, missing)))
+        x = squares.reshape(-1, self.side, self.side, 1)
         for kernel, norm in zip(self.kernels[:-1], self.norms, strict=True):
-            x = jax.nn.leaky_relu(norm(_halved(x, kernel))[0], 0.2)
+            normalised, _ = norm(_halved(x, kernel))
+            x = jax.nn.leaky_relu(normalised, 0.2)
         features = x.reshape(x.shape[0], -1)
-        last = self.kernels[-1].reshape(-1)
-        return jax.nn.sigmoid(features @ last), features
+        last_kernel = self.kernels[-1].reshape(-1)
+        return jax.nn.sigmoid(features @ last_kernel), features
 
 
 class ConvGenerator(eqx.Module):
@@ -447,37 +561,49 @@ class ConvGenerator(eqx.Module):
 
     def __init__(self, fan_in: int, width: int, channels: int, *, key: Array) -> None:
         stages = _stages(side_of(width), channels)[::-1]
-        channels_of = [c for c, _ in stages]
-        self.start_side, self.width = stages[0][1], width
-        shapes = [(4, 4, a, b) for a, b in pairwise(channels_of)]
-        start = (fan_in, self.start_side**2 * channels_of[0])
-        self.kernels, self.norms = _first([start, *shapes], channels_of[:-1], key)
+        innermost = stages[0]
+        self.start_side = innermost.side
+        self.width = width
+        num_inner = innermost.side**2 * innermost.channels
+        shapes: list[tuple[int, ...]] = [(fan_in, num_inner)]
+        for stage, outer in pairwise(stages):
+            shapes.append((4, 4, stage.channels, outer.channels))
+        norm_sizes = [stage.channels for stage in stages[:-1]]
+        self.kernels, self.norms = _fresh_weights(shapes, norm_sizes, key)
 
     def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
         """Map noise and condition, (n, fan_in), to (n, width); statistics as in CTGAN."""
-        used, n = [], x.shape[0]
-        x = (x @ self.kernels[0]).reshape(n, self.start_side, self.start_side, -1)
-        for i, norm in enumerate(self.norms):
-            x, seen = norm(x, None if running is None else running[i])
-            used.append(seen)
-            x = _doubled(jax.nn.relu(x), self.kernels[i + 1])
-        return x.reshape(n, -1)[:, : self.width], tuple(used)
+        n = x.shape[0]
+        # The first kernel is a dense layer that makes the innermost image.
+        first_kernel, *kernels = self.kernels
+        x = (x @ first_kernel).reshape(n, self.start_side, self.start_side, -1)
+        statistics = []
+        for i, (kernel, norm) in enumerate(zip(kernels, self.norms, strict=True)):
+            norm_running = None if running is None else running[i]
+            x, norm_statistics = norm(x, norm_running)
+            statistics.append(norm_statistics)
+            x = _doubled(jax.nn.relu(x), kernel)
+        return x.reshape(n, -1)[:, : self.width], tuple(statistics)
 
     def start(self) -> Running:
-        """Statistics before the first step."""
-        return tuple((jnp.zeros_like(m.shift), jnp.ones_like(m.scale)) for m in self.norms)
+        """Return statistics before the first step."""
+        statistics = []
+        for norm in self.norms:
+            statistics.append((jnp.zeros_like(norm.shift), jnp.ones_like(norm.scale)))
+        return tuple(statistics)
 
 
 Generator = ResidualGenerator | PlainGenerator | ConvGenerator
 
 
 def generator_of(settings: GANSettings | CTABSettings, heads: Heads, key: Array) -> Generator:
-    """A fresh generator."""
+    """Return a fresh generator."""
     fan_in = settings.noise + heads.condition_width
     if isinstance(settings, CTABSettings):
         return ConvGenerator(fan_in, heads.width, settings.channels, key=key)
-    kind = ResidualGenerator if settings.residual else PlainGenerator
-    return kind(fan_in, settings.generator, heads.width, key=key)
+    if settings.residual:
+        return ResidualGenerator(fan_in, settings.generator, heads.width, key=key)
+    return PlainGenerator(fan_in, settings.generator, heads.width, key=key)
 
 
 class GANState(NamedTuple):
@@ -498,17 +624,23 @@ def adam(
     decay: float | None = None,
     clip: float | None = None,
 ) -> optax.GradientTransformation:
-    """Adam, after a bound on the gradient's norm and after weight decay where these are given."""
-    first = [] if clip is None else [optax.clip_by_global_norm(clip)]
+    """Return Adam after a bound on the gradient's norm and weight decay, where given."""
+    steps = []
+    if clip is not None:
+        steps.append(optax.clip_by_global_norm(clip))
     if decay is not None:
-        first.append(optax.add_decayed_weights(decay))
-    return optax.chain(*first, optax.adam(rate, b1=betas[0], b2=betas[1], eps=epsilon))
+        steps.append(optax.add_decayed_weights(decay))
+    b1, b2 = betas
+    return optax.chain(*steps, optax.adam(rate, b1=b1, b2=b2, eps=epsilon))
 
 
 def stepped(
-    optimiser: optax.GradientTransformation, net: _Net, slope: Any, moments: Any
+    optimiser: optax.GradientTransformation,
+    net: _Net,
+    slope: Any,
+    moments: Any,
 ) -> tuple[_Net, Any]:
-    """A network after a step of its optimiser along a slope, and the optimiser's next state."""
+    """Return a network after a step of its optimiser along a slope, and the optimiser's state."""
     change, moments = optimiser.update(slope, moments, net)
     return eqx.apply_updates(net, change), moments
 
@@ -521,7 +653,8 @@ def stepped_average(
     average: _Net,
     share: float,
 ) -> tuple[_Net, Any, _Net]:
-    """`stepped`, and the moving average of the network; `share` is that of the old weights."""
+    """Return `stepped`, and the network's moving average; `share` is that of the old weights."""
+    # The count of steps before this one.
     count = optax.tree_utils.tree_get(moments, "count")
     net, moments = stepped(optimiser, net, slope, moments)
     return net, moments, averaged(average, net, share, count)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,58 +38,66 @@ Array = Floats
 _Words = npt.NDArray[np.uint64]
 _Places = npt.NDArray[np.intp]
 
+# In triangulations, v and u are places of attributes in the domain.
+
 
 def _bits(mask: int) -> list[int]:
-    bits = []
+    """Return the places of a mask's bits, the lowest first."""
+    places = []
     while mask:
-        low = mask & -mask
-        bits.append(low.bit_length() - 1)
-        mask ^= low
-    return bits
+        lowest = mask & -mask
+        places.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return places
 
 
 def _eliminate(neighbours: list[int], log_sizes: Sequence[float]) -> list[int]:
-    """Masks of the cliques met while eliminating greedily; `neighbours` is consumed."""
+    """Return masks of the cliques met while eliminating greedily; `neighbours` is consumed."""
 
     def weight(v: int) -> float:
         return log_sizes[v] + sum(log_sizes[u] for u in _bits(neighbours[v]))
 
-    left = set(range(len(neighbours)))
-    weights = [weight(v) for v in left]
-    met = []
-    while left:
-        v = min(left, key=lambda u: (weights[u], u))
+    remaining = set(range(len(neighbours)))
+    weights = [weight(v) for v in remaining]
+    cliques = []
+    while remaining:
+        v = min(remaining, key=lambda u: (weights[u], u))
         around = neighbours[v]
-        met.append(around | 1 << v)
-        left.remove(v)
+        cliques.append(around | 1 << v)
+        remaining.remove(v)
+        # Link the neighbours of v to each other, and none to v or itself.
         for u in _bits(around):
             neighbours[u] = (neighbours[u] | around) & ~(1 << u | 1 << v)
+        # Only now: the weight of u needs all its new neighbours.
         for u in _bits(around):
             weights[u] = weight(u)
-    return met
+    return cliques
 
 
 def _log_sizes(domain: Domain) -> list[float]:
-    """Logarithms in steps of 2^-30, so that their sums are exact in whatever order."""
-    steps: list[float] = (np.rint(np.log(domain.sizes) * 2.0**30) / 2.0**30).tolist()
-    return steps
+    """Return logarithms in steps of 2^-30, so that their sums are exact in whatever order."""
+    steps = np.rint(np.log(domain.sizes) * 2.0**30)
+    log_sizes: list[float] = (steps / 2.0**30).tolist()
+    return log_sizes
 
 
 @lru_cache(maxsize=256)
 def _triangulated(domain: Domain, cliques: frozenset[Clique]) -> tuple[int, ...]:
-    """Masks of the maximal cliques of a triangulation."""
+    """Return masks of the maximal cliques of a triangulation."""
     position = {name: i for i, name in enumerate(domain.names)}
     neighbours = [0] * len(domain.names)
     for clique in cliques:
         mask = sum(1 << position[name] for name in clique)
         for name in clique:
             neighbours[position[name]] |= mask & ~(1 << position[name])
-    kept: list[int] = []
-    met = set(_eliminate(neighbours, _log_sizes(domain)))
-    for mask in sorted(met, key=lambda m: (-m.bit_count(), m)):
-        if not any(mask & other == mask for other in kept):
-            kept.append(mask)
-    return tuple(kept)
+
+    # Larger cliques come first, so one that lies in another meets it in `maximal`.
+    masks = set(_eliminate(neighbours, _log_sizes(domain)))
+    maximal: list[int] = []
+    for mask in sorted(masks, key=lambda m: (-m.bit_count(), m)):
+        if not any(mask & larger == mask for larger in maximal):
+            maximal.append(mask)
+    return tuple(maximal)
 
 
 def _names(domain: Domain, mask: int) -> Clique:
@@ -97,7 +105,7 @@ def _names(domain: Domain, mask: int) -> Clique:
 
 
 def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:
-    """Maximal cliques of a triangulation of the graph whose edges the given cliques hold.
+    """Return maximal cliques of a triangulation of the graph whose edges some cliques hold.
 
     Every attribute of the domain is in at least one clique, if need be alone.
 
@@ -114,43 +122,58 @@ def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:
         >>> maximal_cliques(domain, [("a", "b"), ("b", "c"), ("a", "c")])
         [('a', 'b', 'c'), ('d',)]
     """
-    return [_names(domain, mask) for mask in _triangulated(domain, frozenset(cliques))]
+    masks = _triangulated(domain, frozenset(cliques))
+    return [_names(domain, mask) for mask in masks]
 
 
 def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
-    """Total number of cells over the maximal cliques of a triangulation (8 bytes each)."""
+    """Count the cells of the maximal cliques of a triangulation (8 bytes each)."""
     masks = _triangulated(domain, frozenset(cliques))
-    return sum(prod(domain.sizes[v] for v in _bits(mask)) for mask in masks)
+    cells = 0
+    for mask in masks:
+        cells += prod(domain.sizes[v] for v in _bits(mask))
+    return cells
 
 
 def cells_in(megabytes: float) -> float:
-    """How many cells take so much memory, of 8 bytes each."""
+    """Return how many cells take so much memory, of 8 bytes each."""
     return megabytes * 1e6 / 8
 
 
 def inside(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) -> Bools:
-    """Whether each of some sets lies in one of the `maximal_cliques` of others, (len(more),)."""
-    masks, width = _Masks(domain), 8 * -(-len(domain.names) // 64)
-    held = b"".join(m.to_bytes(width, "little") for m in _triangulated(domain, frozenset(cliques)))
+    """Return whether sets lie in one of the `maximal_cliques` of others, (len(more),)."""
+    masks = _Masks(domain)
+    num_bytes = 8 * _words_for(domain)
+    maximal = _triangulated(domain, frozenset(cliques))
+    joined = b"".join(mask.to_bytes(num_bytes, "little") for mask in maximal)
     wanted = masks.sets(masks.places(more))[:, None]
-    missing = wanted & ~np.frombuffer(held, np.uint64).reshape(-1, wanted.shape[-1])
+    holders = np.frombuffer(joined, np.uint64).reshape(-1, wanted.shape[-1])
+    missing = wanted & ~holders
     return np.asarray((missing == 0).all(axis=-1).any(axis=1))
 
 
 def many_tree_cells(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) -> Floats:
-    """`tree_cells` of some cliques with one more, for each of many, (len(more),).
+    """Return `tree_cells` of some cliques with one more, for each of many, (len(more),).
 
     All graphs are triangulated at once, by the same rule. Until an attribute of the one more is
     eliminated, a graph has the steps of the graph without it, as only these attributes weigh more.
     """
-    masks, found = _Masks(domain), [np.empty(0)]
+    masks = _Masks(domain)
     base = np.zeros_like(masks.bits)
     places = masks.places(list(cliques))
     for v in places.T:
         np.bitwise_or.at(base, v, masks.sets(places) & ~masks.bits[v])
+
+    cells = [np.empty(0)]
     for start in range(0, len(more), _GRAPHS):
-        found.append(_cells_with(masks, base, masks.places(more[start : start + _GRAPHS])))
-    return np.concatenate(found)
+        some = masks.places(more[start : start + _GRAPHS])
+        cells.append(_cells_with(masks, base, some))
+    return np.concatenate(cells)
+
+
+def _words_for(domain: Domain) -> int:
+    """Return how many 64-bit words hold one bit for each attribute."""
+    return -(-len(domain.names) // 64)
 
 
 class _Masks:
@@ -159,84 +182,116 @@ class _Masks:
     def __init__(self, domain: Domain) -> None:
         self.positions = domain.positions
         self.log_sizes = np.asarray(_log_sizes(domain))
-        width = 8 * -(-len(domain.names) // 64)
-        bits = np.zeros((len(domain.names), width), np.uint8)
-        self._sums, self._products = np.zeros((width, 256)), np.ones((width, 256))
+        num_bytes = 8 * _words_for(domain)
+        bits = np.zeros((len(domain.names), num_bytes), np.uint8)
+        # What each of the 256 values of each byte of a set adds to a sum, or a product.
+        self._sums = np.zeros((num_bytes, 256))
+        self._products = np.ones((num_bytes, 256))
         for v, size in enumerate(domain.sizes):
-            bits[v, v // 8] = 1 << v % 8
-            held = np.arange(256) >> v % 8 & 1 == 1
-            self._sums[v // 8, held] += self.log_sizes[v]
-            self._products[v // 8, held] *= size
+            byte = v // 8
+            bit = v % 8
+            bits[v, byte] = 1 << bit
+            has_bit = np.arange(256) >> bit & 1 == 1
+            self._sums[byte, has_bit] += self.log_sizes[v]
+            self._products[byte, has_bit] *= size
         self.bits = bits.view(np.uint64)
 
     def places(self, cliques: Sequence[Clique]) -> _Places:
-        """Positions of the attributes, a row for each clique; short ones repeat their last."""
-        most = max(map(len, cliques), default=0)
-        named = [[*q, *q[-1:] * (most - len(q))] for q in cliques]
-        found = np.asarray([[self.positions[a] for a in q] for q in named], np.intp)
-        return found.reshape(len(cliques), most)
+        """Return positions of attributes, a row for each clique; short ones repeat their last."""
+        longest = max(map(len, cliques), default=0)
+        places = []
+        for clique in cliques:
+            missing = longest - len(clique)
+            padded = (*clique, *clique[-1:] * missing)
+            places.append([self.positions[a] for a in padded])
+        return np.asarray(places, np.intp).reshape(len(cliques), longest)
 
     def sets(self, places: _Places) -> _Words:
-        """The attributes of each row of `places` as a set."""
+        """Return the attributes of each row of `places` as a set."""
         return np.asarray(np.bitwise_or.reduce(self.bits[places], axis=1))
 
     def join(self, graphs: _Words, places: _Places) -> None:
         """Link the attributes of a row of `places` to each other, each in its own graph."""
-        rows, around = np.arange(len(graphs)), self.sets(places)
+        rows = np.arange(len(graphs))
+        around = self.sets(places)
         for v in places.T:
             graphs[rows, v] |= around & ~self.bits[v]
 
     def sums(self, sets: _Words) -> Array:
-        """Logarithms of sizes, added over each set."""
-        return np.asarray(self._looked_up(self._sums, sets).sum(axis=-1))
+        """Return logarithms of sizes, added over each set."""
+        return np.asarray(self._per_byte(self._sums, sets).sum(axis=-1))
 
     def products(self, sets: _Words) -> Array:
-        """Sizes, multiplied over each set."""
-        return np.asarray(self._looked_up(self._products, sets).prod(axis=-1))
+        """Return sizes, multiplied over each set."""
+        return np.asarray(self._per_byte(self._products, sets).prod(axis=-1))
 
-    def _looked_up(self, values: Array, sets: _Words) -> Array:
+    def _per_byte(self, values: Array, sets: _Words) -> Array:
+        """Look up, in a table of (bytes, 256), what each byte of each set has."""
         places = sets.view(np.uint8) + 256 * np.arange(len(values))
         return values.reshape(-1).take(places)
 
 
 def _cells_with(masks: _Masks, base: _Words, places: _Places) -> Array:
-    """Cells of the maximal cliques of a graph's triangulation, with each row of `places` linked."""
-    number, count = len(base), 1 + len(places)  # the first graph has nothing more
-    graphs, weights = np.empty((count, *base.shape), np.uint64), np.empty((count, number))
-    graphs[0], weights[0] = base, masks.sums(base | masks.bits)
-    met = np.zeros((number, count, base.shape[1]), np.uint64)
-    left, order = np.ones(len(places), np.bool_), np.empty(count - 1, np.intp)
+    """Count cells of a graph's maximal cliques with each row of `places` linked in turn."""
+    num_attributes = len(base)
+    num_graphs = 1 + len(places)  # the first graph has nothing more
+    graphs = np.empty((num_graphs, *base.shape), np.uint64)
+    weights = np.empty((num_graphs, num_attributes))
+    graphs[0] = base
+    weights[0] = masks.sums(base | masks.bits)
+    cliques = np.zeros((num_attributes, num_graphs, base.shape[1]), np.uint64)  # of each step
+
+    # A graph waits, as a copy of the first, until one of its own attributes is eliminated there.
+    is_waiting = np.ones(len(places), np.bool_)
+    row_of_graph = np.empty(len(places), np.intp)
     begun = 1
-    for step in range(number):
-        new = np.flatnonzero(left & (places == weights[0].argmin()).any(axis=1))
-        if len(new):
-            left[new], end = False, begun + len(new)
-            order[begun - 1 : end - 1] = new
-            graphs[begun:end], weights[begun:end] = graphs[0], weights[0]
-            met[:step, begun:end] = met[:step, :1]
-            masks.join(graphs[begun:end], places[new])
-            for own in places[new].T:
-                at = np.arange(begun, end), own
-                weights[at] = masks.sums(graphs[at] | masks.bits[own])
+    for step in range(num_attributes):
+        next_v = weights[0].argmin()
+        rows = np.flatnonzero(is_waiting & (places == next_v).any(axis=1))
+        if len(rows):
+            end = begun + len(rows)
+            is_waiting[rows] = False
+            row_of_graph[begun - 1 : end - 1] = rows
+            graphs[begun:end] = graphs[0]
+            weights[begun:end] = weights[0]
+            cliques[:step, begun:end] = cliques[:step, :1]
+            masks.join(graphs[begun:end], places[rows])
+            for linked in places[rows].T:
+                index = (np.arange(begun, end), linked)
+                weights[index] = masks.sums(graphs[index] | masks.bits[linked])
             begun = end
-        rows = np.arange(begun)
-        v = weights[:begun].argmin(axis=1)
-        around = graphs[rows, v]
-        met[step, :begun] = around | masks.bits[v]
-        weights[rows, v] = np.inf
-        linked = np.unpackbits(around.view(np.uint8), bitorder="little").view(np.bool_)
-        graph, u = np.divmod(np.flatnonzero(linked), 64 * base.shape[1])
-        before = graphs[graph, u]
-        joined = (before | around[graph]) & ~masks.bits[u]
-        graphs[graph, u] = joined & ~masks.bits[v[graph]]
-        more = joined & ~before
-        weights[graph, u] += masks.sums(more) - masks.log_sizes[v[graph]]
-    within = np.zeros((number, count), np.bool_)
-    for step in range(1, number):  # a clique lies in another if in one that was met before
-        within[step] = (met[step] & ~met[:step] == 0).all(axis=-1).any(axis=0)
-    total, found = np.where(within, 0.0, masks.products(met)).sum(axis=0), np.empty(len(places))
-    found[order] = total[1:]
-    return found
+        cliques[step, :begun] = _eliminate_next(masks, graphs[:begun], weights[:begun])
+
+    # A clique lies in another if in one that was met before.
+    is_within = np.zeros((num_attributes, num_graphs), np.bool_)
+    for step in range(1, num_attributes):
+        missing = cliques[step] & ~cliques[:step]
+        is_within[step] = (missing == 0).all(axis=-1).any(axis=0)
+    totals = np.where(is_within, 0.0, masks.products(cliques)).sum(axis=0)
+
+    cells = np.empty(len(places))
+    cells[row_of_graph] = totals[1:]
+    return cells
+
+
+def _eliminate_next(masks: _Masks, graphs: _Words, weights: Array) -> _Words:
+    """Eliminate the lightest attribute of every graph, in place, and return the cliques met."""
+    rows = np.arange(len(graphs))
+    v = weights.argmin(axis=1)
+    around = graphs[rows, v]
+    cliques: _Words = around | masks.bits[v]
+    weights[rows, v] = np.inf
+
+    # All neighbours u of all graphs at once: each is linked to the others, and no longer to v.
+    bits = np.unpackbits(around.view(np.uint8), bitorder="little")
+    places = np.flatnonzero(bits.view(np.bool_))
+    graph, u = np.divmod(places, 64 * graphs.shape[2])
+    before = graphs[graph, u]
+    joined = (before | around[graph]) & ~masks.bits[u]
+    graphs[graph, u] = joined & ~masks.bits[v[graph]]
+    new = joined & ~before
+    weights[graph, u] += masks.sums(new) - masks.log_sizes[v[graph]]
+    return cliques
 
 
 @dataclass(frozen=True)
@@ -252,22 +307,27 @@ class JunctionTree:
     def build(cls, domain: Domain, cliques: Iterable[Clique]) -> JunctionTree:
         """Triangulate, then join the maximal cliques by a heaviest spanning tree (Prim)."""
         masks = _triangulated(domain, frozenset(cliques))
-        order, parents = [0], [-1]
+        order = [0]
+        parents = [-1]
+        # Of each clique outside the tree, the most that it shares with one inside, and with which.
         best = {i: (masks[i] & masks[0], 0) for i in range(1, len(masks))}
         while best:
             i = max(best, key=lambda j: (best[j][0].bit_count(), -j))
-            parents.append(best.pop(i)[1])
+            _, parent = best.pop(i)
+            parents.append(parent)
             order.append(i)
-            for j, (known, _) in best.items():
-                both = masks[j] & masks[i]
-                if both.bit_count() > known.bit_count():
-                    best[j] = (both, len(order) - 1)
+            for j, (largest, _) in best.items():
+                shared = masks[j] & masks[i]
+                if shared.bit_count() > largest.bit_count():
+                    best[j] = (shared, len(order) - 1)
+
         ordered = [masks[i] for i in order]
-        shared = [0] + [ordered[i] & ordered[parents[i]] for i in range(1, len(ordered))]
-        found, separators = (
-            tuple(_names(domain, mask) for mask in masks) for masks in (ordered, shared)
-        )
-        return cls(domain, found, tuple(parents), separators)
+        shared_masks = [0]
+        for i in range(1, len(ordered)):
+            shared_masks.append(ordered[i] & ordered[parents[i]])
+        members = tuple(_names(domain, mask) for mask in ordered)
+        separators = tuple(_names(domain, mask) for mask in shared_masks)
+        return cls(domain, members, tuple(parents), separators)
 
     @property
     def cells(self) -> int:
@@ -275,51 +335,78 @@ class JunctionTree:
         return sum(self.domain.size(clique) for clique in self.cliques)
 
     def home(self, clique: Clique) -> int | None:
-        """Index of the smallest clique of the tree that holds `clique`, or None."""
+        """Return the index of the smallest clique of the tree that holds `clique`, or None."""
         wanted = set(clique)
         holders = [i for i, members in enumerate(self._members) if wanted <= members]
-        return min(holders, key=lambda i: self.domain.size(self.cliques[i]), default=None)
+
+        def cells(i: int) -> int:
+            return self.domain.size(self.cliques[i])
+
+        return min(holders, key=cells, default=None)
 
     @cached_property
     def _members(self) -> list[frozenset[str]]:
         return [frozenset(clique) for clique in self.cliques]
 
     def home_of(self, scope: Clique) -> int:
-        """`home`, where there must be one."""
+        """Return `home`, where there must be one."""
         home = self.home(scope)
         if home is None:
             raise ValueError(f"scope {scope} lies in no clique of the tree; build the tree with it")
         return home
 
 
-_SMALL = 1024  # cells
-_LARGE = 8192  # cells
+# Links of a clique of so many cells or fewer are laid out once.
+_SMALL = 1024
+# A clique of so many cells gets small ones inside it.
+_LARGE = 8192
 _GRAPHS = 1024  # triangulated at once
-_SHARED = 1 << 17  # cells of a table that threads share: smaller ones take less than 0.1 ms
+# Threads share a table of so many cells: smaller ones take less than 0.1 ms.
+_SHARED = 1 << 17
 _PIECES = 4  # of such a table
-_LINE = 8  # cells in a line of a processor's cache
-_ALIGNED = 16  # rows: BLAS adds those that are left over in another order
-_TINY = 1e-50  # a table whose sum is below may have lost cells that matter
-_LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of 0 as a maximum
+# Cells in a line of a processor's cache.
+_LINE = 8
+# Parts have a multiple of so many rows: BLAS adds those left over in another order.
+_ALIGNED = 16
+# A table whose sum is below may have lost cells that matter.
+_TINY = 1e-50
+# Stands in for the logarithm of 0 as a maximum.
+_LOWEST = float(np.finfo(np.float64).min)
 
 
 def inner_order(domain: Domain, clique: Clique) -> Clique:
-    """The attributes of a clique, smallest first; ties in domain order."""
-    return tuple(sorted(clique, key=lambda a: (domain.size_of(a), domain.names.index(a))))
+    """Return the attributes of a clique, smallest first; ties in domain order."""
+
+    def rank(a: str) -> tuple[int, int]:
+        return domain.size_of(a), domain.names.index(a)
+
+    return tuple(sorted(clique, key=rank))
 
 
-def _groups(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, bool]]:
-    """Merge neighbouring axes that share their fate: [(length, kept), ...]."""
-    merged: list[tuple[int, bool]] = []
-    for length, keep in zip(shape, kept, strict=True):
-        if merged and merged[-1][1] == keep:
-            merged[-1] = (merged[-1][0] * length, keep)
+class _Axes(NamedTuple):
+    """Neighbouring axes of a table as one, all of which are kept or summed over."""
+
+    length: int  # the product of theirs
+    is_kept: bool
+
+    @property
+    def broadcast_length(self) -> int:
+        return self.length if self.is_kept else 1
+
+
+def _merged_axes(shape: Sequence[int], are_kept: Sequence[bool]) -> list[_Axes]:
+    """Merge neighbouring axes that are all kept, or all summed over."""
+    merged: list[_Axes] = []
+    for length, is_kept in zip(shape, are_kept, strict=True):
+        if merged and merged[-1].is_kept == is_kept:
+            merged[-1] = _Axes(merged[-1].length * length, is_kept)
         else:
-            merged.append((length, keep))
+            merged.append(_Axes(length, is_kept))
     return merged
 
 
 def _sum_middle(a: int, k: int, b: int) -> Callable[[Array], Array]:
+    """Return the fastest way to sum the middle axis of a table of shape (a, k, b)."""
     ones = np.ones(k)
     if b == 1:
         return lambda x: x.reshape(a, k) @ ones
@@ -328,13 +415,16 @@ def _sum_middle(a: int, k: int, b: int) -> Callable[[Array], Array]:
     return lambda x: np.einsum("akb->ab", x.reshape(a, k, b))
 
 
-def _reducer(groups: Sequence[tuple[int, bool]]) -> Callable[[Array], Array]:
-    """A function that sums the axes which are not kept, longest run first; its result is flat."""
-    left, steps = list(groups), list[Callable[[Array], Array]]()
-    while any(not keep for _, keep in left):
-        at = max((i for i, g in enumerate(left) if not g[1]), key=lambda i: left[i][0])
-        before, after = (prod(length for length, _ in part) for part in (left[:at], left[at + 1 :]))
-        steps.append(_sum_middle(before, left.pop(at)[0], after))
+def _reducer(axes: Sequence[_Axes]) -> Callable[[Array], Array]:
+    """Return a function that sums over axes, the longest first; its result is flat."""
+    remaining = list(axes)
+    steps: list[Callable[[Array], Array]] = []
+    while not all(part.is_kept for part in remaining):
+        summed = [i for i, part in enumerate(remaining) if not part.is_kept]
+        longest = max(summed, key=lambda i: remaining[i].length)
+        before = prod(part.length for part in remaining[:longest])
+        after = prod(part.length for part in remaining[longest + 1 :])
+        steps.append(_sum_middle(before, remaining.pop(longest).length, after))
     if not steps:
         return np.copy  # never a view: what is summed goes on changing
 
@@ -351,84 +441,104 @@ _Piece: TypeAlias = "tuple[slice[int | None, int | None, None], ...]"
 
 
 def _pieces(shape: Sequence[int]) -> list[_Piece]:
-    """Parts of a large table that threads take, nearly alike; one where it is small.
+    """Split a large table into parts, nearly alike, that threads take; one where it is small.
 
     There are as many however many threads there are.
     """
     if prod(shape) < _SHARED:
         return [()]
+
     # The first axis that can be divided alike: its parts have the longest rows.
-    long = [i for i, length in enumerate(shape) if length >= 4 * _PIECES or length % _PIECES == 0]
-    axis = long[0] if long else max(range(len(shape)), key=shape.__getitem__)
+    axis = max(range(len(shape)), key=shape.__getitem__)
+    for i, length in enumerate(shape):
+        if length >= 4 * _PIECES or length % _PIECES == 0:
+            axis = i
+            break
+
     count = min(_PIECES, shape[axis])
     ends = [shape[axis] * i // count for i in range(count + 1)]
     before = (slice(None),) * axis
-    return [(*before, slice(*part)) for part in pairwise(ends)]
+    return [(*before, slice(start, end)) for start, end in pairwise(ends)]
 
 
-def _reducer_of_pieces(groups: Sequence[tuple[int, bool]]) -> Callable[[Array], Array]:
-    """`_reducer`, with parts of a large table summed by several threads, each sum by one."""
-    shape = [length for length, _ in groups]
-    whole = _reducer(groups)
-    if prod(shape) < _SHARED or all(keep for _, keep in groups):
+def _reducer_of_pieces(axes: Sequence[_Axes]) -> Callable[[Array], Array]:
+    """Return `_reducer`, with parts of a large table summed by several threads, each sum by one."""
+    whole = _reducer(axes)
+    is_small = prod(part.length for part in axes) < _SHARED
+    if is_small or all(part.is_kept for part in axes):
         return whole
-    (first, is_kept), *rest = groups
-    if is_kept and first >= _PIECES * _ALIGNED:
-        bounds = [first * i // _PIECES // _ALIGNED * _ALIGNED for i in range(_PIECES)] + [first]
-        parts = list(pairwise(bounds))
-        reducers = {end - start: _reducer([(end - start, True), *rest]) for start, end in parts}
+    first, *rest = axes
+    if not first.is_kept or first.length < _PIECES * _ALIGNED:
+        return whole
 
-        def reduce_rows(x: Array) -> Array:
-            rows = x.reshape(first, -1)
-            sums = each(lambda p: reducers[p[1] - p[0]](rows[p[0] : p[1]].reshape(-1)), parts)
-            return np.concatenate(sums)
+    # Bounds are multiples of `_ALIGNED`, so that BLAS adds up rows of a part as those of the whole.
+    bounds = [first.length * i // _PIECES // _ALIGNED * _ALIGNED for i in range(_PIECES)]
+    parts = list(pairwise([*bounds, first.length]))
+    lengths = {end - start for start, end in parts}
+    reducers = {}
+    for length in lengths:
+        reducers[length] = _reducer([_Axes(length, is_kept=True), *rest])
 
-        return reduce_rows
-    return whole
+    def reduce_rows(x: Array) -> Array:
+        rows = x.reshape(first.length, -1)
+
+        def reduce_part(part: tuple[int, int]) -> Array:
+            start, end = part
+            return reducers[end - start](rows[start:end].reshape(-1))
+
+        return np.concatenate(each(reduce_part, parts))
+
+    return reduce_rows
 
 
 class Link:
     """How a clique's flat table meets that of one of its subsets: multiply in, sum out."""
 
     def __init__(self, domain: Domain, clique: Clique, subset: Clique) -> None:
-        groups = _groups([domain.size_of(a) for a in clique], [a in subset for a in clique])
-        self._full = tuple(length for length, _ in groups)
-        self._thin = tuple(length if keep else 1 for length, keep in groups)
-        self._gone = tuple(i for i, (_, keep) in enumerate(groups) if not keep)
-        self._pieces = _pieces(self._full)
-        self.reduce = _reducer_of_pieces(groups)
+        shape = [domain.size_of(a) for a in clique]
+        axes = _merged_axes(shape, [a in subset for a in clique])
+        self._clique_shape = tuple(part.length for part in axes)
+        self._subset_shape = tuple(part.broadcast_length for part in axes)
+        self._summed_axes = tuple(i for i, part in enumerate(axes) if not part.is_kept)
+        self._pieces = _pieces(self._clique_shape)
+        self.reduce = _reducer_of_pieces(axes)
         """Sum the clique's table down to the subset's."""
 
     @classmethod
     def between(cls, domain: Domain, clique: Clique, subset: Clique) -> Link:
-        """The link, laid out once for small cliques, which recur round after round."""
+        """Return the link, laid out once for small cliques, which recur round after round."""
         make = _small_link if domain.size(clique) <= _SMALL else cls
         return make(domain, clique, subset)
 
     def multiply(self, table: Array, factor: Array) -> None:
-        """table *= factor, in place; both flat."""
-        view, thin = table.reshape(self._full), factor.reshape(self._thin)
+        """Multiply a table by a factor, in place; both are flat."""
+        view = table.reshape(self._clique_shape)
+        broadcast = factor.reshape(self._subset_shape)
         if len(self._pieces) < 2:
-            np.multiply(view, thin, out=view)
+            np.multiply(view, broadcast, out=view)
             return
         axis = len(self._pieces[0]) - 1
+        has_axis = self._subset_shape[axis] > 1
 
-        def multiplied(piece: _Piece) -> None:
-            part = thin[piece] if self._thin[axis] > 1 else thin
+        def multiply_piece(piece: _Piece) -> None:
+            part = broadcast[piece] if has_axis else broadcast
             np.multiply(view[piece], part, out=view[piece])
 
-        each(multiplied, self._pieces)
+        each(multiply_piece, self._pieces)
 
     def log_multiply(self, table: Array, factor: Array) -> None:
-        """The same for logarithms: table += factor."""
-        view = table.reshape(self._full)
-        np.add(view, factor.reshape(self._thin), out=view)
+        """Multiply likewise where both are logarithms: add in place."""
+        view = table.reshape(self._clique_shape)
+        np.add(view, factor.reshape(self._subset_shape), out=view)
 
     def log_reduce(self, table: Array) -> Array:
-        """Logarithms of what `reduce` sums, from the table's logarithms."""
-        view = table.reshape(self._full)
-        top = np.maximum(view.max(axis=self._gone, keepdims=True), _LOWEST)
-        sums: Array = np.log(self.reduce(np.exp(view - top).reshape(-1)))
+        """Return logarithms of what `reduce` sums, from the table's logarithms."""
+        view = table.reshape(self._clique_shape)
+        # With the maximum taken out, no exponential overflows; the minimum float keeps a cell that
+        # is impossible throughout from becoming inf - inf.
+        top = np.maximum(view.max(axis=self._summed_axes, keepdims=True), _LOWEST)
+        exponentials = np.exp(view - top).reshape(-1)
+        sums: Array = np.log(self.reduce(exponentials))
         sums += top.reshape(-1)
         return sums
 
@@ -437,21 +547,32 @@ _small_link = lru_cache(maxsize=4096)(Link)
 
 
 def _inner_cliques(
-    domain: Domain, clique: Clique, parts: Mapping[int, Clique]
+    domain: Domain,
+    clique: Clique,
+    parts: Mapping[int, Clique],
 ) -> Iterator[tuple[Clique, list[int]]]:
-    """Sets inside a large clique, each with two or more of its parts, by their keys.
+    """Yield sets inside a large clique, each with two or more of its parts, by their keys.
 
     The large table is then passed over once for each set, not for each part. A part joins the set
     that stays smallest with it; none has more than an eighth of the clique's cells.
     """
-    room, found = domain.size(clique) / 8, dict[Clique, list[int]]()
-    for q, part in parts.items():
-        joined = {domain.canonical((*c, *part)): c for c in found}
-        best = min((c for c in joined if domain.size(c) <= room), key=domain.size, default=part)
-        if domain.size(best) <= room:
-            held = found.pop(joined[best], []) if best in joined else []
-            found[best] = [*found.get(best, []), *held, q]
-    yield from ((inner, held) for inner, held in found.items() if len(held) > 1)
+    max_cells = domain.size(clique) / 8
+    keys_of: dict[Clique, list[int]] = {}
+    for key, part in parts.items():
+        # Each set with this part in it, and the set without.
+        enlarged = {domain.canonical((*inner, *part)): inner for inner in keys_of}
+        small = [inner for inner in enlarged if domain.size(inner) <= max_cells]
+        smallest = min(small, key=domain.size, default=part)
+        if domain.size(smallest) > max_cells:
+            continue
+        keys: list[int] = []
+        if smallest in enlarged:
+            keys = keys_of.pop(enlarged[smallest])
+        keys_of[smallest] = [*keys_of.get(smallest, []), *keys, key]
+
+    for inner, keys in keys_of.items():
+        if len(keys) > 1:
+            yield inner, keys
 
 
 class Propagation:
@@ -461,18 +582,14 @@ class Propagation:
         domain = tree.domain
         self.tree = tree
         self.scopes = tuple(scopes)
-        self.cliques = [inner_order(domain, c) for c in tree.cliques]  # then those inside them
-        parts = [*scopes, *tree.separators]  # what the table of a clique is summed to
-        holders = [*map(tree.home_of, scopes), *tree.parents]  # and which clique that is
-        for i, clique in enumerate(self.cliques):  # also over the cliques that it appends
-            if domain.size(clique) >= _LARGE:
-                own = [q for q, holder in enumerate(holders) if holder == i]
-                for inner, held in _inner_cliques(domain, clique, {q: parts[q] for q in own}):
-                    for q in held:
-                        holders[q] = len(self.cliques)
-                    self.cliques.append(inner_order(domain, inner))
-                    parts.append(inner)
-                    holders.append(i)
+        self.cliques = [inner_order(domain, clique) for clique in tree.cliques]
+        """Those of the tree, then those inside them."""
+
+        # What tables of cliques are summed to, and of which clique: at first one of the tree.
+        parts = [*scopes, *tree.separators]
+        holders = [*map(tree.home_of, scopes), *tree.parents]
+        self._add_inner_cliques(parts, holders)
+
         links = [
             Link.between(domain, self.cliques[max(holder, 0)], part)
             for holder, part in zip(holders, parts, strict=True)
@@ -481,12 +598,15 @@ class Propagation:
         """Per scope, the link from the clique that holds it."""
         self.down = links[len(scopes) :]
         """Per clique, its parent's link to what they share; meaningless at the root."""
+        separators = parts[len(scopes) :]
         self.up = [
-            Link.between(domain, c, s)
-            for c, s in zip(self.cliques, parts[len(scopes) :], strict=True)
+            Link.between(domain, clique, separator)
+            for clique, separator in zip(self.cliques, separators, strict=True)
         ]
         """Per clique, its own link to what it shares with its parent."""
-        self._homes, self.parents = holders[: len(scopes)], holders[len(scopes) :]
+
+        self._homes = holders[: len(scopes)]
+        self.parents = holders[len(scopes) :]
         self.homed: list[list[int]] = [[] for _ in self.cliques]
         """Scopes that each clique holds."""
         for q, home in enumerate(self._homes):
@@ -494,27 +614,43 @@ class Propagation:
         self.children: list[list[int]] = [[] for _ in self.cliques]
         for i, parent in enumerate(self.parents[1:], start=1):
             self.children[parent].append(i)
+        # Parents before children; the list grows while it is gone through.
         self._order = [0]
         for i in self._order:
             self._order += self.children[i]
 
+    def _add_inner_cliques(self, parts: list[Clique], holders: list[int]) -> None:
+        """Let small cliques hold parts of large ones; all three lists grow by these cliques."""
+        domain = self.tree.domain
+        for i, clique in enumerate(self.cliques):  # also over the cliques that it appends
+            if domain.size(clique) < _LARGE:
+                continue
+            parts_inside = {q: parts[q] for q, holder in enumerate(holders) if holder == i}
+            for inner, keys in _inner_cliques(domain, clique, parts_inside):
+                for q in keys:
+                    holders[q] = len(self.cliques)
+                self.cliques.append(inner_order(domain, inner))
+                parts.append(inner)
+                holders.append(i)
+
     @classmethod
     @lru_cache(maxsize=2)
     def over(cls, domain: Domain, scopes: tuple[Clique, ...]) -> Propagation:
-        """The plan on the tree of the scopes; laid out once where a model is fitted and asked."""
+        """Return the plan on the scopes' tree; laid out once where a model is fitted and asked."""
         return cls(JunctionTree.build(domain, scopes), scopes)
 
     def inner(self, i: int, table: Array) -> Array:
-        """Flat inner table of scope `i` from a table whose axes are in domain order."""
+        """Return the flat inner table of scope `i` from a table with axes in domain order."""
         scope = self.scopes[i]
         axes = [scope.index(a) for a in inner_order(self.tree.domain, scope)]
         return np.ascontiguousarray(np.transpose(table, axes)).reshape(-1)
 
     def table(self, clique: Clique, flat: Array) -> Array:
-        """Table with axes in domain order from a flat inner table of `clique`."""
+        """Return the table with axes in domain order from a flat inner table of `clique`."""
         order = inner_order(self.tree.domain, clique)
-        shaped = flat.reshape([self.tree.domain.size_of(a) for a in order])
-        return np.transpose(shaped, [order.index(a) for a in clique])
+        shape = [self.tree.domain.size_of(a) for a in order]
+        axes = [order.index(a) for a in clique]
+        return np.transpose(flat.reshape(shape), axes)
 
     def run(self, potentials: Sequence[Array]) -> list[Array]:
         """Pass messages up and down: from logarithms of potentials to probabilities of the cliques.
@@ -526,9 +662,12 @@ class Propagation:
         messages = self._collect(tables, potentials)
         if messages is None:
             return self._in_logarithms(potentials)
+
+        # Downwards: what the parent now has, over what it was sent.
         for i in self._order[1:]:
-            wanted = self.down[i].reduce(tables[self.parents[i]])
-            ratio = np.divide(wanted, messages[i], out=np.zeros_like(wanted), where=wanted > 0)
+            target = self.down[i].reduce(tables[self.parents[i]])
+            ratio = np.zeros_like(target)
+            np.divide(target, messages[i], out=ratio, where=target > 0)
             self.up[i].multiply(tables[i], ratio)
         return tables
 
@@ -541,12 +680,15 @@ class Propagation:
         aligned = [-(-length // _LINE) * _LINE for length in lengths]
         starts = [0, *accumulate(aligned)]
         cells = np.full(starts[-1], cell)
-        return [cells[s : s + n] for s, n in zip(starts, lengths, strict=False)]
+        bounds = zip(starts, lengths, strict=False)
+        return [cells[start : start + length] for start, length in bounds]
 
     def _collect(self, tables: list[Array], potentials: Sequence[Array]) -> list[Array] | None:
-        """The pass upwards: a message per clique; None if a table underflowed."""
+        """Pass messages upwards, and return one per clique; None if a table underflowed."""
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
-            link.multiply(tables[home], np.exp(theta - float(theta.max())))
+            factor = np.exp(theta - float(theta.max()))
+            link.multiply(tables[home], factor)
+
         messages: list[Array] = [np.empty(0)] * len(tables)
         for i in reversed(self._order):
             message = self.up[i].reduce(tables[i])
@@ -561,10 +703,12 @@ class Propagation:
 
     @np.errstate(divide="ignore")
     def _in_logarithms(self, potentials: Sequence[Array]) -> list[Array]:
-        """`run`, with nothing exponentiated before its scale is known."""
+        """Return what `run` does, with nothing exponentiated before its scale is known."""
         tables = self._tables(0.0)
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
             link.log_multiply(tables[home], theta)
+
+        # Upwards.
         messages: list[Array] = [np.empty(0)] * len(tables)
         for i in reversed(self._order):
             messages[i] = self.up[i].log_reduce(tables[i])
@@ -573,9 +717,12 @@ class Propagation:
         log_z = float(messages[0][0])
         if not np.isfinite(log_z):
             raise FloatingPointError("potentials that leave no cell possible, or are not numbers")
+
+        # Downwards; an impossible cell has the logarithm -inf, of which no difference is taken.
         for i in self._order[1:]:
-            wanted = self.down[i].log_reduce(tables[self.parents[i]])
-            known = np.isfinite(messages[i])
-            ratio = np.subtract(wanted, messages[i], out=np.zeros_like(wanted), where=known)
+            target = self.down[i].log_reduce(tables[self.parents[i]])
+            is_possible = np.isfinite(messages[i])
+            ratio = np.zeros_like(target)
+            np.subtract(target, messages[i], out=ratio, where=is_possible)
             self.up[i].log_multiply(tables[i], ratio)
         return [np.exp(table - log_z) for table in tables]

@@ -24,7 +24,7 @@ from functools import cached_property
 from itertools import groupby, product
 from math import prod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -39,11 +39,18 @@ from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
-_CELLS = 1 << 24  # of an intermediate table, 128 MB
-_RARE = 1e-30  # a probability whose inverse float32 still holds
-_PAIR_CELLS = 1 << 24  # of the messages of `apart`, if one attribute does not need more
+# Cells of an intermediate table, 128 MB.
+_CELLS = 1 << 24
+# A probability whose inverse float32 still holds.
+_RARE = 1e-30
+# Cells of the messages of `apart`, if one attribute does not need more.
+_PAIR_CELLS = 1 << 24
 _FORMAT = "siloweave-mrf-1"
 Single = npt.NDArray[np.float32]
+
+_Singles: TypeAlias = Mapping[Clique, Single]
+
+# Below, a and b are attributes, and i and k are places of cliques in a tree.
 
 
 @dataclass(frozen=True)
@@ -52,76 +59,101 @@ class _Table:
     values: Array
 
 
-def _sum_to(table: _Table, kept: Collection[str]) -> _Table:
-    names = tuple(a for a in table.names if a in kept)
-    return _Table(names, table.values.sum(axis=_gone(table.names, kept)))
+def _sum_to(table: _Table, attributes: Collection[str]) -> _Table:
+    """Sum a table over all but some attributes."""
+    names = tuple(a for a in table.names if a in attributes)
+    axes = _other_axes(table.names, attributes)
+    return _Table(names, table.values.sum(axis=axes))
 
 
-def _gone(names: Clique, kept: Collection[str]) -> tuple[int, ...]:
-    """Axes of the attributes that are not kept."""
-    return tuple(i for i, a in enumerate(names) if a not in kept)
+def _other_axes(names: Clique, attributes: Collection[str]) -> tuple[int, ...]:
+    """Return the axes of all but some attributes, over which a table is summed to these."""
+    return tuple(i for i, a in enumerate(names) if a not in attributes)
 
 
-def _product_sum(left: _Table, right: _Table, kept: Collection[str]) -> _Table:
-    """Sum over the attributes not kept of left * right, as one matrix product per shared cell."""
-    letter = {a: i for i, a in enumerate(dict.fromkeys(left.names + right.names))}
-    names = tuple(a for a in letter if a in kept)
-    operands: list[Any] = [left.values, [letter[a] for a in left.names]]
-    operands += [right.values, [letter[a] for a in right.names], [letter[a] for a in names]]
+def _product_sum(left: _Table, right: _Table, attributes: Collection[str]) -> _Table:
+    """Multiply two tables and sum to some attributes, as one matrix product per shared cell."""
+    all_names = dict.fromkeys(left.names + right.names)
+    letter = {a: i for i, a in enumerate(all_names)}
+    names = tuple(a for a in letter if a in attributes)
+    left_letters = [letter[a] for a in left.names]
+    right_letters = [letter[a] for a in right.names]
+    letters = [letter[a] for a in names]
+    operands: list[Any] = [left.values, left_letters, right.values, right_letters, letters]
     return _Table(names, np.einsum(*operands, optimize=True))
 
 
-def _between(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[int]]:
-    """Root and members (parents before children) of the smallest subtree that holds `wanted`."""
-    alive = list(range(len(tree.cliques)))
-    held = [wanted & set(c) for c in tree.cliques]
-    children = [0] * len(alive)
-    for p in tree.parents[1:]:
-        children[p] += 1
+def _smallest_subtree(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[int]]:
+    """Return root and members (parents before children) of the least subtree with `wanted`."""
+    members = list(range(len(tree.cliques)))
+    wanted_in = [wanted & set(clique) for clique in tree.cliques]
+    num_children = [0] * len(tree.cliques)
+    for parent in tree.parents[1:]:
+        num_children[parent] += 1
+
+    # Cut leaves that hold nothing wanted but what their parent holds too; children come first, so
+    # that a parent whose children were cut is a leaf when its turn comes.
     for i in reversed(range(1, len(tree.cliques))):
-        if not children[i] and held[i] <= set(tree.separators[i]):
-            alive.remove(i)
-            children[tree.parents[i]] -= 1
+        if not num_children[i] and wanted_in[i] <= set(tree.separators[i]):
+            members.remove(i)
+            num_children[tree.parents[i]] -= 1
+
+    # The same from above: a root with one child is a leaf, too.
     root = 0
-    while children[root] == 1:
-        child = next(i for i in alive if i != root and tree.parents[i] == root)
-        if not held[root] <= set(tree.separators[child]):
+    while num_children[root] == 1:
+        child = next(i for i in members if i != root and tree.parents[i] == root)
+        if not wanted_in[root] <= set(tree.separators[child]):
             break
-        alive.remove(root)
+        members.remove(root)
         root = child
-    return root, alive
+    return root, members
 
 
 def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Array:
-    """Probability table of `clique` (in domain order), by a tree and its calibrated beliefs.
+    """Return the probabilities of `clique` (in domain order), by a tree and calibrated beliefs.
 
     An intermediate table holds the wanted attributes that it has met beside a separator; where that
     is more than 16 million cells, values of some wanted attributes are taken block by block.
     """
     wanted = set(clique)
-    root, alive = _between(tree, wanted)
-    steps = _steps(tree, root, alive, wanted)
+    root, members = _smallest_subtree(tree, wanted)
+    steps = _steps(tree, root, members, wanted)
     blocks = _blocks(tree, steps, clique)
-    tables = {step.member: _own(tree, beliefs, step) for step in steps}
-    same: dict[int, _Table] = {}  # messages that are those of every block
-    changing = []
+    tables = {step.member: _conditional(tree, beliefs, step) for step in steps}
+
+    # Messages that no block changes are computed once.
+    unchanging: dict[int, _Table] = {}
+    changing_steps = []
     for step in steps:
-        if step.needed & blocks.keys() or any(child not in same for child, _ in step.children):
-            changing.append(step)
+        has_blocks = bool(step.needed & blocks.keys())
+        has_changing_child = any(child not in unchanging for child, _ in step.children)
+        if has_blocks or has_changing_child:
+            changing_steps.append(step)
         else:
-            same[step.member] = _message(step, tables[step.member], same)
-    found = np.empty(tree.domain.shape(clique))
-    for parts in product(*blocks.values()):
-        at = dict(zip(blocks, parts, strict=True))
-        messages = dict(same)
-        for step in changing:
-            names, values = tables[step.member].names, tables[step.member].values
-            block = _Table(names, values[tuple(at.get(a, slice(None)) for a in names)])
-            messages[step.member] = _message(step, block, messages)
-        last = messages[root]
-        place = tuple(at.get(a, slice(None)) for a in clique)
-        found[place] = np.transpose(last.values, [last.names.index(a) for a in clique])
-    return found
+            unchanging[step.member] = _message(step, tables[step.member], unchanging)
+
+    probabilities = np.empty(tree.domain.shape(clique))
+    for slices in product(*blocks.values()):
+        values_of = dict(zip(blocks, slices, strict=True))
+        messages = dict(unchanging)
+        for step in changing_steps:
+            table = tables[step.member]
+            block = table.values[_index(table.names, values_of)]
+            block_table = _Table(table.names, block)
+            messages[step.member] = _message(step, block_table, messages)
+        result = messages[root]
+        axes = [result.names.index(a) for a in clique]
+        place = _index(clique, values_of)
+        probabilities[place] = np.transpose(result.values, axes)
+    return probabilities
+
+
+_Slice: TypeAlias = "slice[int, int, None]"
+
+
+def _index(names: Clique, values_of: Mapping[str, _Slice]) -> tuple[slice[Any, Any, Any], ...]:
+    """Return the index of a block in a table: some values of some attributes, all of others."""
+    return tuple(values_of.get(a, slice(None)) for a in names)
 
 
 @dataclass(frozen=True)
@@ -132,24 +164,32 @@ class _Step:
     parent: int | None  # its parent's; None for the root
     upward: frozenset[str]  # what it shares with the parent
     needed: frozenset[str]  # those of its own attributes that a later step needs
-    children: tuple[tuple[int, frozenset[str]], ...]  # (place, what is kept once it is in)
+    children: tuple[tuple[int, frozenset[str]], ...]  # (place, attributes left once it is in)
     met: tuple[frozenset[str], ...]  # attributes of its table after each child
     sent: frozenset[str]  # attributes of its message
 
 
-def _steps(tree: JunctionTree, root: int, alive: Sequence[int], wanted: set[str]) -> list[_Step]:
-    """The subtree's members, children before parents."""
-    received: dict[int, list[tuple[int, frozenset[str]]]] = {i: [] for i in alive}
+def _steps(tree: JunctionTree, root: int, members: Sequence[int], wanted: set[str]) -> list[_Step]:
+    """Return the steps of the subtree's members, children before parents."""
+    received: dict[int, list[tuple[int, frozenset[str]]]] = {i: [] for i in members}
     steps = []
-    for i in reversed(alive):
+    for i in reversed(members):
         parent = None if i == root else tree.parents[i]
-        upward = frozenset(() if parent is None else tree.separators[i])
-        needed = frozenset(tree.cliques[i]) & wanted.union(upward, *(a for _, a in received[i]))
-        met, children = [needed], []
-        for at, (child, attributes) in enumerate(received[i]):
-            kept = frozenset(wanted).union(upward, *(later for _, later in received[i][at + 1 :]))
-            children.append((child, kept))
-            met.append((met[-1] | attributes) & kept)
+        upward = frozenset[str]()
+        if parent is not None:
+            upward = frozenset(tree.separators[i])
+        sets_received = [attributes for _, attributes in received[i]]
+        needed = frozenset(tree.cliques[i]) & wanted.union(upward, *sets_received)
+
+        # After each child, only what later children or the parent need stays in the table.
+        met = [needed]
+        children = []
+        for position, (child, attributes) in enumerate(received[i]):
+            later_sets = sets_received[position + 1 :]
+            remaining = frozenset(wanted).union(upward, *later_sets)
+            children.append((child, remaining))
+            met.append((met[-1] | attributes) & remaining)
+
         sent = met[-1] & (wanted | upward)
         steps.append(_Step(i, parent, upward, needed, tuple(children), tuple(met), sent))
         if parent is not None:
@@ -157,55 +197,65 @@ def _steps(tree: JunctionTree, root: int, alive: Sequence[int], wanted: set[str]
     return steps
 
 
-def _blocks(
-    tree: JunctionTree, steps: Sequence[_Step], clique: Clique
-) -> dict[str, list[slice[int, int, None]]]:
-    """Attributes of the clique that are taken in blocks, so that tables stay small, and these."""
+def _blocks(tree: JunctionTree, steps: Sequence[_Step], clique: Clique) -> dict[str, list[_Slice]]:
+    """Split the values of as many of the clique's attributes as it takes to keep tables small."""
     size = dict(zip(tree.domain.names, tree.domain.sizes, strict=True))
-    length = dict(size)
+    length = dict(size)  # of a block
 
     def cells(names: frozenset[str]) -> int:
         return prod(length[a] for a in names)
 
-    while cells(largest := max((met for step in steps for met in step.met), key=cells)) > _CELLS:
-        left = [a for a in clique if a in largest and length[a] > 1]
-        if not left:  # a separator alone is so large
+    tables: list[frozenset[str]] = []
+    for step in steps:
+        tables += step.met
+    largest = max(tables, key=cells)
+    while cells(largest) > _CELLS:
+        candidates = [a for a in clique if a in largest and length[a] > 1]
+        if not candidates:  # a separator alone is so large
             break
-        a = max(left, key=length.__getitem__)
-        length[a] = max(1, length[a] * _CELLS // cells(largest))
-    return {
-        a: [slice(i, i + length[a]) for i in range(0, size[a], length[a])]
-        for a in clique
-        if length[a] < size[a]
-    }
+        longest = max(candidates, key=length.__getitem__)
+        length[longest] = max(1, length[longest] * _CELLS // cells(largest))
+        largest = max(tables, key=cells)
+
+    blocks = {}
+    for a in clique:
+        if length[a] < size[a]:
+            starts = range(0, size[a], length[a])
+            blocks[a] = [slice(start, start + length[a]) for start in starts]
+    return blocks
 
 
-def _own(tree: JunctionTree, beliefs: Sequence[Array], step: _Step) -> _Table:
-    """A member's distribution of the needed attributes, given those that its parent has too."""
-    table = _sum_to(_Table(tree.cliques[step.member], beliefs[step.member]), step.needed)
+def _conditional(tree: JunctionTree, beliefs: Sequence[Array], step: _Step) -> _Table:
+    """Return a member's table of the needed attributes, given those that its parent has too."""
+    belief = _Table(tree.cliques[step.member], beliefs[step.member])
+    table = _sum_to(belief, step.needed)
     if step.parent is None:
         return table
-    return _Table(table.names, given_others(table.values, _gone(table.names, step.upward)))
+    axes = _other_axes(table.names, step.upward)
+    return _Table(table.names, given_others(table.values, axes))
 
 
-def given_others(values: Array, gone: tuple[int, ...]) -> Array:
-    """Return conditional probabilities along the axes `gone`; 0 where nothing is possible."""
-    shared = values.sum(axis=gone, keepdims=True)
-    ratio: Array = np.divide(values, shared, out=np.zeros_like(values), where=shared > 0)
-    return ratio
+def given_others(values: Array, axes: tuple[int, ...]) -> Array:
+    """Return conditional probabilities along some axes; 0 where nothing is possible."""
+    shared = values.sum(axis=axes, keepdims=True)
+    conditional: Array = np.zeros_like(values)
+    np.divide(values, shared, out=conditional, where=shared > 0)
+    return conditional
 
 
 def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Table:
-    """A member's message to its parent; at the root, the table of the wanted attributes."""
-    for child, kept in step.children:
-        table = _product_sum(table, messages[child], kept)
+    """Return a member's message to its parent; at the root, the table of the wanted attributes."""
+    for child, remaining in step.children:
+        table = _product_sum(table, messages[child], remaining)
     return _sum_to(table, step.sent)
 
 
 def apart(
-    tree: JunctionTree, beliefs: Sequence[Array], pairs: Iterable[Clique]
+    tree: JunctionTree,
+    beliefs: Sequence[Array],
+    pairs: Iterable[Clique],
 ) -> Iterator[tuple[Clique, Single]]:
-    """Probability tables, in float32, of pairs of attributes that share no clique of a tree.
+    """Yield float32 probabilities of pairs of attributes that share no clique of a tree.
 
     What is known of one attribute, that of fewer values, travels from separator to separator to
     the nearest clique that holds the other. Its messages serve all pairs that it is in, and one
@@ -214,18 +264,25 @@ def apart(
     """
     routes = _Routes(tree, pairs)
 
-    def summed(i: int) -> dict[Clique, Single]:
+    def small_tables(i: int) -> dict[Clique, Single]:
         clique = tree.cliques[i]
-        return dict(_sums(beliefs[i].astype(np.float32), clique, clique, routes.wanted[i]))
+        belief = beliefs[i].astype(np.float32)
+        return dict(_sums(belief, clique, clique, routes.wanted[i]))
 
-    tables = each(summed, range(len(tree.cliques)))
-    groups, cells = [list[str]()], 0
+    tables = each(small_tables, range(len(tree.cliques)))
+
+    # Attributes travel in groups whose messages fit into memory together.
+    groups: list[list[str]] = [[]]
+    group_cells = 0
     for a, steps in routes.steps.items():
-        more = tree.domain.size_of(a) * sum(tree.domain.size(routes.shared(*e)) for e in steps)
-        if cells + more > _PAIR_CELLS:
-            groups, cells = [*groups, []], 0
+        separators = [routes.shared(*step) for step in steps]
+        separator_cells = sum(tree.domain.size(separator) for separator in separators)
+        message_cells = tree.domain.size_of(a) * separator_cells
+        if group_cells + message_cells > _PAIR_CELLS:
+            groups.append([])
+            group_cells = 0
         groups[-1].append(a)
-        cells += more
+        group_cells += message_cells
     for group in groups:
         yield from routes.travel(group, tables)
 
@@ -234,36 +291,43 @@ _Real = TypeVar("_Real", np.float32, np.float64)
 
 
 def _sums(
-    table: npt.NDArray[_Real], names: Clique, left: Clique, wanted: Collection[Clique]
+    table: npt.NDArray[_Real],
+    names: Clique,
+    undecided: Clique,
+    wanted: Collection[Clique],
 ) -> Iterator[tuple[Clique, npt.NDArray[_Real]]]:
-    """A table summed to each of some sets of its attributes, in the order of its axes.
+    """Sum a table to each of some sets of its attributes, in the order of its axes.
 
-    The largest attribute of those `left` is summed out first, once for all sets without it, so
+    The largest of the `undecided` attributes is summed out first, once for all sets without it, so
     that nearly all sums are of small tables.
     """
     if not wanted:
         return
-    if not left:
+    if not undecided:
         yield names, table
         return
-    a = max(left, key=lambda b: table.shape[names.index(b)])
-    rest = tuple(b for b in left if b != a)
-    others = [q for q in wanted if a not in q]
-    if others:
-        smaller = table.sum(axis=names.index(a))
-        yield from _sums(smaller, tuple(b for b in names if b != a), rest, others)
-    yield from _sums(table, names, rest, [q for q in wanted if a in q])
+    largest = max(undecided, key=lambda a: table.shape[names.index(a)])
+    rest = tuple(a for a in undecided if a != largest)
+
+    without = [clique for clique in wanted if largest not in clique]
+    if without:
+        smaller = table.sum(axis=names.index(largest))
+        smaller_names = tuple(a for a in names if a != largest)
+        yield from _sums(smaller, smaller_names, rest, without)
+    with_largest = [clique for clique in wanted if largest in clique]
+    yield from _sums(table, names, rest, with_largest)
 
 
 _Edge = tuple[int, int]
 """A step from a clique of a tree to a neighbour."""
 
 
-def _places(names: Sequence[str], domain: Domain) -> dict[str, slice[int, int, None]]:
-    """Where each attribute's values are, one attribute after the other."""
+def _places(names: Sequence[str], domain: Domain) -> dict[str, _Slice]:
+    """Return where each attribute's values are, one attribute after the other."""
     ends = np.cumsum([domain.size_of(a) for a in names]).tolist()
-    parts = zip([0, *ends], ends, strict=False)
-    return {a: slice(*part) for a, part in zip(names, parts, strict=True)}
+    starts = [0, *ends][: len(ends)]
+    bounds = zip(names, starts, ends, strict=True)
+    return {a: slice(start, end) for a, start, end in bounds}
 
 
 @dataclass(frozen=True)
@@ -278,13 +342,17 @@ class _Rows:
     values: Single
 
     def runs(self, wanted: Collection[str], domain: Domain) -> Iterator[_Rows]:
-        """The wanted attributes, those that stand together in one."""
+        """Yield the wanted attributes, those that stand together in one."""
         places = _places(self.names, domain)
-        for keep, run in groupby(self.names, lambda a: a in wanted):
+        for is_wanted, run in groupby(self.names, lambda a: a in wanted):
             names = tuple(run)
-            if keep:
+            if is_wanted:
                 rows = slice(places[names[0]].start, places[names[-1]].stop)
                 yield _Rows(names, self.order, self.values[rows])
+
+
+_Arrived: TypeAlias = Mapping[_Edge, Sequence[_Rows]]
+"""What is known of attributes after each step that they took."""
 
 
 @dataclass(frozen=True)
@@ -307,126 +375,183 @@ class _Routes:
         """After which step pairs meet: one that travelled, and one of the clique reached."""
         self.wanted: list[set[Clique]] = [set() for _ in tree.cliques]
         """Sets of attributes whose tables each clique gives."""
+
+        # Of a pair, the attribute of fewer values travels.
         partners: dict[str, list[str]] = {}
         for pair in pairs:
             a, b = sorted(pair, key=tree.domain.size_of)
             partners.setdefault(a, []).append(b)
-        around: list[list[int]] = [[] for _ in tree.cliques]
+
+        neighbours: list[list[int]] = [[] for _ in tree.cliques]
         for i, parent in enumerate(tree.parents[1:], start=1):
-            around[i].append(parent)
-            around[parent].append(i)
-        for a, others in partners.items():
-            before = {i: -1 for i, clique in enumerate(tree.cliques) if a in clique}
-            met, steps = list(before), self.steps.setdefault(a, {})
-            for i in met:
-                more = [k for k in around[i] if k not in before]
-                before |= dict.fromkeys(more, i)
-                met += more
-            for b in others:
-                k = next(i for i in met if b in tree.cliques[i])
-                self.ends.setdefault((before[k], k), []).append((a, b))
-                self._want(k, (*self.shared(before[k], k), b))
-                while (i := before[k]) >= 0 and (i, k) not in steps:
-                    steps[i, k] = before[i]
-                    came = (a,) if before[i] < 0 else self.shared(before[i], i)
-                    self._want(i, (*came, *self.shared(i, k)))
-                    k = i
+            neighbours[i].append(parent)
+            neighbours[parent].append(i)
+        for a, names in partners.items():
+            self._add_routes(a, names, neighbours)
+
+    def _add_routes(
+        self,
+        a: str,
+        partners: Sequence[str],
+        neighbours: Sequence[Sequence[int]],
+    ) -> None:
+        """Plan the steps of one attribute to the nearest clique of each of its partners."""
+        # Breadth first from all cliques that hold a; `order` grows while it is gone through.
+        before = {i: -1 for i, clique in enumerate(self.tree.cliques) if a in clique}
+        order = list(before)
+        for i in order:
+            unvisited = [k for k in neighbours[i] if k not in before]
+            before |= dict.fromkeys(unvisited, i)
+            order += unvisited
+
+        self.steps.setdefault(a, {})
+        for b in partners:
+            nearest = next(i for i in order if b in self.tree.cliques[i])
+            last_step = (before[nearest], nearest)
+            self.ends.setdefault(last_step, []).append((a, b))
+            self._want(nearest, (*self.shared(*last_step), b))
+            self._add_steps(a, nearest, before)
+
+    def _add_steps(self, a: str, end: int, before: Mapping[int, int]) -> None:
+        """Add the steps to one clique, back to front, up to those that are there already."""
+        steps = self.steps[a]
+        k = end
+        i = before[k]
+        while i >= 0 and (i, k) not in steps:
+            steps[i, k] = before[i]
+            source: Clique = (a,)
+            if before[i] >= 0:
+                source = self.shared(before[i], i)
+            self._want(i, (*source, *self.shared(i, k)))
+            k = i
+            i = before[k]
 
     def shared(self, i: int, k: int) -> Clique:
-        """The separator of two neighbours."""
-        return self.tree.separators[max(i, k)]
+        """Return the separator of two neighbours."""
+        return self.tree.separators[max(i, k)]  # that of the child, which comes after its parent
 
     def _want(self, i: int, names: Iterable[str]) -> None:
-        self.wanted[i].add(self.tree.domain.canonical(dict.fromkeys(names)))
+        distinct = dict.fromkeys(names)
+        self.wanted[i].add(self.tree.domain.canonical(distinct))
 
     def travel(
-        self, group: Collection[str], tables: Sequence[Mapping[Clique, Single]]
+        self,
+        group: Collection[str],
+        tables: Sequence[_Singles],
     ) -> Iterator[tuple[Clique, Single]]:
-        """Tables of the pairs to which these attributes travel."""
-        known: dict[_Edge, list[_Rows]] = {}
+        """Yield tables of the pairs to which these attributes travel."""
+        arrived: dict[_Edge, list[_Rows]] = {}
 
         # Moves of one wave need those of earlier waves alone.
         for wave in self._waves(group):
-            moved = each(lambda move: self._move(move, known, tables), wave)
+            moved = each(lambda move: self._move(move, arrived, tables), wave)
             for move, rows in zip(wave, moved, strict=True):
-                known.setdefault(move.step, []).append(rows)
+                arrived.setdefault(move.step, []).append(rows)
 
         travelling = set(group)
         ends = []
         for step, pairs in self.ends.items():
-            here = [(a, b) for a, b in pairs if a in travelling]
-            if here:
-                ends.append((step, here))
-        for found in each(lambda end: self._met(*end, known, tables), ends):
-            yield from found
+            group_pairs = [(a, b) for a, b in pairs if a in travelling]
+            if group_pairs:
+                ends.append((step, group_pairs))
+
+        def tables_at(end: tuple[_Edge, Sequence[Clique]]) -> list[tuple[Clique, Single]]:
+            step, pairs = end
+            return self._pair_tables(step, pairs, arrived, tables)
+
+        for pair_tables in each(tables_at, ends):
+            yield from pair_tables
 
     def _waves(self, group: Collection[str]) -> list[list[_Move]]:
-        """Every move of a group; a move needs what moves of earlier waves brought."""
+        """Return all moves of a group; a move needs what moves of earlier waves brought."""
         names: dict[tuple[_Edge, int], list[str]] = {}
         for a in group:
             for step, before in self.steps[a].items():
                 names.setdefault((step, before), []).append(a)
 
         # Parents come before their children: up from the last clique, then down from the first.
-        up = sorted((move for move in names if move[0][0] > move[0][1]), reverse=True)
-        down = sorted((move for move in names if move[0][0] < move[0][1]), key=lambda m: m[0][1])
+        upward = [move for move in names if move[0][0] > move[0][1]]
+        downward = [move for move in names if move[0][0] < move[0][1]]
+        upward.sort(reverse=True)
+        downward.sort(key=lambda move: move[0][1])
+
         waves: list[list[_Move]] = []
-        last: dict[_Edge, int] = {}  # the last wave in which something takes a step
-        for step, before in (*up, *down):
-            wave = 0 if before < 0 else last[before, step[0]] + 1
-            last[step] = max(wave, last.get(step, 0))
-            waves += [[] for _ in range(wave + 1 - len(waves))]
+        last_wave: dict[_Edge, int] = {}  # the last wave in which something takes a step
+        for step, before in (*upward, *downward):
+            wave = 0
+            if before >= 0:
+                wave = last_wave[before, step[0]] + 1
+            last_wave[step] = max(wave, last_wave.get(step, 0))
+            while len(waves) <= wave:
+                waves.append([])
             waves[wave].append(_Move(step, before, names[step, before]))
         return waves
 
     def _move(
         self,
         move: _Move,
-        known: Mapping[_Edge, Sequence[_Rows]],
-        tables: Sequence[Mapping[Clique, Single]],
+        arrived: _Arrived,
+        tables: Sequence[_Singles],
     ) -> _Rows:
-        """What a move's attributes are known by after it."""
+        """Return what a move's attributes are known by after it."""
         i, k = move.step
-        shared = self.shared(i, k)
+        after = self.shared(i, k)
         if move.before < 0:
-            return self._start(tables[i], move.names, shared)
-        came = known[move.before, i]
-        return self._moved(tables[i], came, move.names, self.shared(move.before, i), shared)
+            return self._start(tables[i], move.names, after)
+        rows = arrived[move.before, i]
+        before = self.shared(move.before, i)
+        return self._moved(tables[i], rows, move.names, before, after)
 
-    def _start(
-        self, tables: Mapping[Clique, Single], names: Sequence[str], shared: Clique
-    ) -> _Rows:
-        """P(. | shared) of attributes of a clique that holds what is shared, too."""
-        parts = [self._matrix(tables, (a,), shared) for a in names]
-        scaled = [part * _inverse(part.sum(axis=0)) for part in parts]
-        return _Rows(tuple(names), shared, np.concatenate(scaled))
+    def _start(self, tables: _Singles, names: Sequence[str], separator: Clique) -> _Rows:
+        """Return P(. | separator) of attributes of a clique that holds the separator, too."""
+        parts = []
+        for a in names:
+            joint = self._matrix(tables, (a,), separator)
+            parts.append(joint * _inverse(joint.sum(axis=0)))
+        return _Rows(tuple(names), separator, np.concatenate(parts))
 
     def _moved(
-        self, tables: Mapping[Clique, Single], came: Sequence[_Rows], names: Collection[str],
-        given: Clique, shared: Clique,
-    ) -> _Rows:  # fmt: skip
-        """P(. | shared) from P(. | given), both within one clique."""
+        self,
+        tables: _Singles,
+        arrived: Sequence[_Rows],
+        names: Collection[str],
+        before: Clique,
+        after: Clique,
+    ) -> _Rows:
+        """Return P(. | after) from P(. | before), two separators within one clique.
+
+        It is the sum of P(. | before) P(before, after) / P(after) over all that `before` alone has.
+        """
         domain = self.tree.domain
-        both = tuple(a for a in given if a in shared)
-        first, last = (tuple(a for a in part if a not in both) for part in (given, shared))
-        cells = domain.size(both)
-        table = self._matrix(tables, (*both, *first), last)
-        table = table.reshape(cells, -1, table.shape[1])
-        rows = self._beside(came, names, (*both, *first))
-        left = rows.values.reshape(-1, cells, table.shape[1])
+        common = tuple(a for a in before if a in after)
+        before_only = tuple(a for a in before if a not in common)
+        after_only = tuple(a for a in after if a not in common)
+        cells = domain.size(common)
+        joint = self._matrix(tables, (*common, *before_only), after_only)
+        joint = joint.reshape(cells, -1, joint.shape[1])
+        rows = self._beside(arrived, names, (*common, *before_only))
+        conditional = rows.values.reshape(-1, cells, joint.shape[1])
 
         # One product for each cell of what both separators share.
-        values = np.empty((len(left), cells, table.shape[2]), np.float32)
-        np.matmul(left.transpose(1, 0, 2), table, out=values.transpose(1, 0, 2))
-        values *= _inverse(table.sum(axis=1))
-        return _Rows(rows.names, (*both, *last), values.reshape(len(left), -1))
+        values = np.empty((len(conditional), cells, joint.shape[2]), np.float32)
+        by_cell = conditional.transpose(1, 0, 2)
+        np.matmul(by_cell, joint, out=values.transpose(1, 0, 2))
+        values *= _inverse(joint.sum(axis=1))
+        order = (*common, *after_only)
+        return _Rows(rows.names, order, values.reshape(len(values), -1))
 
-    def _beside(self, came: Sequence[_Rows], names: Collection[str], order: Clique) -> _Rows:
-        """Some attributes one after the other, given the cells of a separator in one order."""
+    def _beside(self, arrived: Sequence[_Rows], names: Collection[str], order: Clique) -> _Rows:
+        """Put attributes one after the other, given the cells of a separator in one order."""
         domain = self.tree.domain
-        runs = [run for rows in came for run in rows.runs(set(names), domain)]
-        joined = tuple(a for run in runs for a in run.names)
-        values = np.empty((sum(map(domain.size_of, joined)), *domain.shape(order)), np.float32)
+        wanted = set(names)
+        runs: list[_Rows] = []
+        for rows in arrived:
+            runs += rows.runs(wanted, domain)
+        joined: Clique = ()
+        for run in runs:
+            joined += run.names
+        num_values = sum(map(domain.size_of, joined))
+        values = np.empty((num_values, *domain.shape(order)), np.float32)
         start = 0
         for run in runs:
             end = start + len(run.values)
@@ -436,121 +561,159 @@ class _Routes:
             start = end
         return _Rows(joined, order, values.reshape(len(values), -1))
 
-    def _met(
-        self, step: _Edge, pairs: Sequence[Clique],
-        known: Mapping[_Edge, Sequence[_Rows]], tables: Sequence[Mapping[Clique, Single]],
-    ) -> list[tuple[Clique, Single]]:  # fmt: skip
-        """Tables of pairs whose first attribute has come by a step."""
-        domain, shared = self.tree.domain, self.shared(*step)
-        came, there = (list(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
-        left = self._beside(known.get(step, ()), came, shared)
-        right = [self._matrix(tables[step[1]], (b,), shared) for b in there]
-        product = left.values @ np.concatenate(right).T
-        rows, columns = _places(left.names, domain), _places(there, domain)
-        found: list[tuple[Clique, Single]] = []
-        for a, b in pairs:
-            table = product[rows[a], columns[b]]
-            swap = domain.position(a) > domain.position(b)
-            found.append(((b, a), table.T) if swap else ((a, b), table))
-        return found
+    def _pair_tables(
+        self,
+        step: _Edge,
+        pairs: Sequence[Clique],
+        arrived: _Arrived,
+        tables: Sequence[_Singles],
+    ) -> list[tuple[Clique, Single]]:
+        """Return tables of pairs whose first attribute has come by a step."""
+        domain = self.tree.domain
+        separator = self.shared(*step)
+        travellers = list(dict.fromkeys(a for a, _ in pairs))
+        residents = list(dict.fromkeys(b for _, b in pairs))
 
-    def _matrix(self, tables: Mapping[Clique, Single], rows: Clique, columns: Clique) -> Single:
-        """A clique's table of these attributes, with a row for each cell of the first."""
-        names = self.tree.domain.canonical((*rows, *columns))
+        # P(a, b) is the sum over the separator of P(a | separator) P(separator, b), all at once.
+        conditional = self._beside(arrived.get(step, ()), travellers, separator)
+        joint = [self._matrix(tables[step[1]], (b,), separator) for b in residents]
+        joined = conditional.values @ np.concatenate(joint).T
+        rows = _places(conditional.names, domain)
+        columns = _places(residents, domain)
+
+        pair_tables: list[tuple[Clique, Single]] = []
+        for a, b in pairs:
+            table = joined[rows[a], columns[b]]
+            if domain.position(a) > domain.position(b):
+                pair_tables.append(((b, a), table.T))
+            else:
+                pair_tables.append(((a, b), table))
+        return pair_tables
+
+    def _matrix(self, tables: _Singles, rows: Clique, columns: Clique) -> Single:
+        """Return a clique's table of these attributes, with a row for each cell of the first."""
+        domain = self.tree.domain
+        names = domain.canonical((*rows, *columns))
         axes = [names.index(a) for a in (*rows, *columns)]
-        cells = self.tree.domain.size(rows), self.tree.domain.size(columns)
-        return np.transpose(tables[names], axes).reshape(cells)
+        shape = (domain.size(rows), domain.size(columns))
+        return np.transpose(tables[names], axes).reshape(shape)
 
 
 def _inverse(sums: Single) -> Single:
     """Return 1 over each probability; 0 where float32 does not hold that."""
-    ratio: Single = np.divide(1, sums, out=np.zeros_like(sums), where=sums > _RARE)
-    return ratio
+    inverse: Single = np.zeros_like(sums)
+    np.divide(1, sums, out=inverse, where=sums > _RARE)
+    return inverse
 
 
 def _spread(strata: Ints, rng: np.random.Generator) -> Array:
-    """One uniform number per row; within a stratum they are evenly spaced, in random order."""
+    """Draw a uniform number per row, evenly spaced within a stratum, in random order."""
     shuffled = rng.permutation(strata.size)
     order = shuffled[np.argsort(strata[shuffled], kind="stable")]
-    _, first, counts = np.unique(strata[order], return_index=True, return_counts=True)
-    rank = np.arange(strata.size) - np.repeat(first, counts)
-    offset = np.repeat(rng.random(first.size), counts)
+    ordered = strata[order]
+    _, starts, counts = np.unique(ordered, return_index=True, return_counts=True)
+    rank = np.arange(strata.size) - np.repeat(starts, counts)
+    offset = np.repeat(rng.random(starts.size), counts)
     uniform = np.empty(strata.size)
     uniform[order] = (rank + offset) / np.repeat(counts, counts)
     return uniform
 
 
 def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
-    """Column index for each row, from the row of `table` (unnormalised) that its stratum names."""
-    seen, where = np.unique(strata, return_inverse=True)
-    cumulative = np.cumsum(table[seen], axis=1)
+    """Draw a column for each row, from the row of `table` (unnormalised) that its stratum names."""
+    used_strata, positions = np.unique(strata, return_inverse=True)
+    weights = table[used_strata]
+    cumulative = np.cumsum(weights, axis=1)
     cumulative /= cumulative[:, -1:]
-    steps = (cumulative + np.arange(seen.size)[:, None]).reshape(-1)
-    found = np.searchsorted(steps, where + _spread(where, rng), side="right")
-    columns = found - where * table.shape[1]
-    last = np.max(np.where(table[seen] > 0, np.arange(table.shape[1]), 0), axis=1)
-    return np.asarray(np.clip(columns, 0, last[where]), dtype=np.int64)
+
+    # One search for all strata: the cumulative shares of stratum s lie between s and s + 1.
+    offsets = np.arange(used_strata.size)[:, None]
+    thresholds = (cumulative + offsets).reshape(-1)
+    marks = positions + _spread(positions, rng)
+    cells = np.searchsorted(thresholds, marks, side="right")
+    columns = cells - positions * table.shape[1]
+
+    # Rounding must not lead beyond the last possible column.
+    is_possible = weights > 0
+    last = np.max(np.where(is_possible, np.arange(table.shape[1]), 0), axis=1)
+    return np.asarray(np.clip(columns, 0, last[positions]), dtype=np.int64)
 
 
 def _codes(domain: Domain, columns: Mapping[str, npt.NDArray[np.integer]]) -> Codes:
+    """Return the codes of columns by name, each in the smallest type."""
     sizes = zip(domain.names, domain.sizes, strict=True)
     return Codes(domain, tuple(_small(columns[a], size) for a, size in sizes))
 
 
 def _small(codes: npt.NDArray[np.integer], size: int) -> npt.NDArray[np.unsignedinteger]:
     """Return codes below `size` in the smallest type that holds them."""
-    found: npt.NDArray[np.unsignedinteger] = codes.astype(np.min_scalar_type(size - 1), copy=False)
-    return found
+    smallest = np.min_scalar_type(size - 1)
+    small_codes: npt.NDArray[np.unsignedinteger] = codes.astype(smallest, copy=False)
+    return small_codes
 
 
 def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key) -> Codes:
     """Draw rows of the whole domain by a tree and its calibrated beliefs."""
     if num_rows < 0:
         raise DataError(f"num_rows is {num_rows}; ask for 0 rows or more")
-    drawn: dict[str, npt.NDArray[np.integer]] = {}  # of the smallest type: rows may be millions
-    for i, (clique, shared) in enumerate(zip(tree.cliques, tree.separators, strict=True)):
+    domain = tree.domain
+    columns: dict[str, npt.NDArray[np.integer]] = {}  # of the smallest type: rows may be millions
+    # Parents come first: a clique's other attributes are drawn given what it shares with its own.
+    members = zip(tree.cliques, tree.separators, strict=True)
+    for i, (clique, separator) in enumerate(members):
         rng = generator(fold_in(key, i))
-        new = tuple(a for a in clique if a not in shared)
-        axes = [clique.index(a) for a in shared + new]
-        cells = tree.domain.size(shared) if shared else 1
-        table = np.transpose(beliefs[i], axes).reshape(cells, -1)
+        new = tuple(a for a in clique if a not in separator)
+        axes = [clique.index(a) for a in separator + new]
+        num_strata = domain.size(separator) if separator else 1
+        table = np.transpose(beliefs[i], axes).reshape(num_strata, -1)
+
         strata = np.zeros(num_rows, dtype=np.int64)
-        if shared:
-            index = np.ravel_multi_index([drawn[a] for a in shared], tree.domain.shape(shared))
-            strata = np.asarray(index, dtype=np.int64)
-        columns = _draw(table, strata, rng) if num_rows else strata
-        split = np.unravel_index(columns, tree.domain.shape(new))
-        for a, codes in zip(new, split, strict=True):
-            drawn[a] = _small(codes, tree.domain.size_of(a))
-    return _codes(tree.domain, drawn)
+        if separator:
+            codes = [columns[a] for a in separator]
+            cells = np.ravel_multi_index(codes, domain.shape(separator))
+            strata = np.asarray(cells, dtype=np.int64)
+        new_cells = strata
+        if num_rows:
+            new_cells = _draw(table, strata, rng)
+        new_codes = np.unravel_index(new_cells, domain.shape(new))
+        for a, codes_of_a in zip(new, new_codes, strict=True):
+            columns[a] = _small(codes_of_a, domain.size_of(a))
+    return _codes(domain, columns)
 
 
-def _fixed(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> Ints:
+def _fixed_codes(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> Ints:
+    """Check the columns that rows are completed from, and return them, (rows, len(names))."""
     if not names:
         raise DataError("known is empty; name at least one column, or use sample()")
     lengths = {a: len(known[a]) for a in names}
     if len(set(lengths.values())) != 1:
         raise DataError(f"known has columns of different lengths: {lengths}")
     for a in names:
-        values = np.asarray(known[a])
-        if values.size and not 0 <= values.min() <= values.max() < domain.size_of(a):
+        codes = np.asarray(known[a])
+        if codes.size and not 0 <= codes.min() <= codes.max() < domain.size_of(a):
             raise DataError(f"known[{a!r}] has codes outside 0..{domain.size_of(a) - 1}")
-    return np.stack([np.asarray(known[a], dtype=np.int64) for a in names], axis=1)
+    columns = [np.asarray(known[a], dtype=np.int64) for a in names]
+    return np.stack(columns, axis=1)
 
 
 def _conditioned(
-    plan: Propagation, potentials: Mapping[Clique, Array], value: Mapping[str, int]
+    plan: Propagation,
+    potentials: Mapping[Clique, Array],
+    value: Mapping[str, int],
 ) -> list[Array]:
-    """Beliefs over the free attributes once the known ones have their values."""
+    """Return beliefs over the free attributes once the fixed ones have their values."""
     domain = plan.tree.domain
+    # Potentials that differ in fixed attributes alone have the same scope: their slices are added.
     sliced = {scope: np.zeros(domain.shape(scope)) for scope in plan.scopes}
     for clique, table in potentials.items():
-        part = table[tuple(value.get(a, slice(None)) for a in clique)]
+        index = tuple(value.get(a, slice(None)) for a in clique)
+        part = table[index]
         scope = tuple(a for a in clique if a not in value)
         if scope:
             sliced[scope] = sliced[scope] + part
         elif not np.isfinite(part):
             raise DataError(f"the model gives {dict(value)} probability 0; change known")
+
     tables = [plan.inner(i, sliced[scope]) for i, scope in enumerate(plan.scopes)]
     try:
         return _beliefs(plan, tables)
@@ -559,7 +722,7 @@ def _conditioned(
 
 
 def _beliefs(plan: Propagation, tables: Sequence[Array]) -> list[Array]:
-    """Probability tables of a tree's cliques, axes in domain order, by potentials of the scopes."""
+    """Return probabilities of a tree's cliques, axes in domain order, by the scopes' potentials."""
     pairs = zip(plan.tree.cliques, plan.run(tables), strict=False)  # inner cliques come last
     return [plan.table(clique, flat) for clique, flat in pairs]
 
@@ -568,8 +731,9 @@ _calibrated: WeakSet[MRF] = WeakSet()
 """Models in use that have their beliefs."""
 
 
-def _known_beliefs(model: MRF) -> list[Array] | None:
+def _shared_beliefs(model: MRF) -> list[Array] | None:
     """Return the beliefs of a model in use whose potentials are the same, or None."""
+    # A copy, since the set changes whenever a model is no longer used.
     for other in list(_calibrated):
         beliefs: list[Array] | None = vars(other).get("beliefs")
         if beliefs is not None and _same_potentials(model, other):
@@ -578,11 +742,12 @@ def _known_beliefs(model: MRF) -> list[Array] | None:
 
 
 def _same_potentials(model: MRF, other: MRF) -> bool:
-    """Whether two models have equal potentials on the same cliques, in the same order."""
-    if model.domain != other.domain or list(model.potentials) != list(other.potentials):
+    """Return whether two models have equal potentials on the same cliques, in the same order."""
+    has_same_cliques = list(model.potentials) == list(other.potentials)
+    if model.domain != other.domain or not has_same_cliques:
         return False
     pairs = zip(model.potentials.values(), other.potentials.values(), strict=True)
-    return all(np.array_equal(table, known) for table, known in pairs)
+    return all(np.array_equal(table, other_table) for table, other_table in pairs)
 
 
 class MRF:
@@ -611,11 +776,11 @@ class MRF:
         self.domain = domain
         self.potentials = dict(potentials)
         self.total = float(total)
-        self._known: dict[Clique, Array] = {}
+        self._marginals: dict[Clique, Array] = {}
 
     @classmethod
     def uniform(cls, domain: Domain, total: float) -> MRF:
-        """The model in which every cell of the domain is equally likely."""
+        """Return the model in which every cell of the domain is equally likely."""
         return cls(domain, {}, total)
 
     @property
@@ -634,12 +799,12 @@ class MRF:
         A model in this process with the same potentials, such as the one that a message was made
         of, has the same tables: they are shared, not made again.
         """
-        beliefs = _known_beliefs(self)
+        beliefs = _shared_beliefs(self)
         if beliefs is None:
             plan = self._plan
-            potentials = [plan.inner(i, self.potentials[c]) for i, c in enumerate(plan.scopes)]
+            tables = [plan.inner(i, self.potentials[scope]) for i, scope in enumerate(plan.scopes)]
             with single_blas():
-                beliefs = _beliefs(plan, potentials)
+                beliefs = _beliefs(plan, tables)
         _calibrated.add(self)
         return beliefs
 
@@ -649,72 +814,80 @@ class MRF:
         A fit that starts from this model needs its potentials alone.
         """
         vars(self).pop("beliefs", None)
-        self._known.clear()
+        self._marginals.clear()
 
     def marginal(self, clique: Clique, *, keep: bool = True) -> Floats:
-        """Expected counts of the cells of a clique, whose attributes are in domain order.
+        """Return the expected counts of a clique's cells; its attributes are in domain order.
 
         They need not lie in one clique of the tree. The float64 array sums to `total`; it is
         read-only, and if it is to be kept the same object when asked again.
         """
-        if clique not in self._known:
-            home = self.tree.home(clique)
-            if home is None:
-                table = project(self.tree, self.beliefs, clique)
-            else:
-                table = self.beliefs[home].sum(axis=_gone(self.tree.cliques[home], clique))
-            table = table * self.total
-            table.flags.writeable = False
-            if not keep:
-                return table
-            self._known[clique] = table
-        return self._known[clique]
+        if clique in self._marginals:
+            return self._marginals[clique]
+        home = self.tree.home(clique)
+        if home is None:
+            probabilities = project(self.tree, self.beliefs, clique)
+        else:
+            axes = _other_axes(self.tree.cliques[home], clique)
+            probabilities = self.beliefs[home].sum(axis=axes)
+        counts = probabilities * self.total
+        counts.flags.writeable = False
+        if keep:
+            self._marginals[clique] = counts
+        return counts
 
     def marginals(self, cliques: Sequence[Clique]) -> list[Floats]:
-        """`marginal` of each; pairs that share no clique of the tree to the accuracy of float32."""
-        new = [q for q in dict.fromkeys(cliques) if q not in self._known]
-        tree, beliefs = self.tree, self.beliefs
-        inside: dict[int, list[Clique]] = {}
-        far = []
-        for q in new:
-            home = tree.home(q)
+        """Return `marginal` of each; pairs apart in the tree to the accuracy of float32."""
+        tree = self.tree
+        beliefs = self.beliefs
+        new = [clique for clique in dict.fromkeys(cliques) if clique not in self._marginals]
+        inside: dict[int, list[Clique]] = {}  # by the clique of the tree that holds them
+        far_pairs = []
+        for clique in new:
+            home = tree.home(clique)
             if home is not None:
-                inside.setdefault(home, []).append(q)
-            elif len(q) == 2:
-                far.append(q)
+                inside.setdefault(home, []).append(clique)
+            elif len(clique) == 2:
+                far_pairs.append(clique)
 
-        def summed(i: int) -> list[tuple[Clique, Array]]:
+        def sums_of(i: int) -> list[tuple[Clique, Array]]:
             clique = tree.cliques[i]
             return list(_sums(beliefs[i], clique, clique, inside[i]))
 
+        probabilities: dict[Clique, Array] = {}
         with single_blas():
-            found = {q: t.astype(np.float64) for q, t in apart(tree, beliefs, far)}
-        for sums in each(summed, list(inside)):
-            found |= sums
-        for q, table in found.items():
-            known = table * self.total
-            known.flags.writeable = False
-            self._known[q] = known
-        return [self.marginal(q) for q in cliques]
+            for pair, table in apart(tree, beliefs, far_pairs):
+                probabilities[pair] = table.astype(np.float64)
+        for tables in each(sums_of, list(inside)):
+            probabilities |= tables
+        for clique, probability in probabilities.items():
+            counts = probability * self.total
+            counts.flags.writeable = False
+            self._marginals[clique] = counts
+        # What is left, larger sets apart in the tree, is computed here.
+        return [self.marginal(clique) for clique in cliques]
 
     def log_density(self, codes: Codes) -> Floats:
-        """Natural logarithm of the model's probability of each row, shape (num_rows,)."""
-        result = np.zeros(codes.num_rows)
+        """Return the natural logarithm of the model's probability of each row, (num_rows,)."""
+        # The density is the product over cliques of P(clique | separator).
+        tree = self.tree
+        log_density = np.zeros(codes.num_rows)
         with np.errstate(divide="ignore"):
-            for clique, separator, belief in zip(
-                self.tree.cliques, self.tree.separators, self.beliefs, strict=True
-            ):
-                ratio = given_others(belief, _gone(clique, separator))
-                result += np.log(ratio).reshape(-1)[codes.flat(clique)]
-        return result
+            members = zip(tree.cliques, tree.separators, self.beliefs, strict=True)
+            for clique, separator, belief in members:
+                axes = _other_axes(clique, separator)
+                conditional = given_others(belief, axes)
+                log_density += np.log(conditional).reshape(-1)[codes.flat(clique)]
+        return log_density
 
     def sample(self, num_rows: int | None = None, *, key: Key) -> Codes:
         """Draw rows with low variance: counts of every tree clique are rounded, not multinomial.
 
         There are `total` rows, rounded, if `num_rows` is not given; they are in random order.
         """
-        rows = round(self.total) if num_rows is None else num_rows
-        return sample_rows(self.tree, self.beliefs, rows, key=key)
+        if num_rows is None:
+            num_rows = round(self.total)
+        return sample_rows(self.tree, self.beliefs, num_rows, key=key)
 
     def sample_given(self, known: Mapping[str, Ints], *, key: Key) -> Codes:
         """Complete rows of which some columns are fixed, each drawn from the exact conditional.
@@ -726,24 +899,32 @@ class MRF:
                 the model gives a combination probability 0.
         """
         names = self.domain.canonical(known)
-        fixed = _fixed(self.domain, names, known)
-        patterns, where = np.unique(fixed, axis=0, return_inverse=True)
-        where = where.reshape(-1)
-        rest = tuple(a for a in self.domain.names if a not in names)
+        fixed = _fixed_codes(self.domain, names, known)
+        free_names = tuple(a for a in self.domain.names if a not in names)
         columns = {a: fixed[:, i].copy() for i, a in enumerate(names)}
-        columns |= {a: np.empty(len(fixed), dtype=np.int64) for a in rest}
-        if rest:
-            free = Domain(rest, self.domain.shape(rest))
-            cliques = [tuple(a for a in c if a in rest) for c in self.potentials]
-            scopes = list(dict.fromkeys(c for c in cliques if c))
-            plan = Propagation.over(free, tuple(scopes))
-            for i, pattern in enumerate(patterns):
-                value = dict(zip(names, pattern.tolist(), strict=True))
-                beliefs = _conditioned(plan, self.potentials, value)
-                rows = np.flatnonzero(where == i)
-                drawn = sample_rows(plan.tree, beliefs, rows.size, key=fold_in(key, i))
-                for a in rest:
-                    columns[a][rows] = drawn.column(a)
+        columns |= {a: np.empty(len(fixed), dtype=np.int64) for a in free_names}
+        if not free_names:
+            return _codes(self.domain, columns)
+
+        # One tree over the free attributes serves all rows.
+        free = Domain(free_names, self.domain.shape(free_names))
+        scopes: dict[Clique, None] = {}  # without doubles, in order
+        for clique in self.potentials:
+            scope = tuple(a for a in clique if a in free_names)
+            if scope:
+                scopes[scope] = None
+        plan = Propagation.over(free, tuple(scopes))
+
+        # Beliefs are the same for all rows that fix the same values.
+        patterns, pattern_of_row = np.unique(fixed, axis=0, return_inverse=True)
+        pattern_of_row = pattern_of_row.reshape(-1)
+        for i, pattern in enumerate(patterns):
+            value = dict(zip(names, pattern.tolist(), strict=True))
+            beliefs = _conditioned(plan, self.potentials, value)
+            rows = np.flatnonzero(pattern_of_row == i)
+            completed = sample_rows(plan.tree, beliefs, rows.size, key=fold_in(key, i))
+            for a in free_names:
+                columns[a][rows] = completed.column(a)
         return _codes(self.domain, columns)
 
     def save(self, path: Path | str) -> None:
@@ -769,17 +950,19 @@ class MRF:
                 header: dict[str, str] = file.metadata() or {}
                 if header.get("format") != _FORMAT:
                     raise DataError(f"{path} is no model file of format {_FORMAT}")
-                cliques = [tuple(c) for c in json.loads(header["cliques"])]
-                tables = {c: file.get_tensor(str(i)) for i, c in enumerate(cliques)}
+                cliques = [tuple(names) for names in json.loads(header["cliques"])]
+                tables = {clique: file.get_tensor(str(i)) for i, clique in enumerate(cliques)}
             return cls._of_file(header, tables)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, SchemaError) as error:
             raise DataError(f"{path} cannot be read as a model: {error}") from error
 
     @classmethod
     def _of_file(cls, header: Mapping[str, str], tables: Mapping[Clique, Array]) -> MRF:
-        """A model from a file's contents; ValueError where they contradict each other."""
-        names, sizes = (tuple(json.loads(header[part])) for part in ("names", "sizes"))
-        domain, total = Domain(names, sizes), float(header["total"])
+        """Return a model from a file's contents; ValueError where they contradict each other."""
+        names = tuple(json.loads(header["names"]))
+        sizes = tuple(json.loads(header["sizes"]))
+        domain = Domain(names, sizes)
+        total = float(header["total"])
         if not all(isinstance(name, str) for name in names):
             raise ValueError("a column's name is not text")
         if not 0.0 <= total < math.inf:
@@ -787,6 +970,7 @@ class MRF:
         for clique, table in tables.items():
             if clique != domain.canonical(clique):
                 raise ValueError(f"{clique} is not in the order of the columns")
+            # An entry of minus infinity is the logarithm of 0.
             if table.dtype != np.float64 or np.isnan(table).any() or np.isposinf(table).any():
                 raise ValueError(f"the table of {clique} is not of numbers")
         return cls(domain, tables, total)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,14 +66,20 @@ _SLACK = 0.5
 """Weight of entropy where a noisy table is made possible: that of a fit."""
 _SMALLEST = 1e-9
 """Rows of a cell, at least: raking multiplies."""
-_MOST_RAKED, _RAKED = 50, 1e-6
-"""Passes over a table's columns; and the share of the rows by which these may then be wrong."""
+_MAX_PASSES = 50
+"""Of raking over a table's columns."""
+_RAKED = 1e-6
+"""Share of the rows by which a table's columns may be wrong once it is raked."""
 _MOST_EXACT = 1024
 """Values of a column whose eigenvectors are computed; each of more is taken for one of them."""
 
 
-_Entries: TypeAlias = tuple[Array, Array, Array]
-"""Entries of E in contrasts, the variance of their noise, and of their signal where t = 1."""
+class _Entries(NamedTuple):
+    """Entries of E in contrasts, where all of them are independent; arrays of one shape."""
+
+    values: Array
+    noise: Array  # variance of each entry's noise
+    reach: Array  # variance of its signal where t = 1
 
 
 @dataclass(frozen=True)
@@ -94,25 +100,27 @@ class SingleColumn:
     def possible(self) -> Floats:
         """Rows of each value, shape (n,), all above 0, that sum to the total and are nearest."""
         slack = max(_HELD * self.sigma, 1e-6)
-        even = self.total / len(self.counts)
-        table = solve_block(self.counts / slack + np.log(even / slack), slack, self.total)
-        return np.asarray(table)
+        even_count = self.total / len(self.counts)
+        base = self.counts / slack + np.log(even_count / slack)
+        return np.asarray(solve_block(base, slack, self.total))
 
     @cached_property
     def contrasts(self) -> tuple[Floats, Floats]:
         """Variances a_k, shape (n,), and eigenvectors as columns, shape (n, n), of D_p - p p'."""
-        shares = self.possible / self.total
-        if len(shares) > _MOST_EXACT:
-            return shares, np.eye(len(shares))
-        variances, axes = np.linalg.eigh(np.diag(shares) - np.outer(shares, shares))
+        p = self.possible / self.total
+        if len(p) > _MOST_EXACT:
+            # Each value is taken for an eigenvector, as if p p' were 0.
+            return p, np.eye(len(p))
+        variances, axes = np.linalg.eigh(np.diag(p) - np.outer(p, p))
         return np.maximum(variances, 0.0), axes
 
     @cached_property
     def noise(self) -> Floats:
         """Variance, shape (n,), that this column's shares give to the noise of the other one."""
         _, axes = self.contrasts
-        along: Floats = (axes.T @ (self.possible / self.total)) ** 2
-        return along
+        p = self.possible / self.total
+        variances: Floats = (axes.T @ p) ** 2
+        return variances
 
     def measurement(self, column: str) -> Measurement:
         """Return the column as a measurement that a fit holds to."""
@@ -127,9 +135,10 @@ def margins_of(measurements: Sequence[Measurement], total: float | None) -> dict
         total: Number of rows; as they say themselves if None.
     """
     singles = single_columns(measurements)
-    rows = float(singles[0].counts.sum()) if total is None else total
-    rows = max(1.0, rows)
-    return {m.clique[0]: SingleColumn(m.counts, m.sigma, rows) for m in singles}
+    if total is None:
+        total = float(singles[0].counts.sum())
+    num_rows = max(1.0, total)
+    return {m.clique[0]: SingleColumn(m.counts, m.sigma, num_rows) for m in singles}
 
 
 def dependence(pair: Measurement, margins: Mapping[str, SingleColumn]) -> float:
@@ -149,17 +158,23 @@ def dependence(pair: Measurement, margins: Mapping[str, SingleColumn]) -> float:
 
 def _likeliest_variance(parts: Sequence[_Entries]) -> float:
     """Return the variance of correlations that makes all entries likeliest, 0 if hardly so."""
-    entries, noise, reach = (
-        np.concatenate([np.ravel(part[i]) for part in parts]) for i in range(3)
-    )
-    square, ratio = entries**2 / noise, reach / noise
-    best, evidence = 0.0, EVIDENCE
+    values = np.concatenate([np.ravel(part.values) for part in parts])
+    noise = np.concatenate([np.ravel(part.noise) for part in parts])
+    reach = np.concatenate([np.ravel(part.reach) for part in parts])
+    square = values**2 / noise
+    ratio = reach / noise
+
+    # With s = t * reach / noise, an entry has the variance noise (1 + s). The gain is twice the
+    # logarithm of how much likelier that makes all entries than the variance of noise alone.
+    likeliest = 0.0
+    largest_gain = EVIDENCE
     for variance in _VARIANCES:
         signal = variance * ratio
         gain = float((square * signal / (1 + signal) - np.log1p(signal)).sum())
-        if gain > evidence:
-            best, evidence = float(variance), gain
-    return best
+        if gain > largest_gain:
+            likeliest = float(variance)
+            largest_gain = gain
+    return likeliest
 
 
 def cleaned(pair: Measurement, margins: Mapping[str, SingleColumn], variance: float) -> Measurement:
@@ -173,11 +188,12 @@ def cleaned(pair: Measurement, margins: Mapping[str, SingleColumn], variance: fl
     first, second = (margins[column] for column in pair.clique)
     counts = np.outer(first.possible, second.possible) / first.total
     if variance > 0:
-        entries, noise, reach = _entries(pair, margins)
+        values, noise, reach = _entries(pair, margins)
         # The fit shrinks, too: s / (1 + s), the optimum alone, would shrink strong ones twice.
         weights = np.minimum(1.0, variance * reach / noise)
-        (_, rows), (_, columns) = first.contrasts, second.contrasts
-        counts = counts + rows @ (weights * entries) @ columns.T
+        _, row_axes = first.contrasts
+        _, column_axes = second.contrasts
+        counts = counts + row_axes @ (weights * values) @ column_axes.T
     return Measurement(pair.clique, counts, pair.sigma)
 
 
@@ -204,16 +220,19 @@ def raked_to_columns(measurements: Sequence[Measurement], total: float) -> list[
         >>> raked.counts.sum(axis=0).round(3).tolist(), bool(raked.counts.min() > 0)
         ([5.0, 5.0], True)
     """
-    margins = margins_of([m for m in measurements if len(m.clique) == 1], total)
+    singles = [m for m in measurements if len(m.clique) == 1]
+    margins = margins_of(singles, total)
     raked_tables = []
-    for m in measurements:
-        columns = [margins[column] for column in m.clique]
+    for measurement in measurements:
+        columns = [margins[column] for column in measurement.clique]
         if len(columns) == 1:
-            raked_tables.append(columns[0].measurement(m.clique[0]))
+            (name,) = measurement.clique
+            raked_tables.append(columns[0].measurement(name))
             continue
-        table = _raked(m, columns)
+        table = _raked(measurement, columns)
         if len(columns) == 2:
-            table = _raked(cleaned(table, margins, dependence(table, margins)), columns)
+            variance = dependence(table, margins)
+            table = _raked(cleaned(table, margins, variance), columns)
         raked_tables.append(table)
     return raked_tables
 
@@ -224,20 +243,24 @@ def _raked(m: Measurement, columns: Sequence[SingleColumn]) -> Measurement:
     independent = np.ones(())
     for column in columns:
         independent = np.multiply.outer(independent, column.possible / total)
+
+    # The nearest table without a negative cell.
     slack = max(_SLACK * m.sigma, 1e-6)
     expected = np.maximum(independent * total, _SMALLEST)
     base = m.counts / slack + np.log(expected / slack)
     table = np.maximum(solve_block(base.reshape(-1), slack, total), _SMALLEST)
     table = table.reshape(m.counts.shape)
-    for _ in range(_MOST_RAKED):
-        apart = 0.0
+
+    # Iterative proportional fitting.
+    for _ in range(_MAX_PASSES):
+        distance = 0.0
         for axis, column in enumerate(columns):
-            others = tuple(other for other in range(table.ndim) if other != axis)
-            counts = table.sum(axis=others, keepdims=True)
-            wanted = column.possible.reshape(counts.shape)
-            apart += float(np.abs(counts - wanted).sum())
-            table = table * (wanted / counts)
-        if apart <= _RAKED * total:
+            other_axes = tuple(i for i in range(table.ndim) if i != axis)
+            counts = table.sum(axis=other_axes, keepdims=True)
+            target = column.possible.reshape(counts.shape)
+            distance += float(np.abs(counts - target).sum())
+            table = table * (target / counts)
+        if distance <= _RAKED * total:
             break
     return Measurement(m.clique, table, m.sigma)
 
@@ -245,7 +268,8 @@ def _raked(m: Measurement, columns: Sequence[SingleColumn]) -> Measurement:
 def _entries(pair: Measurement, margins: Mapping[str, SingleColumn]) -> _Entries:
     """Return a pair's E in contrasts, the variance of its noise, and of its signal where t = 1."""
     first, second = (margins[column] for column in pair.clique)
-    (a, rows), (b, columns) = first.contrasts, second.contrasts
+    a, row_axes = first.contrasts
+    b, column_axes = second.contrasts
     # Unbiased counts: a product of counts above 0 is no estimate of what independence would give.
     independent = np.outer(first.counts, second.counts) / first.total
     rest = interaction(pair.counts - independent)
@@ -254,7 +278,9 @@ def _entries(pair: Measurement, margins: Mapping[str, SingleColumn]) -> _Entries
         + first.sigma**2 * second.noise[None, :]
         + second.sigma**2 * first.noise[:, None]
     )
-    return rows.T @ rest @ columns, noise, np.outer(a, b) * first.total**2
+    values = row_axes.T @ rest @ column_axes
+    reach = np.outer(a, b) * first.total**2  # N^2 a_k b_l
+    return _Entries(values, noise, reach)
 
 
 def without_noise(
@@ -277,8 +303,11 @@ def without_noise(
     """
     measured = [*first, *second]
     margins = margins_of(measured, total)
+    cliques: dict[Clique, None] = {}  # of all pairs, without doubles, in order
+    for m in measured:
+        cliques |= dict.fromkeys(combinations(m.clique, 2))
     pairs: dict[Clique, Measurement] = {}
-    for clique in dict.fromkeys(q for m in measured for q in combinations(m.clique, 2)):
+    for clique in cliques:
         (whole,) = _onto(clique, measured)
         (judge,) = _onto(clique, second) or [whole]
         variance = dependence(judge, margins)
@@ -289,8 +318,10 @@ def without_noise(
     wide = [m for m in second if len(m.clique) > 2]
     if not wide:
         return singles + list(pairs.values())
-    alone = {m.clique for m in measured if len(m.clique) == 2}
-    tables = [pair for clique, pair in pairs.items() if clique in alone]
+
+    # A pair that only a wider table holds enters through that table, not by itself as well.
+    measured_pairs = {m.clique for m in measured if len(m.clique) == 2}
+    tables = [pair for clique, pair in pairs.items() if clique in measured_pairs]
     model = refit(singles + list(pairs.values()))
     return singles + tables + without_wide_noise(model, wide, pairs, margins)
 
@@ -314,57 +345,84 @@ def without_wide_noise(
         pairs: Cleaned tables of the pairs that depend on each other.
         margins: Single columns.
     """
-    beyond = [Measurement(m.clique, m.counts - model.marginal(m.clique), m.sigma) for m in wide]
-    parts = dict.fromkeys(part for m in wide for part in subsets(m.clique) if len(part) > 2)
-    entries = {part: _wide_entries(_onto(part, beyond)[0], margins) for part in parts}
-    kept: dict[Clique, Array] = {}
-    for order in {len(part) for part in parts}:
-        same = [part for part in parts if len(part) == order]
-        variance = _likeliest_variance([entries[part] for part in same])
-        most = _signal_share([entries[part] for part in same])
-        for part in same:
-            values, noise, reach = entries[part]
-            table = np.minimum(most, variance * reach / noise) * values
-            for axis, column in enumerate(part):
-                table = _along(margins[column].contrasts[1], table, axis)
-            kept[part] = table
+    beyond = []
+    for m in wide:
+        rest = m.counts - model.marginal(m.clique)
+        beyond.append(Measurement(m.clique, rest, m.sigma))
+    cleaned_effects = _cleaned_effects(beyond, margins)
 
     shrunk = []
     for m in wide:
-        expected = Measurement(m.clique, np.asarray(model.marginal(m.clique)), m.sigma)
+        expected_counts = np.asarray(model.marginal(m.clique))
+        expected = Measurement(m.clique, expected_counts, m.sigma)
         effects = {}
         for part in subsets(m.clique):
             effects[part] = effect(pairs.get(part, expected), part)
-            if part in kept:
-                effects[part] = effects[part] + kept[part]
+            if part in cleaned_effects:
+                effects[part] = effects[part] + cleaned_effects[part]
         shrunk.append(Measurement(m.clique, assemble(m, effects), m.sigma))
     return shrunk
 
 
+def _cleaned_effects(
+    beyond: Sequence[Measurement],
+    margins: Mapping[str, SingleColumn],
+) -> dict[Clique, Array]:
+    """Return interactions of three columns or more that noise does not explain, by clique."""
+    parts: dict[Clique, None] = {}  # of all tables, without doubles, in order
+    for m in beyond:
+        parts |= dict.fromkeys(part for part in subsets(m.clique) if len(part) > 2)
+    entries = {}
+    for part in parts:
+        (rest,) = _onto(part, beyond)
+        entries[part] = _wide_entries(rest, margins)
+
+    effects: dict[Clique, Array] = {}
+    widths = {len(part) for part in parts}
+    for num_columns in widths:
+        same_width = [part for part in parts if len(part) == num_columns]
+        variance = _likeliest_variance([entries[part] for part in same_width])
+        largest_share = _signal_share([entries[part] for part in same_width])
+        for part in same_width:
+            values, noise, reach = entries[part]
+            table = np.minimum(largest_share, variance * reach / noise) * values
+            # Back from contrasts to cells.
+            for axis, column in enumerate(part):
+                _, axes = margins[column].contrasts
+                table = _along(axes, table, axis)
+            effects[part] = table
+    return effects
+
+
 def _signal_share(parts: Sequence[_Entries]) -> float:
     """Return the ratio of signal to noise over all entries, from 0 to 1."""
-    square = sum(float((entries**2 / noise).sum()) for entries, noise, _ in parts)
-    freedom: int = sum(prod(length - 1 for length in entries.shape) for entries, _, _ in parts)
+    square = sum(float((part.values**2 / part.noise).sum()) for part in parts)
+    # Noise alone would make the sum of squares as large as the entries' degrees of freedom.
+    freedom = 0
+    for part in parts:
+        freedom += prod(length - 1 for length in part.values.shape)
     return min(1.0, max(0.0, square / max(freedom, 1) - 1.0))
 
 
 def _wide_entries(rest: Measurement, margins: Mapping[str, SingleColumn]) -> _Entries:
     """Return what columns have beyond fewer of them, in contrasts, as `_entries` does of a pair."""
-    entries = interaction(rest.counts)
-    noise = np.full(entries.shape, max(rest.sigma, 1e-9) ** 2)
-    reach = np.ones(entries.shape)
+    values = interaction(rest.counts)
+    noise = np.full(values.shape, max(rest.sigma, 1e-9) ** 2)
+    reach = np.ones(values.shape)
     for axis, column in enumerate(rest.clique):
         margin = margins[column]
         variances, axes = margin.contrasts
-        shape = [-1 if i == axis else 1 for i in range(entries.ndim)]
-        entries = _along(axes.T, entries, axis)
+        shape = [1] * values.ndim
+        shape[axis] = -1
+        values = _along(axes.T, values, axis)
         reach = reach * variances.reshape(shape)
-    return entries, noise, reach * margin.total**2
+    return _Entries(values, noise, reach * margin.total**2)
 
 
 def _along(matrix: Array, table: Array, axis: int) -> Array:
     """Return a table of which one axis is multiplied by a matrix."""
-    return np.moveaxis(np.tensordot(matrix, table, axes=(1, axis)), 0, axis)
+    product = np.tensordot(matrix, table, axes=(1, axis))  # whose first axis is the new one
+    return np.moveaxis(product, 0, axis)
 
 
 def _onto(pair: Clique, measurements: Sequence[Measurement]) -> list[Measurement]:

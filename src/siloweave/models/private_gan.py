@@ -52,7 +52,8 @@ from siloweave.models.train import Loss
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout
 
-_SCALE = 1_000_000  # what shares are multiplied with to become the counts that a GAN stores
+# A share of 1 becomes this count in a GAN, which stores counts.
+_SCALE = 1_000_000
 
 
 class ConditionalRowLoss(RowLoss):
@@ -64,14 +65,17 @@ class ConditionalRowLoss(RowLoss):
     heads: Heads = eqx.field(static=True)
 
     def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
-        """The loss; the key picks the row's condition too."""
-        a, b, c = jax.random.split(key, 3)
+        """Return the loss; the key picks the row's condition too."""
+        column_key, partner_key, slope_key = jax.random.split(key, 3)
         sizes = [block.size for block in self.heads.conditional.categoricals]
-        met = row[row.shape[0] - sum(sizes) :]
+        # Choices that are conditions come last in a row.
+        condition = row[row.shape[0] - sum(sizes) :]
         if sizes:
-            column = jax.random.randint(a, (), 0, len(sizes))
-            met = met * (jnp.asarray(np.repeat(np.arange(len(sizes)), sizes)) == column)
-        return self.beside(critic, jnp.concatenate([row, met]), b, c)
+            picked_column = jax.random.randint(column_key, (), 0, len(sizes))
+            column_of = jnp.asarray(np.repeat(np.arange(len(sizes)), sizes))
+            condition = condition * (column_of == picked_column)
+        whole = jnp.concatenate([row, condition])
+        return self.beside(critic, whole, partner_key, slope_key)
 
 
 class PrivateGANStep(eqx.Module):
@@ -87,63 +91,67 @@ class PrivateGANStep(eqx.Module):
 
     @eqx.filter_jit
     def start(self, key: Array) -> GANState:
-        """Fresh networks."""
+        """Return fresh networks."""
         s = self.settings
         generator, critic = fresh(_networks, s, self.heads, key=key)
-        moments = self._adam(s.generator_rate).init(generator)
-        own = self._adam(s.critic_rate).init(critic)
-        return GANState(generator, critic, moments, own, generator)
+        generator_moments = self._adam(s.generator_rate).init(generator)
+        critic_moments = self._adam(s.critic_rate).init(critic)
+        return GANState(generator, critic, generator_moments, critic_moments, generator)
 
     def _adam(self, rate: float) -> optax.GradientTransformation:
         return adam(rate, self.settings.betas)
 
-    def _made(self, generator: Generator, key: Array) -> tuple[Array, Array, Array]:
-        """Generated rows in inner order, the logits behind them, and places of conditions."""
-        a, b = jax.random.split(key)
-        places = draw_places(self.frequencies, jax.random.uniform(a, (self.settings.generated,)))
-        asked = self._asked(places)
-        rows, raw, _ = draw(self.settings.plain, self.heads, generator, asked, b)
+    def _generated(self, generator: Generator, key: Array) -> tuple[Array, Array, Array]:
+        """Draw rows in inner order; return them, the logits behind, and places of conditions."""
+        place_key, row_key = jax.random.split(key)
+        uniform = jax.random.uniform(place_key, (self.settings.generated,))
+        places = draw_places(self.frequencies, uniform)
+        condition = self._vectors(places)
+        rows, raw, _ = draw(self.settings.plain, self.heads, generator, condition, row_key)
         return rows, raw, places
 
-    def _asked(self, places: Array) -> Array:
+    def _vectors(self, places: Array) -> Array:
         return jax.nn.one_hot(places, self.heads.condition_width)
 
     def whole(self, rows: Array, places: Array) -> Array:
-        """Generated rows as the critic sees them, their conditions behind them."""
-        return jnp.concatenate([rows.astype(jnp.float32), self._asked(places)], axis=1)
+        """Return generated rows as the critic sees them, their conditions behind them."""
+        return jnp.concatenate([rows.astype(jnp.float32), self._vectors(places)], axis=1)
 
     @eqx.filter_jit
     def pool(self, generator: Generator, key: Array) -> tuple[Array, Array]:
-        """Generated rows in half precision, and the place of each condition."""
-        rows, _, places = self._made(generator, key)
+        """Draw generated rows in half precision, and the place of each condition."""
+        rows, _, places = self._generated(generator, key)
         return rows.astype(jnp.float16), places
 
     @eqx.filter_jit
     def moved(self, state: GANState, slope: Any, key: Array) -> GANState:
-        """A step of the critic along a slope, and every `ratio` times one of the generator."""
+        """Take a step of the critic along a slope, and every `ratio` times one of the generator."""
         s = self.settings
-        taken = optax.tree_utils.tree_get(state.critic_moments, "count")
-        critic, own = stepped(self._adam(s.critic_rate), state.critic, slope, state.critic_moments)
-        learned = (state.generator, state.generator_moments, state.average)
-        generator, moments, average = jax.lax.cond(
-            taken % s.ratio == s.ratio - 1,
-            lambda: self._follow(learned, critic, key),
-            lambda: learned,
+        num_steps = optax.tree_utils.tree_get(state.critic_moments, "count")  # before this one
+        critic, critic_moments = stepped(
+            self._adam(s.critic_rate), state.critic, slope, state.critic_moments
         )
-        return GANState(generator, critic, moments, own, average)
+        before = (state.generator, state.generator_moments, state.average)
+        generator, generator_moments, average = jax.lax.cond(
+            num_steps % s.ratio == s.ratio - 1,
+            lambda: self._follow(before, critic, key),
+            lambda: before,
+        )
+        return GANState(generator, critic, generator_moments, critic_moments, average)
 
-    def _follow(self, learned: Any, critic: Critic, key: Array) -> Any:
-        """One step of the generator, which sees no row."""
-        generator, moments, average = learned
+    def _follow(self, before: Any, critic: Critic, key: Array) -> Any:
+        """Take one step of the generator, which sees no row."""
+        generator, moments, average = before
 
         def loss(generator: Generator) -> Array:
-            rows, raw, places = self._made(generator, key)
+            rows, raw, places = self._generated(generator, key)
             value = -critic(self.whole(rows, places)).mean()
             if self.heads.condition_width:
-                value += self.heads.cross_entropy(raw, self._asked(places)).mean()
+                value += self.heads.cross_entropy(raw, self._vectors(places)).mean()
             return value
 
-        slope, s = eqx.filter_grad(loss)(generator), self.settings
+        slope = eqx.filter_grad(loss)(generator)
+        s = self.settings
         return stepped_average(
             self._adam(s.generator_rate), generator, slope, moments, average, s.average
         )
@@ -189,60 +197,74 @@ class GANSteps(Stepwise):
     @cached_property
     def step(self) -> PrivateGANStep:
         """Steps of both networks; equal for settings that are no part of a step."""
+        # Settings are part of what a compiled program is found by: those it does not read are set
+        # to the same values, so that runs of other lengths and batches share it.
         s = replace(self.settings, steps=1, pool=self.settings.generated, batch=1)
         with jax.ensure_compile_time_eval():  # cached, so no part of what is being traced
             return PrivateGANStep(s, self.heads, drawing(self.conditions, "real"))
 
     def rows(self, X: Matrix) -> Matrix:
-        """Vectors in inner order; raises InputError where they do not fit."""
+        """Return vectors in inner order; raises InputError where they do not fit."""
         layout = Layout(self.blocks)
         X = checked_numbers(layout.check(X, least=0), layout)
         return np.ascontiguousarray(X[:, self.heads.order])
 
     def start(self, initial: Array) -> GANState:
-        """Fresh networks."""
-        started: GANState = self.step.start(initial)
-        return started
+        """Return fresh networks."""
+        state: GANState = self.step.start(initial)
+        return state
 
     def message(self, state: GANState, key: Array) -> CriticMessage:
-        """The critic, and rows that the generator makes."""
-        pool = self.step.pool(state.generator, jax.random.fold_in(key, 0))
-        return CriticMessage(state.critic, *pool)
+        """Return the critic, and rows that the generator draws."""
+        # 0 for the pool; `moved` takes 1, so that the generator learns from other rows.
+        rows, places = self.step.pool(state.generator, jax.random.fold_in(key, 0))
+        return CriticMessage(state.critic, rows, places)
 
     def task(self, message: CriticMessage) -> tuple[Critic, Loss]:
-        """The critic, and its loss of one row beside these generated ones."""
-        pool = self.step.whole(*(jnp.asarray(x) for x in message[1:]))
-        return message.critic, ConditionalRowLoss(self.settings.penalty, pool, self.heads)
+        """Return the critic, and its loss of one row beside these generated ones."""
+        rows = jnp.asarray(message.rows)
+        places = jnp.asarray(message.places)
+        pool = self.step.whole(rows, places)
+        loss = ConditionalRowLoss(self.settings.penalty, pool, self.heads)
+        return message.critic, loss
 
     def moved(self, state: GANState, slope: Any, key: Array) -> GANState:
-        """The critic along the slope, and the generator where it is its turn."""
-        after: GANState = self.step.moved(state, slope, jax.random.fold_in(key, 1))
-        return after
+        """Move the critic along the slope, and the generator where it is its turn."""
+        step_key = jax.random.fold_in(key, 1)
+        state_after: GANState = self.step.moved(state, slope, step_key)
+        return state_after
 
     def finish(self, state: GANState, rows: int, key: Array) -> GAN:
-        """The generator's moving average, with batch statistics of its own rows."""
+        """Return the generator's moving average, with batch statistics of its own rows."""
         return GAN.of(
             self.settings.plain, self.heads, self.conditions, state.average, key=key, by="real"
         )
 
 
 def _networks(
-    settings: PrivateGANSettings, heads: Heads, *, key: Array
+    settings: PrivateGANSettings,
+    heads: Heads,
+    *,
+    key: Array,
 ) -> tuple[Generator, Critic]:
-    a, b = jax.random.split(key)
+    generator_key, critic_key = jax.random.split(key)
     width = heads.width + heads.condition_width
-    critic = Critic(width, settings.critic, pac=1, dropout=0.0, key=b)
-    return generator_of(settings.plain, heads, a), critic
+    # One row in a pack: a private step clips the gradient of a pack.
+    critic = Critic(width, settings.critic, pac=1, dropout=0.0, key=critic_key)
+    return generator_of(settings.plain, heads, generator_key), critic
 
 
 def _conditions(heads: Heads, shares: Mapping[int, Sequence[float]] | None) -> Conditions:
-    """The paid shares as counts, at least one in each column."""
-    sizes, counts = [], []
+    """Return the paid shares as counts, at least one in each column."""
+    sizes: list[int] = []
+    counts: list[int] = []
     for block in heads.conditional.categoricals:
         p = np.zeros(block.size)
         if shares is not None:
             p = np.maximum(np.asarray(shares[block.start], dtype=np.float64), 0.0)
-        p = p / p.sum() if p.sum() > 0 else np.full(block.size, 1.0 / block.size)
+        # Noise may leave nothing of a column: then its options are equally frequent.
+        equal = np.full(block.size, 1.0 / block.size)
+        p = p / p.sum() if p.sum() > 0 else equal
         sizes.append(block.size)
         counts += np.rint(_SCALE * p).astype(int).tolist()
     return Conditions(tuple(sizes), tuple(counts))

@@ -17,6 +17,7 @@ post-processing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,12 +25,14 @@ from siloweave.errors import InputError
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 
-_LOOSE, _STEPS = 3e-4, 60  # how far a column gives way; steps towards the least of the dual
+_LOOSE = 3e-4  # how far a column gives way
+# Steps towards the least of the dual, at most.
+_STEPS = 60
 _LAST = 8  # so few rows are sampled at once
 
 
 def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floats:
-    """Probabilities of rows to be taken, (rows,), so that margins of what is taken are `shares`.
+    """Return probabilities of rows, (rows,), by which those taken have the margins `shares`.
 
     With p a row's probability, c = count / rows, m a cell's expected and t its wanted number of
     rows, they minimise the sum over rows of p log(p / c) - p with p at most 1, plus per column the
@@ -45,61 +48,85 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
     """
     from scipy.optimize import minimize  # late: fits are listed without it
 
-    rows = len(codes[0])
-    if not 0 <= count <= rows:
-        raise InputError(f"count={count} rows cannot be chosen among {rows}")
-    columns, wanted, loose = _targets(codes, shares, count)
-    if count in (0, rows) or not columns:
-        return np.full(rows, count / max(rows, 1))
-    ends = np.cumsum([len(cells) for cells in wanted])[:-1]
-    target, ridge = np.concatenate(wanted), np.concatenate(loose)
-    unit = 1.0 / np.sqrt(np.maximum(target, 1.0))  # of a step: cells of all sizes move alike
-    base = float(np.log(count / rows))
+    num_rows = len(codes[0])
+    if not 0 <= count <= num_rows:
+        raise InputError(f"count={count} rows cannot be chosen among {num_rows}")
+    columns = _target_columns(codes, shares, count)
+    if count in (0, num_rows) or not columns:
+        return np.full(num_rows, count / max(num_rows, 1))
 
-    def factors(steps: Floats) -> Floats:
-        """Logarithm of every row's product of its columns' factors."""
-        logs = np.zeros(rows)
-        for places, part in zip(columns, np.split(unit * steps, ends), strict=True):
-            logs += part[places]
+    target = np.concatenate([column.wanted for column in columns])
+    ridge = np.concatenate([column.ridge for column in columns])
+    ends = np.cumsum([len(column.wanted) for column in columns])[:-1]
+    # A step is counted in these units, so that cells of all sizes move alike.
+    unit = 1.0 / np.sqrt(np.maximum(target, 1.0))
+    base = float(np.log(count / num_rows))
+
+    def log_factors(steps: Floats) -> Floats:
+        """Return the logarithm of every row's product of its columns' factors."""
+        logs = np.zeros(num_rows)
+        multipliers = np.split(unit * steps, ends)
+        for column, part in zip(columns, multipliers, strict=True):
+            logs += part[column.cells]
         return logs
 
     def dual(steps: Floats) -> tuple[float, Floats]:
-        """What the multipliers minimise, and its gradient; the last one is all rows'."""
-        logs = factors(steps[:-1]) + base + steps[-1] / np.sqrt(count)
+        """Return what the multipliers minimise, and its gradient; the last one is all rows'."""
+        multipliers = unit * steps[:-1]
+        logs = log_factors(steps[:-1]) + base + steps[-1] / np.sqrt(count)
         p = _bounded(logs)
-        have = [np.bincount(c, p, len(w)) for c, w in zip(columns, wanted, strict=True)]
-        gap = np.concatenate(have) - target
-        by = unit * steps[:-1]
-        value = (p + np.maximum(logs, 0.0)).sum() - count * steps[-1] / np.sqrt(count) - target @ by
-        slope = np.append(unit * (gap + ridge * by), (p.sum() - count) / np.sqrt(count))
-        return float(value + 0.5 * ridge @ by**2), slope
+        expected = [np.bincount(c.cells, p, len(c.wanted)) for c in columns]
+        gap = np.concatenate(expected) - target
+
+        # exp(x) up to x = 0 and its tangent beyond, which keeps p at most 1.
+        bounded_sum = (p + np.maximum(logs, 0.0)).sum()
+        without_ridge = bounded_sum - count * steps[-1] / np.sqrt(count) - target @ multipliers
+        value = float(without_ridge + 0.5 * ridge @ multipliers**2)
+        count_slope = (p.sum() - count) / np.sqrt(count)
+        return value, np.append(unit * (gap + ridge * multipliers), count_slope)
 
     start = np.zeros(len(target) + 1)
-    found = minimize(dual, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-    return _summing(factors(found.x[:-1]), count)
+    options = {"maxiter": _STEPS}
+    optimum = minimize(dual, start, jac=True, method="L-BFGS-B", options=options)
+    return _summing(log_factors(optimum.x[:-1]), count)
 
 
-def _targets(
-    codes: Sequence[Ints], shares: Sequence[Floats], count: int
-) -> tuple[list[Ints], list[Floats], list[Floats]]:
-    """Columns of which some rows are wanted, how many of each cell, and what a miss weighs."""
-    columns, wanted, loose = [], [], []
-    for places, share in zip(codes, shares, strict=True):
-        there = np.where(np.bincount(places, minlength=len(share)) > 0, share, 0.0)
-        if there.sum() > 0:
-            columns.append(places)
-            wanted.append(count * there / there.sum())
-            freedom = max(int(np.count_nonzero(there)) - 1, 1)
-            loose.append(_LOOSE * freedom * np.maximum(wanted[-1], 1.0))
-    return columns, wanted, loose
+class _TargetColumn(NamedTuple):
+    """A column of which some rows are wanted."""
+
+    cells: Ints  # of every row, (rows,)
+    wanted: Floats  # rows of each cell
+    ridge: Floats  # a t of `weights` for each cell: the larger, the less a miss weighs
+
+
+def _target_columns(
+    codes: Sequence[Ints],
+    shares: Sequence[Floats],
+    count: int,
+) -> list[_TargetColumn]:
+    """Return columns of which some rows are wanted, and how many of each cell that has rows."""
+    columns = []
+    for cells, share in zip(codes, shares, strict=True):
+        has_rows = np.bincount(cells, minlength=len(share)) > 0
+        possible = np.where(has_rows, share, 0.0)
+        if possible.sum() > 0:
+            wanted = count * possible / possible.sum()
+            freedom = max(int(np.count_nonzero(possible)) - 1, 1)
+            ridge = _LOOSE * freedom * np.maximum(wanted, 1.0)
+            columns.append(_TargetColumn(cells, wanted, ridge))
+    return columns
 
 
 def _summing(logs: Floats, count: int) -> Floats:
-    """Probabilities with one more factor for all rows, so that their sum is `count`."""
+    """Return probabilities with one more factor for all rows, so that their sum is `count`."""
     from scipy.optimize import brentq
 
-    far = np.abs(logs).max() + 40.0
-    shift = brentq(lambda x: float(_bounded(logs + x).sum()) - count, -far, far, xtol=1e-12)
+    def excess(shift: float) -> float:
+        return float(_bounded(logs + shift).sum()) - count
+
+    # At the ends all rows have probability 1, or e^-40 at most.
+    farthest = np.abs(logs).max() + 40.0
+    shift = brentq(excess, -farthest, farthest, xtol=1e-12)
     return _bounded(logs + shift)
 
 
@@ -108,48 +135,67 @@ def _bounded(logs: Floats) -> Floats:
 
 
 def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float:
-    """How many times as many rows it takes until every cell has as many as are wanted.
+    """Return how many times as many rows it takes until every cell has as many as are wanted.
 
     It is 1 where no cell lacks more rows than chance explains (two standard deviations), else what
     the worst of them needs. A cell without rows is taken to have one. Arguments as in `weights`.
     """
-    most = 1.0
-    for places, wanted in zip(codes, shares, strict=True):
-        have = np.bincount(places, minlength=len(wanted)).astype(np.float64)
-        ratio = count * wanted / np.maximum(have, 1.0)
-        short = count * wanted - have > 2.0 * np.sqrt(have)
-        most = max(most, float(ratio[short].max(initial=1.0)))
-    return most
+    largest_ratio = 1.0
+    for cells, share in zip(codes, shares, strict=True):
+        counts = np.bincount(cells, minlength=len(share)).astype(np.float64)
+        ratio = count * share / np.maximum(counts, 1.0)
+        is_short = count * share - counts > 2.0 * np.sqrt(counts)
+        largest_ratio = max(largest_ratio, float(ratio[is_short].max(initial=1.0)))
+    return largest_ratio
 
 
 def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: Key) -> Ints:
-    """Places, (count,), in random order, of rows whose columns are distributed as `shares`.
+    """Choose rows whose columns are distributed as `shares`: their places, in random order.
 
     Rows are halved at random. The first half is sampled with the `weights` of all rows, each at
     most once; then those of the other half are computed anew for what is missing of the expected
     counts, and it is halved again. At every turn a row's probability is a product of one factor per
     column where it is below 1. Counts are within a few rows of what is expected, where there are
     rows to choose among; if all were sampled at once, they would be off by the square root of their
-    size. Raises InputError where there are fewer rows than `count`.
+    size. There are `count` places. Raises InputError where there are fewer rows.
     """
     random = generator(fold_in(key, "raking"))
-    kept = weights(codes, shares, count)
-    wanted = [np.bincount(cells, kept, len(s)) for cells, s in zip(codes, shares, strict=True)]
-    left, taken = random.permutation(len(kept)), [np.empty(0, np.int64)]
-    kept = kept[left]
+    p = weights(codes, shares, count)
+    # Of each column's cells, the rows that are expected and not taken yet.
+    missing = []
+    for cells, share in zip(codes, shares, strict=True):
+        missing.append(np.bincount(cells, p, len(share)))
+    remaining = random.permutation(len(p))
+    p = p[remaining]
+    places = [np.empty(0, np.int64)]
     while count:
-        turn = left if len(left) <= _LAST else left[: len(left) // 2]
-        ends = np.cumsum(kept[: len(turn)])
-        last = count if len(turn) == len(left) else ends[-1]  # the same but for rounding
-        marks = np.arange(random.random(), last, 1.0)
-        found = turn[np.minimum(np.searchsorted(ends, marks, side="right"), len(turn) - 1)]
-        wanted = [
-            rows - np.bincount(cells[found], minlength=len(rows))
-            for rows, cells in zip(wanted, codes, strict=True)
-        ]
-        taken.append(found)
-        left, count = left[len(turn) :], count - len(found)
-        if len(left):
-            rest = [np.maximum(rows, 0.0) for rows in wanted]
-            kept = weights([cells[left] for cells in codes], rest, count)
-    return random.permutation(np.concatenate(taken))
+        turn = remaining
+        if len(remaining) > _LAST:
+            turn = remaining[: len(remaining) // 2]
+        # Of the last rows all that are missing are taken: the same sum, but for rounding.
+        total = count if len(turn) == len(remaining) else None
+        sampled = _systematic(turn, p[: len(turn)], total, random)
+        places.append(sampled)
+        for i, cells in enumerate(codes):
+            counts = np.bincount(cells[sampled], minlength=len(missing[i]))
+            missing[i] = missing[i] - counts
+
+        remaining = remaining[len(turn) :]
+        count -= len(sampled)
+        if len(remaining):
+            wanted = [np.maximum(rows, 0.0) for rows in missing]
+            remaining_codes = [cells[remaining] for cells in codes]
+            p = weights(remaining_codes, wanted, count)
+    return random.permutation(np.concatenate(places))
+
+
+def _systematic(rows: Ints, p: Floats, total: int | None, random: np.random.Generator) -> Ints:
+    """Sample rows at marks one apart along their cumulative p (Madow).
+
+    `total` is the sum of p where that is a whole number; None where it is what p adds up to.
+    """
+    ends = np.cumsum(p)
+    last = ends[-1] if total is None else total
+    marks = np.arange(random.random(), last, 1.0)
+    places = np.searchsorted(ends, marks, side="right")
+    return rows[np.minimum(places, len(rows) - 1)]

@@ -23,27 +23,36 @@ class Bound(NamedTuple):
 
 
 def at_least(low: int, *, whole: bool = True, most: float = inf) -> Bound:
-    """Whole numbers from `low` to `most`, or all finite ones."""
+    """Return the bound of whole numbers from `low` to `most`, or of all finite ones."""
+    number: type = Integral if whole else Real
     words = f"a whole number of {low} or more" if whole else f"finite, and {low} or more"
-    words += f", and {most:,} at most" if most < inf else ""
-    kind = Integral if whole else Real
-    return Bound(words, lambda v: issubclass(type(v), kind) and low <= v < inf and v <= most)
+    if most < inf:
+        words += f", and {most:,} at most"
+
+    def holds(value: Any) -> bool:
+        is_number = issubclass(type(value), number)
+        return is_number and low <= value < inf and value <= most
+
+    return Bound(words, holds)
 
 
 def one_of(*names: str) -> Bound:
-    """Some names."""
-    return Bound("one of " + ", ".join(map(repr, names)), lambda value: value in names)
+    """Return the bound of some names."""
+    words = "one of " + ", ".join(map(repr, names))
+    return Bound(words, lambda value: value in names)
 
 
 def or_none(bound: Bound) -> Bound:
-    """The same, or None."""
-    return Bound(f"{bound.words}, or None", lambda value: value is None or bound.holds(value))
+    """Return a bound that None meets, too."""
+    words = f"{bound.words}, or None"
+    return Bound(words, lambda value: value is None or bound.holds(value))
 
 
 def _each(bound: Bound, value: Any) -> bool:
     return isinstance(value, tuple) and all(map(bound.holds, value))
 
 
+# Counts are int32 in compiled programs.
 COUNT = at_least(1, most=2**31 - 1)
 UNITS = at_least(1, most=2**16)
 AMOUNT = at_least(0, whole=False)
@@ -54,7 +63,8 @@ WIDTHS = Bound(
     lambda value: _each(UNITS, value) and len(value) <= 64,
 )
 
-_MULTIPLIED = 6  # multiplications a weight and row of one step: Kaplan et al. 2020, section 2.1
+# Multiplications a weight and row of one step: Kaplan et al. 2020, section 2.1.
+_MULTIPLIED = 6
 
 ACTIVATIONS = ("relu", "silu", "gelu", "tanh", "leaky_relu")
 """Of hidden layers."""
@@ -105,11 +115,13 @@ def check(settings: Any, **bounds: Bound) -> None:
     `bounds` say what fields may be if that is not what their name may be elsewhere. The InputError
     names the field that is out of bounds.
     """
-    for name in (f.name for f in fields(settings)):
-        value, bound = getattr(settings, name), bounds.get(name, _BOUNDS.get(name))
+    for setting in fields(settings):
+        name = setting.name
+        value = getattr(settings, name)
+        bound = bounds.get(name, _BOUNDS.get(name))
         if isinstance(value, list):
             value = tuple(value)
-            object.__setattr__(settings, name, value)
+            object.__setattr__(settings, name, value)  # the dataclasses are frozen
         if bound is not None and not bound.holds(value):
             raise InputError(f"{name}={value!r} must be {bound.words}")
 
@@ -197,13 +209,14 @@ class GANSettings:
     def __post_init__(self) -> None:
         check(self, noise=COUNT, decay=AMOUNT)
         if self.batch % self.pac:
+            nearest = max(self.batch // self.pac, 1) * self.pac
             raise InputError(
                 f"batch={self.batch} is no multiple of pac={self.pac}, so packs would not fill; "
-                f"use batch={max(self.batch // self.pac, 1) * self.pac}"
+                f"use batch={nearest}"
             )
 
     def steps(self, rows: int) -> int:
-        """How many updates a fit to so many rows takes."""
+        """Return how many updates a fit to so many rows takes."""
         return self.epochs * max(rows // self.batch, 1)
 
 
@@ -236,7 +249,7 @@ class CTABSettings:
         check(self, noise=COUNT, decay=AMOUNT, batch=at_least(2))
 
     def steps(self, rows: int) -> int:
-        """How many updates a fit to so many rows takes."""
+        """Return how many updates a fit to so many rows takes."""
         return self.epochs * max(rows // self.batch, 1)
 
 
@@ -430,6 +443,7 @@ class DiffusionSettings:
             1303
         """
         batch = min(self.batch, rows)
+        # As many as the settings say, or as few as passes or work allow.
         bounds = [self.steps]
         if self.passes is not None:
             bounds.append(ceil(self.passes * rows / batch))
@@ -496,11 +510,15 @@ class SphereCodeSettings:
         check(self)
 
     def dimensions(self, size: int) -> int:
-        """How many dimensions a categorical of this size takes, 1 to size - 1."""
-        return max(1, min(size - 1, ceil(self.per_bit * log2(max(size, 2)))))
+        """Return how many dimensions a categorical of this size takes, 1 to size - 1."""
+        bits = log2(max(size, 2))
+        dimensions = ceil(self.per_bit * bits)
+        # In size - 1 dimensions all points can be equally far apart: more would add nothing.
+        return max(1, min(size - 1, dimensions))
 
 
-_SEPARATE = (  # what counts only where coder and diffusion are trained one after the other
+# What counts only where coder and diffusion are trained one after the other.
+_SEPARATE = (
     *("scaled", "autoencoder.jitter", "autoencoder.steps", "autoencoder.batch"),
     *("autoencoder.learning_rate", "autoencoder.weight_decay", "autoencoder.decay"),
     *("diffusion.passes", "diffusion.loss_weight", "diffusion.choices", "diffusion.clip_range"),
@@ -535,10 +553,10 @@ class LatentSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        codes = isinstance(self.autoencoder, SphereCodeSettings)
-        if self.joint and codes:
+        has_sphere_codes = isinstance(self.autoencoder, SphereCodeSettings)
+        if self.joint and has_sphere_codes:
             raise InputError("joint=True needs an autoencoder to train: sphere codes learn nothing")
-        if self.numbers == "draw" and codes:
+        if self.numbers == "draw" and has_sphere_codes:
             raise InputError(
                 "numbers='draw' needs an autoencoder: sphere codes leave numbers as they are"
             )
@@ -546,6 +564,7 @@ class LatentSettings:
             self._check_joint()
 
     def _check_joint(self) -> None:
+        """Refuse settings that a joint training does not read."""
         if self.diffusion.prediction != "clean":
             raise InputError(
                 "joint=True needs diffusion.prediction='clean': the decoder is given the denoised "
@@ -553,8 +572,10 @@ class LatentSettings:
             )
         if self.dense.divergence:
             raise InputError("joint=True has no divergence: set autoencoder.divergence=0")
+        defaults = LatentSettings()
         for name in _SEPARATE:
-            value, default = attrgetter(name)(self), attrgetter(name)(LatentSettings())
+            value = attrgetter(name)(self)
+            default = attrgetter(name)(defaults)
             if value != default:
                 raise InputError(
                     f"{name}={value!r} has no effect where joint=True trains all as one: leave it "

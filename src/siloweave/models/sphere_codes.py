@@ -16,6 +16,7 @@ How a denoiser reads noisy codes is `denoiser.Evidence`.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,45 +27,59 @@ from siloweave.models.settings import SphereCodeSettings
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout, SphereCode, SphereCodes
 
-_FINE = 4001  # places at which the curve's length is measured
-_CHUNK = 8192
+# The curve's length is measured at so many places.
+_FINE = 4001
+_CHUNK = 8192  # rows decoded at once
 
 
 @lru_cache(maxsize=256)
 def curve(size: int, dimensions: int) -> Floats:
-    """Points along a curve over the sphere of radius sqrt(dimensions), evenly spaced on it.
+    """Return points along a curve over the sphere of radius sqrt(dimensions), evenly spaced on it.
 
     They are (size, dimensions), in order, the same on every call, and read only; with one dimension
     they are evenly spaced numbers from -1 to 1.
     """
-    if dimensions == 1:
-        points = np.linspace(-1.0, 1.0, size)[:, None] if size > 1 else np.zeros((1, 1))
+    if size == 1 and dimensions == 1:
+        points = np.zeros((1, 1))
+    elif dimensions == 1:
+        points = np.linspace(-1.0, 1.0, size)[:, None]
     else:
-        places = np.linspace(0.0, 1.0, _FINE)
-        steps = np.linalg.norm(np.diff(_sphere(places, dimensions), axis=0), axis=1)
-        length = np.append(0.0, np.cumsum(steps))
-        even = np.interp(np.linspace(0.0, length[-1], size), length, places)
-        points = _sphere(even, dimensions)
-    points.setflags(write=False)
+        points = _evenly_spaced(size, dimensions)
+    points.setflags(write=False)  # the cache hands out the same array
     return points
 
 
+def _evenly_spaced(size: int, dimensions: int) -> Floats:
+    """Return points of the curve with the same length of it between neighbours."""
+    places = np.linspace(0.0, 1.0, _FINE)
+    steps = np.diff(_sphere(places, dimensions), axis=0)
+    lengths = np.append(0.0, np.cumsum(np.linalg.norm(steps, axis=1)))
+    even_lengths = np.linspace(0.0, lengths[-1], size)
+    even_places = np.interp(even_lengths, lengths, places)
+    return _sphere(even_places, dimensions)
+
+
 def _sphere(places: Floats, dimensions: int) -> Floats:
-    """Cosines of 1, 2, 3, ... half turns between places 0 and 1, scaled to the sphere."""
-    waves = np.cos(np.pi * np.outer(places, np.arange(1, dimensions + 1)))
-    found: Floats = waves * (dimensions**0.5 / np.linalg.norm(waves, axis=1, keepdims=True))
-    return found
+    """Return cosines of 1, 2, 3, ... half turns between places 0 and 1, scaled to the sphere."""
+    frequencies = np.arange(1, dimensions + 1)
+    waves = np.cos(np.pi * np.outer(places, frequencies))
+    norms = np.linalg.norm(waves, axis=1, keepdims=True)
+    points: Floats = waves * (dimensions**0.5 / norms)
+    return points
 
 
 def sphere_codes_of(layout: Layout, settings: SphereCodeSettings) -> SphereCodes:
-    """Where the codes of categoricals are in a latent row; no code is computed."""
-    found, start = [], 0
-    for b in layout.blocks:
-        size = 1 if b.kind == "number" else settings.dimensions(b.size)
-        if b.kind == "categorical":
-            found.append(SphereCode(start, size, b.size))
-        start += size
-    return tuple(found)
+    """Return where the codes of categoricals are in a latent row; no code is computed."""
+    codes = []
+    start = 0
+    for block in layout.blocks:
+        if block.kind == "number":
+            start += 1
+            continue
+        dimensions = settings.dimensions(block.size)
+        codes.append(SphereCode(start, dimensions, block.size))
+        start += dimensions
+    return tuple(codes)
 
 
 class _Tables(eqx.Module):
@@ -72,6 +87,18 @@ class _Tables(eqx.Module):
 
     tables: tuple[Array, ...]
     latent: int = eqx.field(static=True)
+
+
+class _Part(NamedTuple):
+    """A block of a row, and what stands for it in a latent row."""
+
+    block: Block
+    place: slice  # in a latent row
+    codes: Matrix | None  # of its options, (options, dimensions); None for a number
+
+    @property
+    def dimensions(self) -> int:
+        return int(self.place.stop - self.place.start)
 
 
 class SphereCodeCoder(eqx.Module):
@@ -83,31 +110,35 @@ class SphereCodeCoder(eqx.Module):
 
     @classmethod
     def of(cls, layout: Layout, settings: SphereCodeSettings) -> SphereCodeCoder:
-        """The coder of these blocks."""
+        """Return the coder of these blocks."""
         codes = sphere_codes_of(layout, settings)
-        tables = [curve(code.options, code.dimensions) for code in codes]
+        points = [curve(code.options, code.dimensions) for code in codes]
+        tables = tuple(jnp.asarray(table, jnp.float32) for table in points)
         latent = sum(code.dimensions for code in codes) + len(layout.numbers)
-        return cls(
-            _Tables(tuple(jnp.asarray(t, jnp.float32) for t in tables), latent), layout, settings
-        )
+        return cls(_Tables(tables, latent), layout, settings)
 
-    def _parts(self) -> list[tuple[Block, slice, Matrix | None]]:
-        """Every block, its place in a latent row, and the codes of its options."""
-        tables = iter(self.net.tables)
-        parts: list[tuple[Block, slice, Matrix | None]] = []
+    def _parts(self) -> list[_Part]:
+        """Return every block, its place in a latent row, and the codes of its options."""
+        tables = iter(self.net.tables)  # one for each categorical, in the blocks' order
+        parts: list[_Part] = []
         start = 0
-        for b in self.layout.blocks:
-            codes = None if b.kind == "number" else np.asarray(next(tables))
-            size = 1 if codes is None else codes.shape[1]
-            parts.append((b, slice(start, start + size), codes))
-            start += size
+        for block in self.layout.blocks:
+            codes = None
+            dimensions = 1
+            if block.kind == "categorical":
+                codes = np.asarray(next(tables))
+                dimensions = codes.shape[1]
+            parts.append(_Part(block, slice(start, start + dimensions), codes))
+            start += dimensions
         return parts
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Which column each entry of a latent row stands for."""
-        sizes = [(b.column, place.stop - place.start) for b, place, _ in self._parts()]
-        return tuple(column for column, size in sizes for _ in range(size))
+        columns: list[str] = []
+        for part in self._parts():
+            columns += [part.block.column] * part.dimensions
+        return tuple(columns)
 
     @property
     def sphere_codes(self) -> SphereCodes:
@@ -115,27 +146,34 @@ class SphereCodeCoder(eqx.Module):
         return sphere_codes_of(self.layout, self.settings)
 
     def encode(self, X: Matrix) -> Matrix:
-        """Latent rows, (n, latent) float32; NaN where a block is NaN."""
+        """Return latent rows, (n, latent) float32; NaN where a block is NaN."""
         Z = np.empty((len(X), self.net.latent), np.float32)
-        for b, place, codes in self._parts():
-            block = X[:, b.start : b.stop]
-            Z[:, place] = block if codes is None else codes[np.nan_to_num(block).argmax(1)]
-            Z[np.isnan(block).any(1), place] = np.nan
+        for block, place, codes in self._parts():
+            cells = X[:, block.start : block.stop]
+            if codes is None:
+                Z[:, place] = cells
+            else:
+                Z[:, place] = codes[np.nan_to_num(cells).argmax(1)]
+            # argmax takes an open cell for some option.
+            is_open = np.isnan(cells).any(1)
+            Z[is_open, place] = np.nan
         return Z
 
     def decode(self, Z: Matrix, *, key: Array, numbers: str = "mean") -> Matrix:
-        """Rows (n, width) of latent rows: each categorical's nearest code, one-hot.
+        """Return rows (n, width) of latent rows: each categorical's nearest code, one-hot.
 
         Nothing is drawn: `key` and `numbers` are for coders with heads, and not used here.
         """
         X = np.zeros((len(Z), self.layout.width), np.float32)
-        for b, place, codes in self._parts():
+        for block, place, codes in self._parts():
             if codes is None:
-                X[:, b.start] = Z[:, place.start]
+                X[:, block.start] = Z[:, place.start]
                 continue
-            size = (codes**2).sum(1)
-            for i in range(0, len(Z), _CHUNK):
-                z = Z[i : i + _CHUNK, place]
-                nearest = (size - 2 * z @ codes.T).argmin(1)
-                X[i + np.arange(len(z)), b.start + nearest] = 1.0
+            # |z - c|^2 is smallest where |c|^2 - 2 z c is.
+            squares = (codes**2).sum(1)
+            for start in range(0, len(Z), _CHUNK):
+                z = Z[start : start + _CHUNK, place]
+                nearest = (squares - 2 * z @ codes.T).argmin(1)
+                rows = start + np.arange(len(z))
+                X[rows, block.start + nearest] = 1.0
         return X

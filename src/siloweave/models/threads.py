@@ -22,8 +22,10 @@ from threadpoolctl import ThreadpoolController
 _Piece = TypeVar("_Piece")
 _Result = TypeVar("_Result")
 
-_MOST = 8  # tables are a few megabytes: more threads would wait for memory
-_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # by which users say so for NumPy
+# Threads at most. Tables are a few megabytes: more threads would wait for memory.
+_MOST = 8
+# Environment variables by which users limit NumPy's threads.
+_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 @cache
@@ -33,7 +35,9 @@ def thread_count() -> int:
     OPENBLAS_NUM_THREADS and OMP_NUM_THREADS lower it, as they do for NumPy.
     """
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if affinity is not None:  # not on every system
+        cores = len(affinity(0))
     counts = [cores, _MOST]
     for name in _LIMITS:
         with suppress(ValueError):  # NumPy ignores what is no number, too

@@ -51,8 +51,10 @@ from siloweave.models.train import mean_gradient, train
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block
 
-_CHUNK = 2_000  # rows drawn at once, one compiled shape
-_RARE = 1e-4  # the least share that a category starts with
+# Rows drawn at once, one compiled shape.
+_CHUNK = 2_000
+# The least share that a category starts with.
+_RARE = 1e-4
 
 
 def _generator_adam(settings: VertiGANSettings) -> optax.GradientTransformation:
@@ -80,13 +82,14 @@ def _fresh_trunk(settings: VertiGANSettings, key: Array) -> MLP:
 
 @eqx.filter_jit
 def shared_start(settings: VertiGANSettings, key: Array) -> TrunkState:
-    """A fresh trunk."""
+    """Return a fresh trunk."""
     trunk = _fresh_trunk(settings, key)
     return TrunkState(trunk, _generator_adam(settings).init(trunk), trunk)
 
 
 def _hidden(settings: VertiGANSettings, trunk: MLP, count: int, key: Array) -> Array:
-    return jax.nn.relu(trunk(normal(key, (count, settings.noise))))
+    noise = normal(key, (count, settings.noise))
+    return jax.nn.relu(trunk(noise))
 
 
 _hidden_chunk = eqx.filter_jit(_hidden)
@@ -94,54 +97,68 @@ _hidden_chunk = eqx.filter_jit(_hidden)
 
 @eqx.filter_jit
 def hidden_rows(settings: VertiGANSettings, trunk: MLP, key: Array) -> Array:
-    """The hidden rows of a round, (made, units of the trunk's last layer)."""
+    """Draw the hidden rows of a round, (made, units of the trunk's last layer)."""
     return _hidden(settings, trunk, settings.made, key)
 
 
 @eqx.filter_jit
 def follow(settings: VertiGANSettings, shared: TrunkState, slope: Array, key: Array) -> TrunkState:
-    """One step of the trunk along the summed slopes of all parties at the hidden rows.
+    """Take one step of the trunk along the summed slopes of all parties at the hidden rows.
 
     The key is the one that these hidden rows were made with.
     """
-    _, back = eqx.filter_vjp(
-        lambda trunk: _hidden(settings, trunk, settings.made, key), shared.trunk
+
+    # Drawn again by the same key, the rows are those that the slopes are of.
+    def hidden_of(trunk: MLP) -> Array:
+        return _hidden(settings, trunk, settings.made, key)
+
+    _, gradient_of = eqx.filter_vjp(hidden_of, shared.trunk)
+    (gradient,) = gradient_of(slope)
+    trunk, moments, average = stepped_average(
+        _generator_adam(settings),
+        shared.trunk,
+        gradient,
+        shared.moments,
+        shared.average,
+        settings.average,
     )
-    (gradient,) = back(slope)
-    return TrunkState(
-        *stepped_average(
-            _generator_adam(settings), shared.trunk, gradient, shared.moments, shared.average,
-            settings.average,
-        )
-    )  # fmt: skip
+    return TrunkState(trunk, moments, average)
 
 
 # A party's side; its generator is its head
 
 
 def heads_of(blocks: Sequence[Block]) -> Heads:
-    """What a party's columns are, without their names: equal shapes share compiled programs."""
+    """Return a party's columns without their names: equal shapes share compiled programs."""
     return Heads(tuple(replace(block, column="") for block in blocks), ())
 
 
 def own_start(
-    settings: VertiGANSettings, heads: Heads, shares: Mapping[int, Sequence[float]], key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    shares: Mapping[int, Sequence[float]],
+    key: Array,
 ) -> GANState:
-    """A fresh head and critic.
+    """Return a fresh head and critic.
 
     `shares` is how frequent each option of each choice is, by where its block starts; public, or
     paid for. It is not read unless `settings.informed`.
     """
-    d, logs = len(heads.free.numbers), np.zeros(heads.width, dtype=np.float32)
+    logs = np.zeros(heads.width, dtype=np.float32)
     if settings.informed and heads.parts:
-        known = [np.asarray(shares[block.start], dtype=np.float64) for block in heads.parts]
-        logs[d:] = np.log(np.maximum(np.concatenate(known), _RARE))
-    return _own_start(settings, heads, jnp.asarray(logs), key)
+        num_numbers = len(heads.free.numbers)
+        all_shares = []
+        for block in heads.parts:
+            all_shares.append(np.asarray(shares[block.start], dtype=np.float64))
+        joined = np.concatenate(all_shares)
+        logs[num_numbers:] = np.log(np.maximum(joined, _RARE))
+    return _state_with(settings, heads, jnp.asarray(logs), key)
 
 
 def critic_size(settings: VertiGANSettings, heads: Heads) -> int:
-    """How many numbers of a party's critic are trained."""
-    return sum((a + 1) * b for a, b in pairwise((heads.width, *settings.critic, 1)))
+    """Count the numbers of a party's critic that are trained."""
+    sizes = (heads.width, *settings.critic, 1)
+    return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
 
 
 def _fresh_head(settings: VertiGANSettings, heads: Heads, key: Array) -> MLP:
@@ -149,19 +166,24 @@ def _fresh_head(settings: VertiGANSettings, heads: Heads, key: Array) -> MLP:
 
 
 @eqx.filter_jit
-def _own_start(settings: VertiGANSettings, heads: Heads, logs: Array, key: Array) -> GANState:
-    a, b = jax.random.split(key)
-    head = _fresh_head(settings, heads, a)
-    head = eqx.tree_at(lambda net: net.layers[-1].bias, head, head.layers[-1].bias + logs)
-    critic = Critic(heads.width, settings.critic, pac=1, dropout=0.0, key=b)
-    moments = _generator_adam(settings).init(head), _critic_adam(settings).init(critic)
-    return GANState(head, critic, *moments, head)
+def _state_with(settings: VertiGANSettings, heads: Heads, logs: Array, key: Array) -> GANState:
+    """Return a fresh state whose head has logarithms of shares added to its last bias."""
+    head_key, critic_key = jax.random.split(key)
+    head = _fresh_head(settings, heads, head_key)
+    # The softmax of logarithms of shares has these shares.
+    bias = head.layers[-1].bias + logs
+    head = eqx.tree_at(lambda net: net.layers[-1].bias, head, bias)
+    critic = Critic(heads.width, settings.critic, pac=1, dropout=0.0, key=critic_key)
+    head_moments = _generator_adam(settings).init(head)
+    critic_moments = _critic_adam(settings).init(critic)
+    return GANState(head, critic, head_moments, critic_moments, head)
 
 
 def _rows(settings: VertiGANSettings, heads: Heads, head: MLP, hidden: Array, key: Array) -> Array:
-    """Rows of one party's columns, in inner order."""
-    shape = (hidden.shape[0], heads.width)
-    return heads.outputs(head(hidden), settings.temperature, uniform_draws(key, shape))
+    """Return rows of one party's columns, in inner order."""
+    raw = head(hidden)
+    uniform = uniform_draws(key, (hidden.shape[0], heads.width))
+    return heads.outputs(raw, settings.temperature, uniform)
 
 
 _rows_chunk = eqx.filter_jit(_rows)
@@ -176,85 +198,116 @@ class _CriticStep(eqx.Module):
     hidden: Array
 
     def __call__(
-        self, state: tuple[Critic, Any], batch: Array, key: Array
+        self,
+        state: tuple[Critic, Any],
+        batch: Array,
+        key: Array,
     ) -> tuple[tuple[Critic, Any], Array]:
         """Update; the loss is of real rows, and not private."""
         critic, moments = state
-        a, b = jax.random.split(key)
-        loss = _beside(self.settings, self.heads, self.head, self.hidden, a)
-        slope, value = mean_gradient(loss, critic, batch, b)
+        pool_key, row_key = jax.random.split(key)
+        loss = _beside(self.settings, self.heads, self.head, self.hidden, pool_key)
+        slope, value = mean_gradient(loss, critic, batch, row_key)
         return stepped(_critic_adam(self.settings), critic, slope, moments), value
 
 
 def _beside(
-    settings: VertiGANSettings, heads: Heads, head: MLP, hidden: Array, key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    head: MLP,
+    hidden: Array,
+    key: Array,
 ) -> RowLoss:
-    return RowLoss(settings.penalty, _rows(settings, heads, head, hidden, key))
+    pool = _rows(settings, heads, head, hidden, key)
+    return RowLoss(settings.penalty, pool)
 
 
 @eqx.filter_jit
 def beside(
-    settings: VertiGANSettings, heads: Heads, own: GANState, hidden: Array, key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    state: GANState,
+    hidden: Array,
+    key: Array,
 ) -> RowLoss:
-    """The loss of a critic step, beside rows that the head makes of the hidden ones."""
-    return _beside(settings, heads, own.generator, hidden, key)
+    """Return the loss of a critic step, beside rows that the head makes of the hidden ones."""
+    return _beside(settings, heads, state.generator, hidden, key)
 
 
 @eqx.filter_jit
-def judged(settings: VertiGANSettings, own: GANState, slope: Any) -> GANState:
-    """The networks after a step of the critic along a slope."""
-    critic, moments = stepped(_critic_adam(settings), own.critic, slope, own.critic_moments)
-    return own._replace(critic=critic, critic_moments=moments)
+def judged(settings: VertiGANSettings, state: GANState, slope: Any) -> GANState:
+    """Return the networks after a step of the critic along a slope."""
+    optimiser = _critic_adam(settings)
+    critic, moments = stepped(optimiser, state.critic, slope, state.critic_moments)
+    return state._replace(critic=critic, critic_moments=moments)
 
 
 def play(
-    settings: VertiGANSettings, heads: Heads, own: GANState, hidden: Array, rows: Any, *, key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    state: GANState,
+    hidden: Array,
+    rows: Any,
+    *,
+    key: Array,
 ) -> tuple[GANState, Array]:
-    """A party's round without noise: several critic steps, then one step of the head.
+    """Play a party's round without noise: several critic steps, then one step of the head.
 
     `rows` are real rows in inner order, (rows, width). Returns the networks afterwards, and the
     slope of the head's loss at the hidden rows. Raises TrainingError where training diverged.
     """
-    a, b = jax.random.split(key)
+    critic_key, head_key = jax.random.split(key)
     critic, moments = train(
-        (own.critic, own.critic_moments),
-        _CriticStep(settings, heads, own.generator, hidden),
+        (state.critic, state.critic_moments),
+        _CriticStep(settings, heads, state.generator, hidden),
         rows,
         steps=settings.critic_steps,
         batch=min(settings.batch, rows.shape[0]),
-        key=a,
+        key=critic_key,
         epoch_steps=settings.critic_steps,
     )
-    return answered(settings, heads, own._replace(critic=critic, critic_moments=moments), hidden, b)
+    state = state._replace(critic=critic, critic_moments=moments)
+    return answered(settings, heads, state, hidden, head_key)
 
 
 @eqx.filter_jit
 def answered(
-    settings: VertiGANSettings, heads: Heads, own: GANState, hidden: Array, key: Array
+    settings: VertiGANSettings,
+    heads: Heads,
+    state: GANState,
+    hidden: Array,
+    key: Array,
 ) -> tuple[GANState, Array]:
-    """One step of the head against the critic, and the slope at the hidden rows."""
+    """Take one step of the head against the critic; return the slope at the hidden rows, too."""
 
-    def loss(both: tuple[MLP, Array]) -> Array:
-        head, hidden = both
-        score: Array = own.critic(_rows(settings, heads, head, hidden, key)).mean()
+    # Both slopes are of one draw, before the head's step.
+    def loss(inputs: tuple[MLP, Array]) -> Array:
+        head, hidden = inputs
+        rows = _rows(settings, heads, head, hidden, key)
+        score: Array = state.critic(rows).mean()
         return -score
 
-    slope, back = eqx.filter_grad(loss)((own.generator, hidden))
+    head_slope, hidden_slope = eqx.filter_grad(loss)((state.generator, hidden))
     head, moments, average = stepped_average(
-        _generator_adam(settings), own.generator, slope, own.generator_moments, own.average,
+        _generator_adam(settings),
+        state.generator,
+        head_slope,
+        state.generator_moments,
+        state.average,
         settings.average,
-    )  # fmt: skip
-    return own._replace(generator=head, generator_moments=moments, average=average), back
+    )
+    state = state._replace(generator=head, generator_moments=moments, average=average)
+    return state, hidden_slope
 
 
 # The parts that draw rows
 
 
-def _facts(kind: str, settings: VertiGANSettings, **own: Any) -> dict[str, Any]:
-    return {"format": f"siloweave-vertigan-{kind}", "settings": asdict(settings), **own}
+def _facts(kind: str, settings: VertiGANSettings, **of_kind: Any) -> dict[str, Any]:
+    return {"format": f"siloweave-vertigan-{kind}", "settings": asdict(settings), **of_kind}
 
 
-def _checked(facts: Mapping[str, Any], kind: str, path: Path) -> VertiGANSettings:
+def _checked_settings(facts: Mapping[str, Any], kind: str, path: Path) -> VertiGANSettings:
     if facts.get("format") != f"siloweave-vertigan-{kind}":
         raise DataError(f"{path} is no stored {kind} of VertiGAN; it holds {facts.get('format')!r}")
     return VertiGANSettings(**facts["settings"])
@@ -271,22 +324,28 @@ class Trunk:
     def sample(self, n: int, *, key: Array) -> Matrix:
         """Draw hidden rows, (n, units of the trunk's last layer)."""
         whole("n", n)
-        keys = [jax.random.fold_in(key, i) for i in range(-(-n // _CHUNK))]
-        drawn = [np.asarray(_hidden_chunk(self.settings, self.net, _CHUNK, own)) for own in keys]
-        empty = np.zeros((0, self.settings.trunk[-1]), dtype=np.float32)
-        return np.concatenate([empty, *drawn])[:n]
+        num_chunks = -(-n // _CHUNK)
+        # Without a chunk, where n is 0, there is still an array of that width.
+        chunks = [np.zeros((0, self.settings.trunk[-1]), dtype=np.float32)]
+        for i in range(num_chunks):
+            chunk_key = jax.random.fold_in(key, i)
+            hidden = _hidden_chunk(self.settings, self.net, _CHUNK, chunk_key)
+            chunks.append(np.asarray(hidden))
+        return np.concatenate(chunks)[:n]
 
     def save(self, path: Path | str) -> None:
         """Write it as one safetensors file."""
-        save_arrays(Path(path), self.net, _facts("trunk", self.settings, parties=self.parties))
+        facts = _facts("trunk", self.settings, parties=self.parties)
+        save_arrays(Path(path), self.net, facts)
 
     @classmethod
     def load(cls, path: Path | str) -> Trunk:
         """Read what `save` wrote; raises DataError where the file is missing or another one."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
-            settings = _checked(facts, "trunk", Path(path))
-            return settings, _fresh_trunk(settings, jax.random.key(0)), int(facts["parties"])
+            settings = _checked_settings(facts, "trunk", Path(path))
+            net = _fresh_trunk(settings, jax.random.key(0))
+            return settings, net, int(facts["parties"])
 
         return cls(*load_arrays(Path(path), build))
 
@@ -308,25 +367,30 @@ class Head:
         """Turn hidden rows into feature vectors of the party's columns, choices as one-hot."""
         X = np.zeros((len(hidden), self.heads.width), np.float32)
         for i, start in enumerate(range(0, len(hidden), _CHUNK)):
-            whole, part = np.zeros((_CHUNK, hidden.shape[1]), np.float32), X[start : start + _CHUNK]
-            whole[: len(part)] = hidden[start : start + _CHUNK]
-            own = jax.random.fold_in(key, i)
-            rows = _rows_chunk(self.settings, self.heads, self.net, jnp.asarray(whole), own)
+            # Whole chunks, so that one program decodes all of them; what is too much is cut off.
+            part = X[start : start + _CHUNK]
+            chunk = np.zeros((_CHUNK, hidden.shape[1]), np.float32)
+            chunk[: len(part)] = hidden[start : start + _CHUNK]
+            chunk_key = jax.random.fold_in(key, i)
+            rows = _rows_chunk(self.settings, self.heads, self.net, jnp.asarray(chunk), chunk_key)
             part[:] = self.heads.vectors(np.asarray(rows)[: len(part)])
         return X
 
     def save(self, path: Path) -> None:
         """Write it as one safetensors file."""
         blocks = [asdict(block) for block in self.heads.blocks]
-        save_arrays(path, self.net, _facts("head", self.settings, blocks=blocks))
+        facts = _facts("head", self.settings, blocks=blocks)
+        save_arrays(path, self.net, facts)
 
     @classmethod
     def load(cls, path: Path) -> Head:
         """Read what `save` wrote; raises DataError where the file is missing or another one."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
-            heads = Heads(tuple(Block(**block) for block in facts.get("blocks", ())), ())
-            settings = _checked(facts, "head", path)
-            return settings, heads, _fresh_head(settings, heads, jax.random.key(0))
+            blocks = tuple(Block(**block) for block in facts.get("blocks", ()))
+            heads = Heads(blocks, ())
+            settings = _checked_settings(facts, "head", path)
+            net = _fresh_head(settings, heads, jax.random.key(0))
+            return settings, heads, net
 
         return cls(*load_arrays(path, build))
