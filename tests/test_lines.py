@@ -15,9 +15,11 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "siloweave"
 
 #: Folders and files whose lines were read, and follow these rules.
 READ = [
-    *("audit", "datasets", "privacy", "report", "statistics"),
+    *("attacks", "audit", "datasets", "evaluate", "privacy", "report", "statistics", "tables"),
     *("errors.py", "progress.py"),
-    *("core/party.py", "core/run.py", "core/settings.py"),
+    *("core/party.py", "core/run.py", "core/settings.py", "federation/carriers"),
+    *("models/copula.py", "models/junction_tree.py", "models/mrf.py", "models/pair_noise.py"),
+    *("models/estimate.py", "models/field_graph.py", "models/settings.py", "models/raking.py"),
 ]
 
 #: Words that say that there is a value, and not what it is.
@@ -29,24 +31,35 @@ MOST_VAGUE, MOST_TUPLES = 0.01, 0.02
 
 #: What a function's docstring begins with.
 VERBS = {
-    *("Add", "Adjust", "Agree", "Align", "Answer", "Append", "Apply", "Ask", "Attack", "Await"),
-    *("Average", "Begin", "Bound", "Build", "Call", "Carry", "Charge", "Check", "Choose", "Clip"),
-    *("Close", "Code", "Collect", "Combine", "Compare", "Compute", "Connect", "Convert", "Copy"),
-    *("Count", "Cut", "Decide", "Decode", "Derive", "Describe", "Detect", "Divide", "Draw"),
-    *("Drop", "Encode", "Encrypt", "End", "Enter", "Escape", "Estimate", "Explain", "Extend"),
-    *("Fetch", "Fill", "Find", "Fit", "Forecast", "Form", "Gather", "Generate", "Give", "Group"),
-    *("Hand", "Hash", "Hide", "Hold", "Impute", "Invert", "Join", "Judge", "Keep", "Label"),
-    *("Lay", "Learn", "Let", "Limit", "List", "Load", "Lock", "Make", "Map", "Mark", "Mask"),
-    *("Match", "Measure", "Merge", "Move", "Multiply", "Name", "Normalise", "Note", "Open"),
-    *("Order", "Pack", "Part", "Pass", "Pay", "Pick", "Place", "Plan", "Plot", "Poll", "Predict"),
-    *("Prepare", "Price", "Print", "Propose", "Put", "Raise", "Rake", "Randomise", "Read"),
-    *("Recognise", "Record", "Reduce", "Refuse", "Reject", "Release", "Remember", "Remove"),
-    *("Render", "Replace", "Report", "Require", "Restore", "Return", "Return,", "Round", "Run"),
-    *("Sample", "Save", "Say", "Score", "Seal", "Search", "Select", "Send", "Serve", "Set"),
-    *("Share", "Show", "Sign", "Skip", "Sleep", "Smooth", "Solve", "Sort", "Split", "Spread"),
-    *("Square", "Standardise", "Start", "Stop", "Store", "Subtract", "Sum", "Take", "Test"),
-    *("Tighten", "Time", "Train", "Translate", "Try", "Turn", "Undo", "Update", "Use", "Verify"),
-    *("Wait", "Walk", "Warn", "Weigh", "Wrap", "Write", "Yield"),
+    *("Add", "Adjust", "Agree", "Align", "Alternate", "Answer", "Append", "Apply", "Ask"),
+    *("Attack", "Average", "Await", "Begin", "Blank", "Bound", "Build", "Call", "Carry"),
+    *("Charge", "Check", "Choose", "Clip", "Close", "Code", "Collect", "Colour"),
+    *("Combine", "Compare", "Complete", "Compute", "Connect", "Convert", "Convolve"),
+    *("Copy", "Correlate", "Count", "Cut", "Deal", "Decide", "Decode", "Derive"),
+    *("Describe", "Detect", "Dial", "Divide", "Do", "Drain", "Draw", "Drop", "Earn"),
+    *("Echo", "Eliminate", "Emit", "Encode", "Encrypt", "End", "Enter", "Escape"),
+    *("Estimate", "Evaluate", "Exchange", "Exclude", "Expand", "Explain", "Export"),
+    *("Extend", "Fetch", "Fill", "Find", "Fit", "Flatten", "Forecast", "Form", "Freeze"),
+    *("Gather", "Generate", "Give", "Grade", "Group", "Guess", "Hand", "Hash", "Hide"),
+    *("Hold", "Import", "Impute", "Index", "Interpolate", "Invert", "Iterate", "Join"),
+    *("Judge", "Keep", "Label", "Lay", "Learn", "Leave", "Let", "Lift", "Limit", "Link"),
+    *("List", "Load", "Locate", "Lock", "Look", "Lower", "Make", "Map", "Mark", "Mask"),
+    *("Match", "Maximise", "Measure", "Mend", "Merge", "Mix", "Move", "Multiply", "Name"),
+    *("Normalise", "Note", "Number", "Open", "Order", "Pack", "Pad", "Part", "Partition"),
+    *("Pass", "Pay", "Peek", "Permute", "Pick", "Place", "Plan", "Play", "Plot", "Poll"),
+    *("Pool", "Predict", "Prepare", "Price", "Print", "Probe", "Propose", "Put", "Quote"),
+    *("Raise", "Rake", "Randomise", "Rank", "Read", "Rebuild", "Recognise", "Record"),
+    *("Recover", "Reduce", "Refuse", "Register", "Reject", "Release", "Remember"),
+    *("Remove", "Render", "Replace", "Report", "Require", "Reset", "Resolve", "Restore"),
+    *("Resume", "Retry", "Return", "Rewrite", "Root", "Round", "Run", "Sample", "Save"),
+    *("Say", "Scale", "Scan", "Score", "Seal", "Search", "Select", "Send", "Serve"),
+    *("Set", "Share", "Show", "Sign", "Single", "Sketch", "Skip", "Sleep", "Smooth"),
+    *("Solve", "Sort", "Split", "Spread", "Square", "Stack", "Standardise", "Start"),
+    *("Stop", "Store", "Strip", "Subtract", "Sum", "Summarise", "Swap", "Take", "Test"),
+    *("Thin", "Tighten", "Time", "Trace", "Train", "Translate", "Transpose"),
+    *("Triangulate", "Try", "Turn", "Undo", "Unpack", "Unwrap", "Update", "Use"),
+    *("Validate", "Verify", "Visit", "Vote", "Wait", "Walk", "Warn", "Weigh", "Widen"),
+    *("Wrap", "Write", "Yield"),
 }
 
 #: Heads of docstrings that say nothing without the name before them.
@@ -97,7 +110,7 @@ def heads(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def begins_with_a_verb(head: str) -> bool:
-    return head.split()[0] in VERBS
+    return head.split()[0].rstrip(",") in VERBS
 
 
 @pytest.mark.parametrize("entry", READ)
@@ -155,4 +168,4 @@ def test_each_rule_catches_what_it_is_for():
 
 def test_what_was_read_is_there():
     assert all(files(entry) and files(entry)[0].is_file() for entry in READ)
-    assert not [word for word in VERBS if not re.fullmatch(r"[A-Z][a-z]+,?", word)]
+    assert not [word for word in VERBS if not re.fullmatch(r"[A-Z][a-z]+", word)]
