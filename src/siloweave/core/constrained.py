@@ -411,7 +411,7 @@ def _range_categories(schema: Schema) -> set[str]:
 
 
 def always_missing(name: str) -> InputError:
-    """The error where rows without missing values are asked of a column that never has a value."""
+    """Return the error of asking for values of a column that is missing in every row."""
     return InputError(
         f"missing=False: column {name!r} is missing in every row of the model, so that no row is "
         "without missing values; leave missing values in, or fit without the column"

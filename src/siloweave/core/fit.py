@@ -340,7 +340,7 @@ class Fit:
     declared: Schema | None = None
 
     def __post_init__(self) -> None:
-        """Under a guarantee, take the types of drawn columns from the schema alone."""
+        """Take the types of drawn columns from the schema alone, under a guarantee."""
         if self.like is not None and self.info.guarantee in GUARANTEED:
             object.__setattr__(self, "like", outline(self.like, self.schema))
 
