@@ -94,7 +94,7 @@ def openings(dropouts: int) -> Views:
 
 
 def own_columns(sent: str | None = None) -> View:
-    """Return the parties' line where they hold different columns; one may send a column's classes."""
+    """Return the line of parties with different columns; one may send the classes of a column."""
     but = f", but for the classes of {sent!r}" if sent else ""
     return View("each party", "its own columns", f"no message carries them as they are{but}")
 
