@@ -149,6 +149,7 @@ def unsealed(data: bytes, secret: bytes, info: bytes) -> bytes:
 
 
 def _cipher(secret: bytes, info: bytes) -> ChaCha20Poly1305:
+    """Return the cipher of one message, under a key that is derived for it alone."""
     key = HKDF(SHA256(), length=32, salt=None, info=b"siloweave seal\0" + info).derive(secret)
     return ChaCha20Poly1305(key)
 

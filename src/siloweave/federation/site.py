@@ -150,6 +150,7 @@ class Terms:
         self._check_size(party, "was asked to open a sum over", len(active), "opened")
 
     def _check_size(self, party: str, request: str, size: int, done: str) -> None:
+        """Raise WireError, of a request in words, for a sum over too few parties."""
         # A sum over few parties has few honest ones to hide among.
         if size < self.smallest_cohort:
             parties = "party" if size == 1 else "parties"
@@ -478,6 +479,7 @@ class Site(Generic[Rows]):
         return self._charge(event, what, step, self._at.sender).hash
 
     def _charge(self, event: Event, what: str, step: str, to: str) -> Entry:
+        """Charge the ledger for an event; nothing is charged where this raises."""
         # Both checks stand before the charge: budget that is spent never comes back.
         if event.width is not None:
             check_width(event.width, self._source)
@@ -487,6 +489,7 @@ class Site(Generic[Rows]):
         return entry
 
     def _sealed(self, entry: str, value: Any) -> bytes:
+        """Return this process's seal of a value and of the entry that paid for it."""
         body = entry.encode() + b"\0" + _packed(value)
         return blake2b(body, key=self._seal_key, digest_size=32).digest()
 
@@ -499,6 +502,7 @@ class Site(Generic[Rows]):
         return self._drawn(self.pay(event, what), draw)
 
     def _drawn(self, entry: str, draw: Callable[[], T]) -> Released[T]:
+        """Draw a value that an entry on disk has paid for, and seal it."""
         value = draw()
         return Released(value, entry, self._sealed(entry, value))
 
@@ -788,6 +792,7 @@ class Site(Generic[Rows]):
         return key
 
     def _key_message(self, name: str, key: bytes) -> bytes:
+        """Return what a party signs of a key."""
         # With the run, a key that was signed in an earlier one does not pass; with the name, a
         # party cannot pass another's key as its own.
         return b"\0".join((self._keyed_for.encode(), name.encode(), key))
@@ -805,6 +810,7 @@ class Site(Generic[Rows]):
         return masking.agree_with(self._secret(), {"the coordinator": key})["the coordinator"]
 
     def _secret(self) -> bytes:
+        """Return this party's X25519 secret of the run, drawn when it is first needed."""
         name = f"secret/{self._keyed_for}"
         secret = self._store.get(name)
         if secret is None:
