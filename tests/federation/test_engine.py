@@ -63,7 +63,7 @@ def test_questions_cross_and_their_cost_is_shown(tmp_path, capsys):
         with ThreadPoolExecutor(2) as pool:
             both = pool.map(lambda n: link.send(n, envelope(n, n.encode())), NAMES)
             assert [body_in(one) for one in both] == [n.encode() for n in NAMES]
-        assert link._seen == dict.fromkeys(NAMES, "answered")
+        assert link._states == dict.fromkeys(NAMES, "answered")
     with capsys.disabled():
         print(
             f"\n{each:.2f} s a message, {sealed * 1000:.1f} ms of them sealing and opening; "

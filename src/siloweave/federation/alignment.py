@@ -103,10 +103,11 @@ class Alignment:
         return self.common / min(self.ids.values())
 
     def __str__(self) -> str:
-        lines = [f"{self.common:,} common rows of {len(self.ids)} parties on {', '.join(self.on)}"]
+        columns = ", ".join(self.on)
+        lines = [f"{self.common:,} common rows of {len(self.ids)} parties on {columns}"]
         for name, number in self.ids.items():
             left_out = {"without id": self.missing[name], "with a shared id": self.duplicated[name]}
-            rest = [f"{count:,} {what} left out" for what, count in left_out.items() if count]
+            rest = [f"{count:,} {reason} left out" for reason, count in left_out.items() if count]
             lines.append(", ".join([f"{name}: {number:,} ids", *rest]))
         if self.share < _FEW:
             lines.append(
@@ -145,121 +146,170 @@ def align(
     check_rules(on, rules or {})
     if len(session.roster) < 2:
         raise RosterError("an alignment needs two parties or more; one has nothing to align with")
+
+    # Step 1: keys and numbers of ids. A party without an id would make every result empty.
     progress("asking for ids", 0.0)
-    counts, keys = {}, []
-    greeted = session.ask(Greet(tuple(on), rules or {}))
-    for name, reply in zip(session.roster, greeted, strict=True):
-        sent, counts[name] = CheckedReply(name), reply.counts.value
-        for what, least, count in zip(_COUNTED, (1, 0, 0), counts[name], strict=True):
-            sent.number(what, count, least=least, most=MOST_ROWS)
-        keys.append(sent.mask_key("key", reply.key.value))
-    sizes = tuple(count[0] for count in counts.values())
-    leader = session.roster[sizes.index(min(sizes))]
+    counts = {}
+    keys = []
+    replies = session.ask(Greet(tuple(on), rules or {}))
+    for name, reply in zip(session.roster, replies, strict=True):
+        checked = CheckedReply(name)
+        counts[name] = reply.counts.value
+        for quantity, least, count in zip(_COUNTED, (1, 0, 0), counts[name], strict=True):
+            checked.number(quantity, count, least=least, most=MOST_ROWS)
+        keys.append(checked.mask_key("key", reply.key.value))
+
+    # The fewest ids lead: a leader can ask for as many as it announced, and parties insist on it.
+    ids = {name: party_counts[0] for name, party_counts in counts.items()}
+    missing = {name: party_counts[1] for name, party_counts in counts.items()}
+    duplicated = {name: party_counts[2] for name, party_counts in counts.items()}
+    leader = min(session.roster, key=ids.__getitem__)
+    sizes = tuple(ids.values())
     plan = AlignmentPlan(session.roster, sizes, tuple(keys), leader, chunk)
+
+    # Steps 2 to 4.
     run = _Run(session, plan, progress)
     run.compare()
     common = run.settle()
     if not common:
         raise _nothing_common(session, on)
-    ids, missing, duplicated = (
-        {name: count[i] for name, count in counts.items()} for i in range(len(_COUNTED))
-    )
     return Alignment(tuple(on), common, ids, missing, duplicated, leader)
 
 
 def expected_traffic(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
-    """Questions, and bytes without frames, that an alignment takes the leader at most.
+    """Count questions, and bytes without frames, that an alignment takes the leader at most.
 
     That is if all ids that it has are common; `ids` says how many each party brings.
     """
-    lead, tables = _sizes(ids)
+    leader_ids, tables = _sizes(ids)
     others = len(tables)
-    parts = -(-lead // chunk)
-    asked = 3 + 2 * sum(-(-cells // chunk) for cells in tables)
-    asked += parts * (2 + others) + 2 * others * parts
+    parts = -(-leader_ids // chunk)
+
+    # Greet, Match and Confirm, then Hide and StoreTable of each part of a table.
+    questions = 3 + 2 * sum(-(-cells // chunk) for cells in tables)
+    # Of each part of the leader's ids: Blind and Raise, Unblind of every other party, and at last
+    # NameRows and StoreRows of every other party.
+    questions += parts * (2 + others) + 2 * others * parts
+
+    # Every table goes to the leader; its points go out once and come back of everyone.
     moved = sum(curve.SEED + curve.VALUE * cells for cells in tables)
-    moved += lead * (POINT * (1 + others) + TAG * others)
-    return asked, moved
+    moved += leader_ids * (POINT * (1 + others) + TAG * others)
+    return questions, moved
 
 
 def expected_questions(
     ids: Sequence[int], chunk: int = CHUNK
 ) -> tuple[dict[type[Request[Any]], int], dict[type[Request[Any]], int]]:
-    """How often the leader, and how often another party, is asked each question at most."""
-    lead, tables = _sizes(ids)
-    parts, pieces = -(-lead // chunk), [-(-cells // chunk) for cells in tables]
-    sent = parts * len(tables)
-    leader: dict[type[Request[Any]], int] = {Greet: 1, StoreTable: sum(pieces), Blind: parts}
-    leader |= {Unblind: sent, Match: 1, NameRows: sent, Confirm: 1, DescribeIds: 1}
-    other: dict[type[Request[Any]], int] = {Greet: 1, Hide: max(pieces), Raise: parts}
-    return leader, other | {StoreRows: parts, Confirm: 1, DescribeIds: 1}
+    """Count how often the leader, and another party, is asked each question at most."""
+    leader_ids, tables = _sizes(ids)
+    parts = -(-leader_ids // chunk)
+    table_parts = [-(-cells // chunk) for cells in tables]
+    parts_of_others = parts * len(tables)
+    leader: dict[type[Request[Any]], int] = {
+        Greet: 1,
+        StoreTable: sum(table_parts),
+        Blind: parts,
+        Unblind: parts_of_others,
+        Match: 1,
+        NameRows: parts_of_others,
+        Confirm: 1,
+        DescribeIds: 1,
+    }
+    other_party: dict[type[Request[Any]], int] = {
+        Greet: 1,
+        Hide: max(table_parts),
+        Raise: parts,
+        StoreRows: parts,
+        Confirm: 1,
+        DescribeIds: 1,
+    }
+    return leader, other_party
 
 
 def _sizes(ids: Sequence[int]) -> tuple[int, list[int]]:
-    """Ids of the leader, and cells of the tables of all others."""
-    first, *others = sorted(ids)
-    return first, [curve.cells(number) for number in others]
+    """Return the ids of the leader, and the cells of the tables of all others."""
+    leader_ids, *other_ids = sorted(ids)
+    return leader_ids, [curve.cells(number) for number in other_ids]
 
 
 @dataclass(frozen=True)
 class _Run:
+    """An alignment at the coordinator, which relays what parties send each other."""
+
     session: Session
     plan: AlignmentPlan
     progress: Progress
 
     def compare(self) -> None:
         """Bring every party's table to the leader, and its ids to every party and back."""
-        plan, ask = self.plan, self.session.ask
-        leader, most = [plan.leader], plan.size(plan.leader)
+        plan = self.plan
+        ask = self.session.ask
+        leader = [plan.leader]
+        leader_ids = plan.size(plan.leader)
+
+        # Step 2: tables of shares. They come first: a table that was made once the leader's
+        # points are known could depend on them.
         for done, party in enumerate(plan.others):
             self.progress(f"table of {party}", 0.1 + 0.4 * done / len(plan.others))
             for part in range(plan.parts(curve.cells(plan.size(party)))):
                 data = self._piece(Hide(plan, part), party)
                 ask(StoreTable(plan, party, part, data), leader)
-        parts = plan.parts(most)
+
+        # Step 3: the leader's points to every party's power, part by part.
+        parts = plan.parts(leader_ids)
         for part in range(parts):
             self.progress("comparing", 0.5 + 0.4 * part / parts)
             points = self._piece(Blind(plan, part), plan.leader)
-            start, stop = plan.part(most, part, plan.leader)
+            start, stop = plan.part(leader_ids, part, plan.leader)
+            # Checked before they are relayed, so that whoever sent wrong ones is named.
             check_points(points, stop - start, plan.leader)
-            raised = ask(Raise(plan, part, points), plan.others)
-            for party, reply in zip(plan.others, raised, strict=True):
+            replies = ask(Raise(plan, part, points), plan.others)
+            for party, reply in zip(plan.others, replies, strict=True):
                 self._check(reply.plan, party)
                 check_points(reply.points.value, stop - start, party)
                 ask(Unblind(plan, party, part, reply.points.value), leader)
 
     def settle(self) -> int:
-        """Let every party know its common rows; returns how many there are."""
-        plan, ask = self.plan, self.session.ask
+        """Let every party know its common rows; return how many there are."""
+        plan = self.plan
+        ask = self.session.ask
         (matched,) = ask(Match(plan), [plan.leader])
         self._check(matched.plan, plan.leader)
-        most = plan.size(plan.leader)
+        leader_ids = plan.size(plan.leader)
         common = CheckedReply(plan.leader).number(
-            "common", matched.common.value, least=0, most=most
+            "common", matched.common.value, least=0, most=leader_ids
         )
         if not common:
             return 0
+
+        # Step 4: the order, to each party under the key of its pair with the leader.
         self.progress("putting rows in order", 0.9)
         for party in plan.others:
             for part in range(plan.parts(common)):
                 data = self._piece(NameRows(plan, party, part), plan.leader)
                 ask(StoreRows(plan, common, part, data), [party])
-        confirmed = ask(Confirm(plan, common))
-        digests = {n: c.digest.value for n, c in zip(plan.names, confirmed, strict=True)}
-        odd = [name for name, digest in digests.items() if digest != digests[plan.leader]]
-        if odd:
+
+        # Rows in another order would be joined to those of other people, and nothing would show it.
+        replies = ask(Confirm(plan, common))
+        digests = {
+            name: reply.digest.value for name, reply in zip(plan.names, replies, strict=True)
+        }
+        deviating = [name for name, digest in digests.items() if digest != digests[plan.leader]]
+        if deviating:
             raise WireError(
-                f"party {odd[0]!r} was sent other common rows, or another order, than "
+                f"party {deviating[0]!r} was sent other common rows, or another order, than "
                 f"{plan.leader!r} keeps; nothing was aligned. Start anew."
             )
         return common
 
     def _piece(self, request: Hide | Blind | NameRows, party: str) -> bytes:
+        """Ask a party for part of something; WireError if it answers for another alignment."""
         (reply,) = self.session.ask(request, [party])
         self._check(reply.plan, party)
         return reply.data.value
 
     def _check(self, plan: Public[bytes], party: str) -> None:
+        """Raise WireError for an answer of another alignment, which would fit its type as well."""
         if plan.value != self.plan.digest:
             raise WireError(
                 f"party {party!r} answered for another alignment, or for an older one; start anew"
@@ -267,21 +317,24 @@ class _Run:
 
 
 def _nothing_common(session: Session, on: Sequence[str]) -> DataError:
-    """What to check when no id is common to all."""
-    described = session.ask(DescribeIds())
-    shapes = {n: d.shape.value for n, d in zip(session.roster, described, strict=True)}
+    """Return the error that says what to check when no id is common to all."""
+    replies = session.ask(DescribeIds())
+    shapes = {name: reply.shape.value for name, reply in zip(session.roster, replies, strict=True)}
+    # A party's text is shown on a terminal, where control characters would do as they say.
     for name, shape in shapes.items():
         if len(shape) > _LONGEST or not shape.isprintable():
-            wanted = f"{_LONGEST} characters of text"
-            raise CheckedReply(name).wrong("a description of its ids", wanted)
-    seen = "; ".join(f"{name!r} has {shape}" for name, shape in shapes.items())
-    hint = (
-        "They are not written alike: give rules, such as strip, casefold, digits, "
-        "no-leading-zeros or date."
-        if len(set(shapes.values())) > 1
-        else "They look alike: are they ids of the same kind, and of the same people?"
-    )
+            expected = f"{_LONGEST} characters of text"
+            raise CheckedReply(name).wrong("a description of its ids", expected)
+
+    descriptions = "; ".join(f"{name!r} has {shape}" for name, shape in shapes.items())
+    if len(set(shapes.values())) > 1:
+        hint = (
+            "They are not written alike: give rules, such as strip, casefold, digits, "
+            "no-leading-zeros or date."
+        )
+    else:
+        hint = "They look alike: are they ids of the same kind, and of the same people?"
     return DataError(
-        f"no id in {', '.join(on)} is common to all {len(shapes)} parties: {seen}. {hint} Which "
-        "ids some of the parties share is not known to anyone."
+        f"no id in {', '.join(on)} is common to all {len(shapes)} parties: {descriptions}. {hint} "
+        "Which ids some of the parties share is not known to anyone."
     )

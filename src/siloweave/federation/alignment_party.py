@@ -53,6 +53,8 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunk: int
 
     def __post_init__(self) -> None:
+        # Checked where it is read: all that follows counts on lists of one length and on sizes
+        # that no part exceeds.
         if len(self.names) != len(self.sizes) or len(self.names) != len(self.keys):
             raise WireError("an alignment announces names, sizes and keys of different number")
         if self.leader not in self.names:
@@ -65,6 +67,7 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{self.sizes} ids (1 or more each)"
             )
         most = max(self.sizes)
+        # Each part is stored under a name of its own: parts of one point would fill the disk.
         if most > MOST_ROWS or self.parts(curve.cells(most)) > _MOST_PARTS:
             raise WireError(
                 f"an alignment announces {most:,} ids in parts of {self.chunk:,} points; at most "
@@ -73,7 +76,7 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> bytes:
-        """By which an answer that belongs to another alignment is recognised."""
+        """Digest by which an answer that belongs to another alignment is recognised."""
         return blake2b(msgspec.msgpack.encode(self), digest_size=16).digest()
 
     @property
@@ -82,18 +85,24 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [name for name in self.names if name != self.leader]
 
     def size(self, name: str) -> int:
-        """How many ids a party brings."""
+        """Return how many ids a party brings."""
         return self.sizes[self.names.index(name)]
 
     def parts(self, number: int) -> int:
-        """In how many parts a list is sent; an empty one is one part."""
+        """Count the parts in which a list of `number` items is sent; an empty one is one part."""
         return max(1, -(-number // self.chunk))
 
     def part(self, number: int, part: int, party: str) -> tuple[int, int]:
-        """Start and end of a part of a list that `party` was asked about; WireError without it."""
+        """Return start and end of a part of a list of `number` items.
+
+        WireError, which names the `party` that was asked about it, if there is no such part.
+        """
+        # A part below 0 would slice from the end, and answer a second time under another number.
         if not 0 <= part < self.parts(number):
             raise WireError(f"party {party!r} was asked about part {part} of {self.parts(number)}")
-        return part * self.chunk, min(number, (part + 1) * self.chunk)
+        start = part * self.chunk
+        stop = min(number, start + self.chunk)
+        return start, stop
 
 
 class Present(Reply, frozen=True):
@@ -243,7 +252,7 @@ class AlignmentData:
     most: int | None = None
 
     def digest(self) -> bytes:
-        """By which the party recognises what it brought; see `Site`."""
+        """Return the digest by which the party recognises what it brought; see `Site`."""
         return digest_of(self.table, self.columns, astuple(self.policy))
 
 
@@ -252,11 +261,12 @@ _Part = Hide | StoreTable | Blind | Raise | Unblind | NameRows | StoreRows
 
 
 def common_rows(site: Party, run: str) -> Table:
-    """A party's rows that all parties have, in the order that all parties keep.
+    """Return a party's rows that all parties have, in the order that all parties keep.
 
     WireError if the run has not been aligned to its end.
     """
-    if (rows := site.recall("rows", run)) is None:
+    rows = site.recall("rows", run)
+    if rows is None:
         raise WireError(f"party {site.name!r}: its rows have not been aligned in run {run!r}")
     return site.rows.table.take(np.frombuffer(rows, dtype="<i8"))
 
@@ -269,9 +279,18 @@ def check_points(points: bytes, number: int, sender: str) -> None:
             f"{number * POINT:,}"
         )
     rows = np.frombuffer(points, dtype=np.uint8).reshape(-1, POINT)
-    top = (rows[:, 31] == 0x7F) & (rows[:, 1:31] == 0xFF).all(axis=1) & (rows[:, 0] >= 0xED)
-    if (rows[:, 31] > 0x7F).any() or top.any() or not rows.any(axis=1).all():
+
+    # One point must have one form: X25519 reads a number of 255 bits modulo p = 2^255 - 19 and
+    # ignores the highest bit, so that others could repeat a point unnoticed. Zero has small order.
+    has_top_bit = rows[:, 31] > 0x7F
+    is_p_or_more = (
+        (rows[:, 31] == 0x7F) & (rows[:, 1:31] == 0xFF).all(axis=1) & (rows[:, 0] >= 0xED)
+    )
+    is_nonzero = rows.any(axis=1)
+    if has_top_bit.any() or is_p_or_more.any() or not is_nonzero.all():
         raise WireError(f"party {sender!r} sent a point that is zero or written in a foreign way")
+
+    # Ids differ, and so do their points and the powers of these: a repetition is forged.
     if len(np.unique(rows.view(f"V{POINT}"))) < number:
         raise WireError(f"party {sender!r} sent a point twice")
 
@@ -279,57 +298,72 @@ def check_points(points: bytes, number: int, sender: str) -> None:
 # What a party keeps during a run: its ids, and what it draws once
 
 
-def _asked(site: Party) -> Greet:
-    if (asked := site.recall("asked")) is None:
+def _greeting(site: Party) -> Greet:
+    """Return the question for the ids, which the party was asked in this run."""
+    stored = site.recall("asked")
+    if stored is None:
         raise WireError(f"party {site.name!r} was not asked for its ids yet in this run")
-    return msgspec.msgpack.decode(asked, type=Greet)
+    return msgspec.msgpack.decode(stored, type=Greet)
 
 
 def _own_ids(site: Party) -> Ids:
-    asked, held = _asked(site), site.rows
-    columns = held.columns or asked.on
+    """Return the party's ids, normalised by the study's rules and its own policy."""
+    greeting = _greeting(site)
+    data = site.rows
+    columns = data.columns or greeting.on
     with naming_party(site.name):
         return normal_ids(
-            held.table, asked.on, rules=asked.rules, policy=held.policy, columns=columns
+            data.table,
+            greeting.on,
+            rules=greeting.rules,
+            policy=data.policy,
+            columns=columns,
         )
 
 
 def hashed_ids(site: Party) -> Ids:
-    """The ids, hashed to 64 bytes with the run's name and the id columns; computed once."""
-    run, asked = site.run, _asked(site)
-    place = ("alignment", run, msgspec.msgpack.encode(asked))
+    """Return the ids, hashed to 64 bytes with the run's name and the id columns; computed once."""
+    run = site.run
+    greeting = _greeting(site)
+    place = ("alignment", run, msgspec.msgpack.encode(greeting))
     if place not in site.memo:
-        found = _own_ids(site)
+        ids = _own_ids(site)
+        # With the run's name, nothing that was learned in one run says anything of another's ids.
         head = blake2b(digest_size=64, person=b"siloweave point")
-        head.update(msgspec.msgpack.encode((run, asked.on)))
-        values = tuple(_continued(head, value) for value in found.values)
-        site.memo[place] = replace(found, values=values)
-    kept: Ids = site.memo[place]
-    return kept
+        head.update(msgspec.msgpack.encode((run, greeting.on)))
+        values = tuple(_continued(head, value) for value in ids.values)
+        site.memo[place] = replace(ids, values=values)
+    hashed: Ids = site.memo[place]
+    return hashed
 
 
 def _continued(head: blake2b, value: bytes) -> bytes:
-    """The digest of what `head` has seen and of `value` after it."""
-    one = head.copy()
-    one.update(value)
-    return one.digest()
+    """Return the digest of what `head` was given and of `value` after it."""
+    digest = head.copy()
+    digest.update(value)
+    return digest.digest()
 
 
 def _once(site: Party, name: str, draw: Callable[[], bytes]) -> bytes:
-    """What is drawn once a run; refused where it was used and forgotten."""
-    if (kept := site.recall(name)) is None:
-        kept = draw()
-        site.remember(name, kept)
-    if kept == GONE:
+    """Return what is drawn once a run, and stored; refused where it was used and forgotten."""
+    value = site.recall(name)
+    if value is None:
+        value = draw()
+        # Stored before it is used: a step that is asked again after a kill must use the same.
+        site.remember(name, value)
+    # Else this very word, which everyone knows, would be used as the secret.
+    if value == GONE:
         raise WireError(f"party {site.name!r} has finished this alignment; start a new run")
-    return kept
+    return value
 
 
 def _draw_blinds() -> bytes:
-    """A scalar and its inverse."""
+    """Draw a scalar and its inverse."""
+    # About every second draw has an inverse, see `curve.invertible`.
     while (pair := curve.invertible(os.urandom(POINT))) is None:
         pass
-    return pair[0] + pair[1]
+    scalar, inverse = pair
+    return scalar + inverse
 
 
 _DRAWS = {
@@ -341,33 +375,37 @@ _DRAWS = {
 
 
 def _secret(site: Party, name: str) -> bytes:
+    """Return a secret of this run, drawn when it is first needed."""
     return _once(site, name, _DRAWS[name])
 
 
 def _signed_key(site: Party) -> bytes:
-    return site.signed_key(masking.public_key(_secret(site, "pair")), _PURPOSE)
+    """Return this party's public key for the keys of pairs, and its signature."""
+    key = masking.public_key(_secret(site, "pair"))
+    return site.signed_key(key, _PURPOSE)
 
 
 def _order(site: Party, name: str, number: int) -> npt.NDArray[np.int64]:
-    """A random order, from the operating system's entropy."""
+    """Draw a random order once a run, from the operating system's entropy."""
 
     def draw() -> bytes:
-        drawn = np.frombuffer(os.urandom(8 * number), dtype=np.uint64)
-        return np.argsort(drawn, kind="stable").astype("<i8").tobytes()
+        numbers = np.frombuffer(os.urandom(8 * number), dtype=np.uint64)
+        return np.argsort(numbers, kind="stable").astype("<i8").tobytes()
 
     return np.frombuffer(_once(site, name, draw), dtype="<i8")
 
 
 def _shuffled(site: Party) -> tuple[list[bytes], npt.NDArray[np.int64]]:
-    """The leader's ids in the order in which they are sent, and the rows that they belong to."""
-    mine = hashed_ids(site)
-    order = _order(site, "order", len(mine.values))
-    return [mine.values[i] for i in order.tolist()], mine.rows[order]
+    """Return the leader's ids in the order in which they are sent, and the rows of each."""
+    ids = hashed_ids(site)
+    order = _order(site, "order", len(ids.values))
+    return [ids.values[i] for i in order.tolist()], ids.rows[order]
 
 
 def _forget(site: Party) -> None:
-    """Leave nothing by which what a coordinator stored becomes readable."""
+    """Overwrite secrets, so that what a coordinator stored stays unreadable for ever."""
     for secret in _SECRETS:
+        # Of what was never drawn there is nothing to forget.
         if site.recall(secret) is not None:
             site.remember(secret, GONE)
 
@@ -376,6 +414,8 @@ def _forget(site: Party) -> None:
 
 
 def _same(plan: AlignmentPlan, site: Party) -> Public[bytes]:
+    """Return the plan's digest for a reply; WireError if the run began with another plan."""
+    # Under a second plan another party could lead, and compare under the same secrets.
     if _once(site, "plan", lambda: plan.digest) != plan.digest:
         raise WireError(
             f"party {site.name!r}: a message of another alignment came, or of an older one; start "
@@ -386,21 +426,36 @@ def _same(plan: AlignmentPlan, site: Party) -> Public[bytes]:
 
 def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
     """Refuse a plan that changed, that is not about this party, or that asks for too many ids."""
-    mine, number = _signed_key(site), len(hashed_ids(site).values)
-    facts = dict(zip(plan.names, zip(plan.sizes, plan.keys, strict=True), strict=True))
-    if facts.get(site.name) != (number, mine) or len(facts) < len(plan.names):
+    # This party's own facts: a plan that states others was made for somebody else's ids or key.
+    own_key = _signed_key(site)
+    own_size = len(hashed_ids(site).values)
+    facts = zip(plan.sizes, plan.keys, strict=True)
+    announced = dict(zip(plan.names, facts, strict=True))
+    if announced.get(site.name) != (own_size, own_key) or len(announced) < len(plan.names):
         raise WireError(f"party {site.name!r}: the coordinator announced it with other facts")
+
+    # Everyone of the study takes part. Without one party, what is common to the others would be
+    # common to fewer than all.
     if set(plan.names) != set(site.terms.roster):
         raise WireError(
             f"party {site.name!r}: an alignment of {', '.join(plan.names)[:200]} was announced; "
             f"the roster of the study is {', '.join(site.terms.roster)[:200]}"
         )
-    if (verified := ("alignment keys", plan.digest)) not in site.memo:
+
+    # With a key that its party did not sign, the coordinator could play that party. Verified once
+    # a plan, as it comes with every message.
+    verified = ("alignment keys", plan.digest)
+    if verified not in site.memo:
         for name, signed in zip(plan.names, plan.keys, strict=True):
             site.key_of(name, signed, _PURPOSE)
         site.memo[verified] = True
+
+    # A party answers the leader's questions, or the others', never both.
     if leads != (plan.leader == site.name):
         raise WireError(f"party {site.name!r}: {plan.leader!r} leads, and a message mixes it up")
+
+    # A leader may ask for as many ids as it announced, also for some that it does not hold: with
+    # the fewest, it can guess at no more than another party has itself.
     if plan.size(plan.leader) > min(plan.sizes):
         raise WireError(
             f"party {site.name!r}: {plan.leader!r} leads with {plan.size(plan.leader):,} "
@@ -416,11 +471,13 @@ def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
 
 
 def _check_other(plan: AlignmentPlan, party: str, site: Party) -> None:
+    """Raise WireError unless a party is one of the alignment, and not its leader."""
     if party not in plan.others:
         raise WireError(f"party {site.name!r}: {party!r} is no other party of this alignment")
 
 
 def _check_common(plan: AlignmentPlan, common: int, site: Party) -> None:
+    """Raise WireError for more common rows than the leader has rows."""
     if not 0 <= common <= plan.size(plan.leader):
         raise WireError(
             f"party {site.name!r}: {common:,} common rows were announced, and {plan.leader!r} has "
@@ -434,8 +491,10 @@ def _ask_once(request: _Part, party: str, site: Party) -> None:
     How many parts there are follows from the plan, which is stored once and names this party's own
     number of ids. So a question that costs nothing cannot be repeated either.
     """
-    tag, now = str(request.__struct_config__.tag), site.context.encode()
-    if _once(site, f"part/{tag}/{party}/{request.part}", lambda: now) != now:
+    tag = str(request.__struct_config__.tag)
+    # The step is stored, and not merely that it was asked: after a kill the same step may draw on.
+    step = site.context.encode()
+    if _once(site, f"part/{tag}/{party}/{request.part}", lambda: step) != step:
         raise WireError(
             f"party {site.name!r} was asked {tag!r} for part {request.part + 1} twice; it "
             "answers each part once. Nothing was released"
@@ -446,31 +505,35 @@ def _ask_once(request: _Part, party: str, site: Party) -> None:
 
 
 def _pair_keys(plan: AlignmentPlan, site: Party) -> dict[str, bytes]:
-    """The key shared with every other party, of this plan only."""
-    signed = zip(plan.names, plan.keys, strict=True)
-    keys = {name: key[: masking.KEY] for name, key in signed if name != site.name}
+    """Return the key shared with every other party, of this plan only."""
+    signed_keys = zip(plan.names, plan.keys, strict=True)
+    peers = {name: signed[: masking.KEY] for name, signed in signed_keys if name != site.name}
+    secrets = masking.agree_with(_secret(site, "pair"), peers)
     return {
-        name: blake2b(plan.digest, digest_size=32, key=one, person=b"siloweave pair").digest()
-        for name, one in masking.agree_with(_secret(site, "pair"), keys).items()
+        name: blake2b(plan.digest, digest_size=32, key=secret, person=b"siloweave pair").digest()
+        for name, secret in secrets.items()
     }
 
 
 def _hashes(digests: Sequence[bytes], key: bytes, person: bytes) -> Words:
-    """16 pseudo-random bytes for each id."""
+    """Return 16 pseudo-random bytes for each id."""
     head = blake2b(digest_size=TAG, key=key, person=person)
     return _words(b"".join(_continued(head, digest) for digest in digests))
 
 
 def _words(data: bytes) -> Words:
+    """Read values of 16 bytes each."""
     return np.frombuffer(data, dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def _bytes(words: npt.NDArray[np.generic]) -> bytes:
+    """Return numbers as bytes, the lowest first on every machine."""
     return words.astype(words.dtype.newbyteorder("<")).tobytes()
 
 
 def _shares(digests: Sequence[bytes], keys: Mapping[str, bytes]) -> Words:
-    """This party's share of zero for each id."""
+    """Return this party's share of zero for each id."""
+    # Each pair's hash enters twice, at both of its ends, so that all shares of an id add up to 0.
     total: Words = np.zeros((len(digests), 2), dtype=np.uint64)
     for key in keys.values():
         total ^= _hashes(digests, key, b"siloweave zero")
@@ -478,12 +541,14 @@ def _shares(digests: Sequence[bytes], keys: Mapping[str, bytes]) -> Words:
 
 
 def _outputs(digests: Sequence[bytes], points: bytes) -> Words:
-    """F of each id, from its point under the party's power."""
+    """Return F of each id, from its point under the party's power."""
+    # F(y) = hash(y, H(y)^k): with the id in the hash, one point stands for one id.
     pairs = [digest + points[i * POINT : (i + 1) * POINT] for i, digest in enumerate(digests)]
     return _hashes(pairs, b"", b"siloweave oprf")
 
 
 def _to_power(points: bytes, power: bytes, workers: int, sender: str) -> bytes:
+    """Raise another party's points to a power; WireError, which names it, if that gives zero."""
     try:
         return curve.powers(points, power, workers)
     except ValueError as error:
@@ -493,21 +558,30 @@ def _to_power(points: bytes, power: bytes, workers: int, sender: str) -> bytes:
 def _piece(
     whole: bytes, plan: AlignmentPlan, part: int, size: int, head: int, site: Party
 ) -> bytes:
-    """One part of a list of items of `size` bytes; `head` bytes before it go with the first."""
-    start, stop = plan.part((len(whole) - head) // size, part, site.name)
-    return whole[head + start * size if part else 0 : head + stop * size]
+    """Return one part of a list of items of `size` bytes.
+
+    `head` bytes before the list go with the first part.
+    """
+    number = (len(whole) - head) // size
+    start, stop = plan.part(number, part, site.name)
+    first_byte = head + start * size if part else 0
+    return whole[first_byte : head + stop * size]
 
 
 def _check_piece(
-    data: bytes, plan: AlignmentPlan, part: int, shape: tuple[int, int, int], site: Party, what: str
+    data: bytes, plan: AlignmentPlan, part: int, shape: tuple[int, int, int], site: Party, text: str
 ) -> None:
     """Refuse a part of a list of (number, size, head), see `_piece`, that has another length."""
     number, size, head = shape
     start, stop = plan.part(number, part, site.name)
-    wanted = (stop - start) * size + (0 if part else head)
-    if len(data) != wanted:
+    expected = (stop - start) * size
+    if part == 0:
+        expected += head
+    # Parts are joined by their order alone: one that is short would shift all after it.
+    if len(data) != expected:
         raise WireError(
-            f"{what} of {len(data):,} bytes in part {part + 1}, which takes {wanted:,}; start anew"
+            f"{text} of {len(data):,} bytes in part {part + 1}, which takes {expected:,}; start "
+            "anew"
         )
 
 
@@ -516,12 +590,13 @@ def _check_piece(
 
 def greet(request: Greet, site: Party) -> Present:
     """Normalise the ids, and send their number."""
-    asked = msgspec.msgpack.encode(request)
-    if _once(site, "asked", lambda: asked) != asked:
+    greeting = msgspec.msgpack.encode(request)
+    # Other columns or rules would make other ids, to which the same secrets would be applied.
+    if _once(site, "asked", lambda: greeting) != greeting:
         raise WireError(f"party {site.name!r} was asked for other ids before; start a new run")
-    mine = hashed_ids(site)
-    counts = (len(mine.values), mine.missing, mine.duplicated)
-    if not mine.values:
+    ids = hashed_ids(site)
+    counts = (len(ids.values), ids.missing, ids.duplicated)
+    if not ids.values:
         raise RosterError(
             f"party {site.name!r} has no row with an id of its own; leave it out of the roster, or "
             "correct the rules"
@@ -534,11 +609,12 @@ def greet(request: Greet, site: Party) -> Present:
 
 
 def describe(request: DescribeIds, site: Party) -> IdsDescribed:
-    """Lengths and kinds of characters of the ids; it is over, so forget the secrets."""
+    """Describe lengths and kinds of characters of the ids; it is over, so forget the secrets."""
+    # Forgotten before the answer leaves: after it, nothing of the run may be compared or read.
     _forget(site)
     event = NonPrivate("what ids look like is released, to find out why none is common")
-    what = "lengths of ids and the kinds of characters in them"
-    return IdsDescribed(site.release(event, what, lambda: shape_of(_own_ids(site).values)))
+    text = "lengths of ids and the kinds of characters in them"
+    return IdsDescribed(site.release(event, text, lambda: shape_of(_own_ids(site).values)))
 
 
 def hide(request: Hide, site: Party) -> Piece:
@@ -547,26 +623,30 @@ def hide(request: Hide, site: Party) -> Piece:
     note = _checked(plan, site, leads=False)
 
     def table() -> bytes:
+        # Step 2 of alignment.py: the map from y to s(y) + F(y), in a table that hides its keys.
         digests = hashed_ids(site).values
         points = curve.hashed_powers(b"".join(digests), _secret(site, "power"), site.rows.workers)
         values = _shares(digests, _pair_keys(plan, site)) ^ _outputs(digests, points)
         seed, cells = curve.hide(digests, values)
         return seed + _bytes(cells)
 
-    data = _piece(_once(site, "table", table), plan, request.part, VALUE, SEED, site)
+    # Made once: of two tables, whoever tries a key sees by equal values that both have it.
+    whole = _once(site, "table", table)
+    data = _piece(whole, plan, request.part, VALUE, SEED, site)
     _ask_once(request, "", site)
-    what = f"ids as a hidden table, part {request.part + 1}: readable where the leader has the id"
-    return Piece(note, site.release(_WHY, what, lambda: data))
+    text = f"ids as a hidden table, part {request.part + 1}: readable where the leader has the id"
+    return Piece(note, site.release(_WHY, text, lambda: data))
 
 
 def store_table(request: StoreTable, site: Party) -> Done:
-    """Put part of a party's table away."""
-    plan, party = request.plan, request.party
+    """Store part of a party's table."""
+    plan = request.plan
+    party = request.party
     note = _checked(plan, site, leads=True)
     _check_other(plan, party, site)
     shape = (curve.cells(plan.size(party)), VALUE, SEED)
-    what = f"party {party!r} sent a table of {plan.size(party):,} ids"
-    _check_piece(request.data, plan, request.part, shape, site, what)
+    text = f"party {party!r} sent a table of {plan.size(party):,} ids"
+    _check_piece(request.data, plan, request.part, shape, site, text)
     _ask_once(request, party, site)
     site.remember(f"table/{party}/{request.part}", request.data)
     return Done(note)
@@ -574,14 +654,17 @@ def store_table(request: StoreTable, site: Party) -> Done:
 
 def blind(request: Blind, site: Party) -> Piece:
     """Send ids to a secret power, in a random order."""
+    # Step 3 of alignment.py: H(x)^r. The order is random, since rows may be sorted by their ids.
     plan = request.plan
     note = _checked(plan, site, leads=True)
     start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
     _ask_once(request, "", site)
-    chosen = b"".join(_shuffled(site)[0][start:stop])
-    what = f"ids as blinded points in random order, part {request.part + 1}"
-    points = curve.hashed_powers(chosen, _secret(site, "blinds")[:POINT], site.rows.workers)
-    return Piece(note, site.release(_WHY, what, lambda: points))
+    ids, _ = _shuffled(site)
+    digests = b"".join(ids[start:stop])
+    scalar = _secret(site, "blinds")[:POINT]
+    points = curve.hashed_powers(digests, scalar, site.rows.workers)
+    text = f"ids as blinded points in random order, part {request.part + 1}"
+    return Piece(note, site.release(_WHY, text, lambda: points))
 
 
 def raise_points(request: Raise, site: Party) -> Raised:
@@ -590,6 +673,8 @@ def raise_points(request: Raise, site: Party) -> Raised:
     note = _checked(plan, site, leads=False)
     start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
     check_points(request.points, stop - start, plan.leader)
+
+    # Each point that is raised is one id that the leader can look up in this party's table.
     digest = blake2b(request.points, digest_size=32).digest()
     if _once(site, f"asked/{request.part}", lambda: digest) != digest:
         raise WireError(
@@ -597,40 +682,50 @@ def raise_points(request: Raise, site: Party) -> Raised:
             f"{plan.leader!r}; a leader may not ask for more ids than it announced"
         )
     _ask_once(request, "", site)
-    points = _to_power(request.points, _secret(site, "power"), site.rows.workers, plan.leader)
+    power = _secret(site, "power")
+    points = _to_power(request.points, power, site.rows.workers, plan.leader)
     return Raised(note, Public(points, "the leader's points; no row of this party enters"))
 
 
 def unblind(request: Unblind, site: Party) -> Done:
     """Undo the blinding, and look part of the ids up in a party's table."""
-    plan, party = request.plan, request.party
+    plan = request.plan
+    party = request.party
     note = _checked(plan, site, leads=True)
     _check_other(plan, party, site)
     start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
     check_points(request.points, stop - start, party)
     _ask_once(request, party, site)
     _refuse_echo(request, site)
-    points = _to_power(request.points, _secret(site, "blinds")[POINT:], site.rows.workers, party)
-    digests = _shuffled(site)[0][start:stop]
+
+    # Step 3 of alignment.py: with r undone, what is left is H(x)^k, which gives F(x).
+    inverse = _secret(site, "blinds")[POINT:]
+    points = _to_power(request.points, inverse, site.rows.workers, party)
+    ids, _ = _shuffled(site)
+    digests = ids[start:stop]
     seed, table = _table_of(plan, party, site)
-    found = curve.look_up(digests, seed, table) ^ _outputs(digests, points)
-    site.remember(f"share/{party}/{request.part}", _bytes(found))
+    shares = curve.look_up(digests, seed, table) ^ _outputs(digests, points)
+    site.remember(f"share/{party}/{request.part}", _bytes(shares))
     return Done(note)
 
 
 def _refuse_echo(request: Unblind, site: Party) -> None:
     """Refuse points that another party sent: two secret powers never agree."""
+    # Under another party's name, points look up nothing in its table, and no id would be common.
     site.remember(f"raised/{request.party}/{request.part}", request.points)
+    points = np.frombuffer(request.points, dtype=f"V{POINT}")
     for other in request.plan.others:
         sent = site.recall(f"raised/{other}/{request.part}") or b""
-        if other != request.party and sent:
-            both = [np.frombuffer(one, dtype=f"V{POINT}") for one in (sent, request.points)]
-            if len(np.unique(np.concatenate(both))) < len(both[0]) + len(both[1]):
-                raise WireError(f"party {request.party!r} sent points that came from {other!r}")
+        if other == request.party or not sent:
+            continue
+        other_points = np.frombuffer(sent, dtype=f"V{POINT}")
+        distinct = np.unique(np.concatenate([other_points, points]))
+        if len(distinct) < len(other_points) + len(points):
+            raise WireError(f"party {request.party!r} sent points that came from {other!r}")
 
 
 def _table_of(plan: AlignmentPlan, party: str, site: Party) -> tuple[bytes, Words]:
-    """Seed and cells of a party's table."""
+    """Return the seed and the cells of a party's table."""
     parts = range(plan.parts(curve.cells(plan.size(party))))
     pieces = [site.recall(f"table/{party}/{part}") for part in parts]
     if None in pieces:
@@ -644,22 +739,28 @@ def match(request: Match, site: Party) -> Matched:
     plan = request.plan
     note = _checked(plan, site, leads=True)
     digests, rows = _shuffled(site)
+
+    # Step 3 of alignment.py. Where a party does not hold an id, its share is random, and so is the
+    # sum: which of them does not hold it cannot be told.
     total = _shares(digests, _pair_keys(plan, site))
     for party in plan.others:
         parts = range(plan.parts(len(digests)))
-        shares = b"".join(site.recall(f"share/{party}/{i}") or b"" for i in parts)
+        shares = b"".join(site.recall(f"share/{party}/{part}") or b"" for part in parts)
         if len(shares) != total.nbytes:
             raise WireError(f"party {site.name!r} was not sent all that {party!r} answered")
         total ^= _words(shares)
     common = np.flatnonzero(~total.any(axis=1))
+
+    # Step 4: a new order, since that of the blinded points says which of them is which.
     chosen = common[_order(site, "final", len(common))]
     site.remember("common", b"".join(digests[i] for i in chosen.tolist()))
     site.remember("common rows", _bytes(rows[chosen]))
-    what = "how many ids are common to all parties, and which to each of them"
-    return Matched(note, site.release(_WHY, what, lambda: len(common)))
+    text = "how many ids are common to all parties, and which to each of them"
+    return Matched(note, site.release(_WHY, text, lambda: len(common)))
 
 
 def _common(site: Party) -> list[bytes]:
+    """Return the common ids, hashed to 64 bytes each, as the leader has stored them."""
     whole = site.recall("common") or b""
     return [whole[i : i + 64] for i in range(0, len(whole), 64)]
 
@@ -671,72 +772,87 @@ def name_rows(request: NameRows, site: Party) -> Piece:
     _check_other(plan, request.party, site)
     key = _pair_keys(plan, site)[request.party]
     tags = _bytes(_hashes(_common(site), key, b"siloweave row"))
-    data = _piece(_sealed(_secret(site, "group"), key) + tags, plan, request.part, TAG, _SEAL, site)
+    group = _sealed(_secret(site, "group"), key)
+    data = _piece(group + tags, plan, request.part, TAG, _SEAL, site)
     _ask_once(request, request.party, site)
-    what = f"common rows as words that only {request.party} can read, part {request.part + 1}"
-    return Piece(note, site.release(_WHY, what, lambda: data))
+    text = f"common rows as words that only {request.party} can read, part {request.part + 1}"
+    return Piece(note, site.release(_WHY, text, lambda: data))
 
 
 def _sealed(group: bytes, key: bytes) -> bytes:
-    """The parties' key under a pair's; the same again opens it."""
+    """Encrypt the parties' key under a pair's; the same again opens it."""
+    # A pad is used for one message: a pair's key is of one plan, and so is the parties' key.
     pad = blake2b(b"", digest_size=_SEAL, key=key, person=b"siloweave seal").digest()
     return bytes(a ^ b for a, b in zip(group, pad, strict=True))
 
 
 def store_rows(request: StoreRows, site: Party) -> Done:
-    """Put part of the common rows away."""
+    """Store part of the common rows."""
     plan = request.plan
     note = _checked(plan, site, leads=False)
     _check_common(plan, request.common, site)
-    shape, what = (request.common, TAG, _SEAL), f"party {plan.leader!r} named rows"
-    _check_piece(request.data, plan, request.part, shape, site, what)
+    shape = (request.common, TAG, _SEAL)
+    text = f"party {plan.leader!r} named rows"
+    _check_piece(request.data, plan, request.part, shape, site, text)
     _ask_once(request, "", site)
     site.remember(f"named/{request.part}", request.data)
     return Done(note)
 
 
 def confirm(request: Confirm, site: Party) -> Confirmed:
-    """Find the common rows, keep them in the agreed order, and forget the secrets."""
-    note, digest = _same(request.plan, site), site.recall("digest")
+    """Find the common rows, store them in the agreed order, and forget the secrets."""
+    note = _same(request.plan, site)
+    digest = site.recall("digest")
     if digest is None:
         rows, digest = _settled(request, site)
+        # The digest last: where it is stored, the rows are, too.
         site.remember("rows", rows)
         site.remember("digest", digest)
+    # Only then: a kill before it leaves the secrets, with which the rows can be found again.
     _forget(site)
-    what = "a digest of the common rows and their order, under a key that only parties have"
-    return Confirmed(note, site.release(_WHY, what, lambda: digest))
+    text = "a digest of the common rows and their order, under a key that only parties have"
+    return Confirmed(note, site.release(_WHY, text, lambda: digest))
 
 
 def _settled(request: Confirm, site: Party) -> tuple[bytes, bytes]:
-    """Common rows in the agreed order, and the digest of their ids."""
+    """Return the common rows in the agreed order, and the digest of their ids."""
     leads = request.plan.leader == site.name
     _checked(request.plan, site, leads=leads)
     _check_common(request.plan, request.common, site)
     if leads:
-        rows, ids, group = site.recall("common rows") or b"", _common(site), _secret(site, "group")
+        rows = site.recall("common rows") or b""
+        ids = _common(site)
+        group = _secret(site, "group")
     else:
         rows, ids, group = _found(request, site)
+    # Under the parties' key: the coordinator could else try ids that it guesses.
     order = blake2b(b"".join(ids), digest_size=32, key=group, person=b"siloweave order")
     return rows, order.digest()
 
 
 def _found(request: Confirm, site: Party) -> tuple[bytes, list[bytes], bytes]:
-    """The rows that the leader named, their ids, and the parties' key."""
-    plan, mine = request.plan, hashed_ids(site)
+    """Return the rows that the leader named, their ids, and the parties' key."""
+    plan = request.plan
+    ids = hashed_ids(site)
     parts = range(plan.parts(request.common))
     whole = b"".join(site.recall(f"named/{part}") or b"" for part in parts)
-    sealed, tags = whole[:_SEAL], whole[_SEAL:]
+    sealed = whole[:_SEAL]
+    tags = whole[_SEAL:]
+
+    # A row is recognised by the tag that both ends of the pair compute of its id.
     key = _pair_keys(plan, site)[plan.leader]
-    words = _bytes(_hashes(mine.values, key, b"siloweave row"))
-    where = {words[i * TAG : (i + 1) * TAG]: i for i in range(len(mine.values))}
-    chosen = [where.get(tags[i : i + TAG], -1) for i in range(0, len(tags), TAG)]
+    own_tags = _bytes(_hashes(ids.values, key, b"siloweave row"))
+    places = {own_tags[i * TAG : (i + 1) * TAG]: i for i in range(len(ids.values))}
+    chosen = [places.get(tags[i : i + TAG], -1) for i in range(0, len(tags), TAG)]
+
+    # A tag of no row, or of one row twice, would make tables of different lengths or orders.
     if len(chosen) != request.common or len(set(chosen) - {-1}) != len(chosen):
         raise WireError(
             f"party {site.name!r}: what {plan.leader!r} named are not {request.common:,} "
             "different rows of this party; start anew"
         )
-    ids = [mine.values[i] for i in chosen]
-    return _bytes(mine.rows[chosen]), ids, _sealed(sealed, key)
+    chosen_ids = [ids.values[i] for i in chosen]
+    return _bytes(ids.rows[chosen]), chosen_ids, _sealed(sealed, key)
 
 
 # A party's side: which function answers which request.

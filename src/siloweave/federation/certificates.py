@@ -37,8 +37,10 @@ from siloweave.errors import InputError
 from siloweave.federation.proxies import Proxy, connected
 from siloweave.privacy.journal import write_whole
 
-AUTHORITY, AUTHORITY_KEY = "ca.crt", "ca.key"
-SERVER, SERVER_KEY = "server.crt", "server.key"
+AUTHORITY = "ca.crt"
+AUTHORITY_KEY = "ca.key"
+SERVER = "server.crt"
+SERVER_KEY = "server.key"
 FILES = (SERVER, SERVER_KEY, AUTHORITY)
 NODE_KEY = "node.key"
 
@@ -53,7 +55,7 @@ _log = logging.getLogger("siloweave")
 
 
 def node_key(path: Path) -> str:
-    """The public key of a party's engine node as a word; its private key is made if absent.
+    """Return the public key of a party's engine node as a word; its private key is made if absent.
 
     It admits the node to the coordinator's link, and nothing else: no frame is signed by it.
     """
@@ -61,7 +63,7 @@ def node_key(path: Path) -> str:
 
 
 def public_node_key(path: Path) -> str:
-    """The public key in a file of OpenSSH's as a word, for a node whose key the party made itself.
+    """Return the public key in a file of OpenSSH's as a word, where a party made it itself.
 
     Raises:
         InputError: It is no such file, or a key of another curve.
@@ -77,11 +79,13 @@ def public_node_key(path: Path) -> str:
 
 
 def _spelled(public: ec.EllipticCurvePublicKey) -> str:
-    return b64encode(public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)).decode()
+    """Return a public key as a word: its point, compressed, in base 64."""
+    point = public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+    return b64encode(point).decode()
 
 
 def node_key_in(word: str) -> ec.EllipticCurvePublicKey:
-    """What `node_key` gave; InputError for another word."""
+    """Return the public key in a word that `node_key` gave; InputError for another word."""
     try:
         point = b64decode(word, validate=True)
         return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP384R1(), point)
@@ -103,27 +107,46 @@ def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) ->
         InputError: A name is neither, or a key file cannot be read.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority, path = _key(folder / AUTHORITY_KEY), folder / AUTHORITY
+
+    # The authority signs its own certificate. One that is there stays, as parties trust it.
+    authority = _key(folder / AUTHORITY_KEY)
+    path = folder / AUTHORITY
     if not path.exists() or _read(path).public_key() != authority.public_key():
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave authority")])
-        limits = x509.BasicConstraints(ca=True, path_length=0), _usage(sign_certificates=True)
+        # path_length 0: it signs servers' certificates, and no further authority.
+        limits = (x509.BasicConstraints(ca=True, path_length=0), _usage(sign_certificates=True))
         _issue(
-            path, name=name, issuer=name, key=authority.public_key(), signer=authority,
-            days=10 * days, critical=limits,
-        )  # fmt: skip
+            path,
+            name=name,
+            issuer=name,
+            key=authority.public_key(),
+            signer=authority,
+            days=10 * days,
+            critical=limits,
+        )
+
+    # The server's, with which nobody can sign another one.
     issuer = _read(path)
     key = _key(folder / SERVER_KEY)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave coordinator")])
-    limits = x509.BasicConstraints(ca=False, path_length=None), _usage(sign_certificates=False)
-    more = (
-        x509.SubjectAlternativeName([_alternative(one) for one in dict.fromkeys([*names, *LOCAL])]),
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
-    )
+    limits = (x509.BasicConstraints(ca=False, path_length=None), _usage(sign_certificates=False))
+    all_names = dict.fromkeys([*names, *LOCAL])
+    alternatives = x509.SubjectAlternativeName([_alternative(word) for word in all_names])
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     _issue(
-        folder / SERVER, name=name, issuer=issuer.subject, key=key.public_key(), signer=authority,
-        days=days, critical=limits, others=more,
-    )  # fmt: skip
+        folder / SERVER,
+        name=name,
+        issuer=issuer.subject,
+        key=key.public_key(),
+        signer=authority,
+        days=days,
+        critical=limits,
+        others=(
+            alternatives,
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+            identifier,
+        ),
+    )
 
 
 def _issue(
@@ -137,28 +160,44 @@ def _issue(
     critical: Sequence[x509.ExtensionType],
     others: Sequence[x509.ExtensionType] = (),
 ) -> None:
+    """Sign a certificate of a key, and write it whole.
+
+    A reader that does not understand an extension of the `critical` ones must refuse it.
+    """
     now = datetime.now(UTC)
-    made = x509.CertificateBuilder(
-        issuer_name=issuer, subject_name=name, public_key=key,
+    builder = x509.CertificateBuilder(
+        issuer_name=issuer,
+        subject_name=name,
+        public_key=key,
         serial_number=x509.random_serial_number(),
-    )  # fmt: skip
-    made = made.not_valid_before(now - _SLACK).not_valid_after(now + timedelta(days=days))
-    for one in critical:
-        made = made.add_extension(one, critical=True)
-    for one in (x509.SubjectKeyIdentifier.from_public_key(key), *others):
-        made = made.add_extension(one, critical=False)
-    write_whole(path, made.sign(signer, hashes.SHA384()).public_bytes(Encoding.PEM))
+    )
+    builder = builder.not_valid_before(now - _SLACK)
+    builder = builder.not_valid_after(now + timedelta(days=days))
+    for extension in critical:
+        builder = builder.add_extension(extension, critical=True)
+    for extension in (x509.SubjectKeyIdentifier.from_public_key(key), *others):
+        builder = builder.add_extension(extension, critical=False)
+    certificate = builder.sign(signer, hashes.SHA384())
+    write_whole(path, certificate.public_bytes(Encoding.PEM))
 
 
 def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    """Return what a key may be used for: to sign certificates, or what TLS signs, and no more."""
     return x509.KeyUsage(
-        digital_signature=not sign_certificates, key_cert_sign=sign_certificates,
-        crl_sign=sign_certificates, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=not sign_certificates,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _alternative(name: str) -> x509.GeneralName:
+    """Return a server's name as a certificate has it; InputError if it is none."""
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
@@ -170,11 +209,11 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The key in a file of its owner's alone, made if absent."""
+    """Return the key in a file of its owner's alone, which is made if absent."""
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = ec.generate_private_key(ec.SECP384R1())
-        text = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        key = ec.generate_private_key(ec.SECP384R1())
+        text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         write_whole(path, text)
     return private_key(path)
 
@@ -199,6 +238,7 @@ def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _read(path: Path) -> x509.Certificate:
+    """Return the first certificate in a file; InputError if there is none."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -211,16 +251,18 @@ def check_own(folder: Path, host: str) -> None:
     Raises:
         InputError: It cannot be read, has expired, is of another authority, or lacks the host.
     """
-    found, authority = _read(folder / SERVER), _read(folder / AUTHORITY)
+    # All that a party would refuse is found here, before parties wait in vain.
+    server = _read(folder / SERVER)
+    authority = _read(folder / AUTHORITY)
     try:
-        found.verify_directly_issued_by(authority)
+        server.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
         raise InputError(
             f"{folder / SERVER}: was not issued by {folder / AUTHORITY}; make both anew"
         ) from error
-    for path, one in ((folder / SERVER, found), (folder / AUTHORITY, authority)):
-        _check_time(str(path), one.not_valid_after_utc)
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    _check_time(str(folder / SERVER), server.not_valid_after_utc)
+    _check_time(str(folder / AUTHORITY), authority.not_valid_after_utc)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if _alternative(host) not in list(names):
         raise InputError(
             f"{folder / SERVER}: is not for {host!r}; parties would refuse it. Make it anew with "
@@ -228,20 +270,24 @@ def check_own(folder: Path, host: str) -> None:
         )
 
 
-def _check_time(what: str, end: datetime) -> None:
-    left = end - datetime.now(UTC)
-    if left <= timedelta():
-        raise InputError(f"{what}: expired on {end:%Y-%m-%d}; make a new one")
-    if left < _EARLY:
-        _log.warning("%s: expires on %s, in %d days", what, f"{end:%Y-%m-%d}", left.days)
+def _check_time(subject: str, end: datetime) -> None:
+    """Raise InputError for a certificate that has expired, and warn of one that soon will."""
+    remaining = end - datetime.now(UTC)
+    if remaining <= timedelta():
+        raise InputError(f"{subject}: expired on {end:%Y-%m-%d}; make a new one")
+    if remaining < _EARLY:
+        date = f"{end:%Y-%m-%d}"
+        _log.warning("%s: expires on %s, in %d days", subject, date, remaining.days)
 
 
 def trust(folder: Path, authority: Path) -> None:
     """Let a folder's end trust an authority of others; a key in the file is not taken along."""
     _check_time(str(authority), _read(authority).not_valid_after_utc)
-    found = x509.load_pem_x509_certificates(authority.read_bytes())
+    certificates = x509.load_pem_x509_certificates(authority.read_bytes())
+    # Written anew, not copied: the file may hold the authority's private key as well.
+    text = b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(folder / AUTHORITY, b"".join(one.public_bytes(Encoding.PEM) for one in found))
+    write_whole(folder / AUTHORITY, text)
 
 
 def check_server(host: str, port: int, authority: Path, proxy: Proxy | None = None) -> None:
@@ -255,6 +301,8 @@ def check_server(host: str, port: int, authority: Path, proxy: Proxy | None = No
             TLS; or the proxy refuses.
     """
     _check_time(str(authority), _read(authority).not_valid_after_utc)
+    # This authority alone, and none of the system's: one of those, or a proxy's own, could issue a
+    # certificate for the coordinator's name. PROTOCOL_TLS_CLIENT verifies chain and name.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(authority)
@@ -264,7 +312,7 @@ def check_server(host: str, port: int, authority: Path, proxy: Proxy | None = No
             connected(host, port, _CONNECT_S, proxy) as plain,
             context.wrap_socket(plain, server_hostname=host) as end,
         ):
-            found = x509.load_der_x509_certificate(end.getpeercert(binary_form=True) or b"")
+            server = x509.load_der_x509_certificate(end.getpeercert(binary_form=True) or b"")
     except ssl.SSLCertVerificationError as error:
         opened = f" (the proxy {proxy.address} may open TLS, which it must not)" if proxy else ""
         raise InputError(f"{where}: {_why(error, host, authority)}{opened}") from error
@@ -275,14 +323,17 @@ def check_server(host: str, port: int, authority: Path, proxy: Proxy | None = No
         ) from error
     except OSError as error:
         raise ConnectionError(f"{where}: {error.strerror or error}") from error
-    _check_time(f"the certificate of {where}", found.not_valid_after_utc)
+    _check_time(f"the certificate of {where}", server.not_valid_after_utc)
 
 
-_EXPIRED, _NOT_YET = 10, 9  # X509_V_ERR_CERT_HAS_EXPIRED, X509_V_ERR_CERT_NOT_YET_VALID
+# OpenSSL's numbers (x509_vfy.h), for which Python has no names.
+_EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+_NOT_YET = 9  # X509_V_ERR_CERT_NOT_YET_VALID
 _NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
 def _why(error: ssl.SSLCertVerificationError, host: str, authority: Path) -> str:
+    """Say why a server's certificate was refused, and what to do."""
     clock = f"by this machine's clock, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if error.verify_code == _EXPIRED:
         return f"its certificate has expired ({clock}); ask the coordinator for a new one"

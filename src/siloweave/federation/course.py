@@ -59,21 +59,26 @@ def read_receipts(path: Path) -> tuple[Receipt, ...]:
     """
     if not path.is_file():
         return ()
-    found = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+    receipts = []
+    # What follows the last line's end is empty, or a line that was cut short.
+    whole_lines = path.read_bytes().split(b"\n")[:-1]
+    for number, line in enumerate(whole_lines, start=1):
         try:
-            found.append(msgspec.json.decode(line, type=Receipt))
+            receipts.append(msgspec.json.decode(line, type=Receipt))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LedgerError(
                 f"{path}, line {number}: is no receipt ({error}). Put back the file from a backup."
             ) from error
+
+    # By two keys of one party, two ledgers could be its own.
     keys: dict[str, bytes] = {}
-    for one in found:
-        if keys.setdefault(one.party, one.key) != one.key:
+    for receipt in receipts:
+        if keys.setdefault(receipt.party, receipt.key) != receipt.key:
             raise LedgerError(
-                f"{path}: names two keys of party {one.party!r}. Put back the file from a backup."
+                f"{path}: names two keys of party {receipt.party!r}. Put back the file from a "
+                "backup."
             )
-    return tuple(found)
+    return tuple(receipts)
 
 
 class Traffic(msgspec.Struct, array_like=True, frozen=True):
@@ -87,8 +92,11 @@ class Traffic(msgspec.Struct, array_like=True, frozen=True):
     bytes_from_party: int = 0
 
     def __add__(self, other: Traffic) -> Traffic:
-        mine, theirs = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
-        return Traffic(*(a + b for a, b in zip(mine, theirs, strict=True)))
+        return Traffic(
+            self.messages + other.messages,
+            self.bytes_to_party + other.bytes_to_party,
+            self.bytes_from_party + other.bytes_from_party,
+        )
 
 
 class Status(msgspec.Struct):
@@ -131,55 +139,68 @@ class StatusFile:
 
     def __init__(self, path: Path, run: str) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path, self._guard = path, Lock()
-        before, mine = read_status(path), os.getpid()
-        if before is None or before.process != mine or before.ended:
-            before = Status(run, mine, time.time())
+        self._path = path
+        self._guard = Lock()  # parties are asked in several threads
+        process = os.getpid()
+        before = read_status(path)
+        # What another process wrote, or an earlier run of this one, is not continued.
+        if before is None or before.process != process or before.ended:
+            before = Status(run, process, time.time())
         self._now = msgspec.structs.replace(before, run=run, step=-1)
 
     def asked(self, step: int, question: str, party: str) -> None:
-        """A party is asked a question now."""
+        """Note that a party is asked a question now."""
         with self._changed() as now:
             if step != now.step:
-                now.step, now.question, now.questions = step, question, now.questions + 1
-                now.asked, now.answered, now.refused = {}, {}, {}
+                now.step = step
+                now.question = question
+                now.questions += 1
+                now.asked = {}
+                now.answered = {}
+                now.refused = {}
             now.asked[party] = time.time()
             now.answered.pop(party, None)  # an earlier question, late
         _log.info("run %s, step %d: asked %s %s", now.run, step, party, question)
 
     def answered(self, party: str, sent: int, received: int) -> None:
-        """A party has answered it."""
+        """Note that a party has answered its question, and how many bytes crossed."""
         with self._changed() as now:
             now.answered[party] = time.time()
             now.refused.pop(party, None)
-            now.traffic[party] = now.traffic.get(party, Traffic()) + Traffic(1, sent, received)
+            traffic = now.traffic.get(party, Traffic())
+            now.traffic[party] = traffic + Traffic(1, sent, received)
         _log.info(
             "run %s, step %d: %s answered, %d bytes there and %d back",
             *(now.run, now.step, party, sent, received),
         )
 
     def refused(self, party: str, why: str) -> None:
-        """A party has refused it, is late, or is hindered: an error that no other one hides."""
+        """Note that a party has refused its question, is late, or is hindered.
+
+        A full disk raises nothing here: it would hide the error that is noted.
+        """
         with suppress(OSError), self._changed() as now:
             now.refused[party] = why
         _log.info("run %s, step %d: %s", now.run, now.step, why)
 
     def end(self, how: str) -> None:
-        """The run has ended."""
+        """Note that the run has ended, and how."""
         with self._changed() as now:
             now.ended = how
         _log.info("run %s, step %d: ended, %s", now.run, now.step, how)
 
     @contextmanager
     def _changed(self) -> Iterator[Status]:
+        """Lend the status to be changed, then write it; nothing is written after an error."""
         with self._guard:
             yield self._now
             self._now.written = time.time()
+            # Not forced to disk: a status that is lost with its machine is of no use.
             write_whole(self._path, msgspec.json.encode(self._now), forced=False)
 
 
 def read_status(path: Path) -> Status | None:
-    """What was written last; None without a file, or where it cannot be read as one."""
+    """Read the status that was written last; None without a file, or where it is no status."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Status)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

@@ -47,59 +47,72 @@ Words = npt.NDArray[np.uint64]
 """Values of 16 bytes, (number, 2)."""
 
 _Places = npt.NDArray[np.int64]
-_P = 2**255 - 19
-_A = 486662
+_P = 2**255 - 19  # of the field of Curve25519 (RFC 7748, section 4.1)
+_A = 486662  # of its equation y^2 = x^3 + A x^2 + x
 _LEAST = 4096  # points that are worth a process of their own
-_TRIES = 64
+_TRIES = 64  # of which less than one in a hundred fails, see above
 
 
 def invertible(draw: bytes) -> tuple[bytes, bytes] | None:
-    """Two scalars whose product is 1 modulo `ORDER`, from 32 random bytes, or None.
+    """Make two scalars whose product is 1 modulo `ORDER` from 32 random bytes, or return None.
 
     X25519 sets five bits of a scalar, so of the multiples of 8 from 2^254 to 2^255 only about
     every second has an inverse among them; draw again where it has no such inverse.
     """
+    # As X25519 reads a scalar (RFC 7748, section 5): bits 0 to 2 are 0, bit 254 is 1.
     scalar = (int.from_bytes(draw, "little") & (2**255 - 8)) % 2**254 + 2**254
     inverse = pow(scalar, -1, ORDER)
-    for undo in range(inverse + ORDER * ((2**254 - inverse) // ORDER), 2**255, ORDER):
-        if undo >= 2**254 and undo % 8 == 0:
-            return scalar.to_bytes(POINT, "little"), undo.to_bytes(POINT, "little")
+
+    # Of all numbers that are the inverse modulo ORDER, one that X25519 does not change.
+    first_candidate = inverse + ORDER * ((2**254 - inverse) // ORDER)
+    for candidate in range(first_candidate, 2**255, ORDER):
+        if candidate >= 2**254 and candidate % 8 == 0:
+            return scalar.to_bytes(POINT, "little"), candidate.to_bytes(POINT, "little")
     return None
 
 
 def map_to_curve(digests: Sequence[int]) -> list[int]:
-    """Elligator 2: the x coordinate of a point of the curve for each number modulo 2^255 - 19."""
-    below = [1 + 2 * u * u % _P for u in digests]
-    found = []
-    for d, over in zip(below, _inverses(below), strict=True):
-        x = -_A * over % _P
+    """Map each number modulo 2^255 - 19 to the x coordinate of a point of the curve (Elligator 2).
+
+    Of RFC 9380, section 6.7.1, with the non-square 2.
+    """
+    denominators = [1 + 2 * u * u % _P for u in digests]
+    coordinates = []
+    for d, inverse in zip(denominators, _inverses(denominators), strict=True):
+        # Of x = -A / d and -x - A one is on the curve: where x^3 + A x^2 + x is a square.
+        x = -_A * inverse % _P
         # x^3 + A x^2 + x, times d^4, is a square exactly if it is one without.
-        square = _jacobi(_A * d * (_A * _A * (d - 1) - d * d) % _P, _P) >= 0
-        found.append(x if square else (-x - _A) % _P)
-    return found
+        is_square = _jacobi(_A * d * (_A * _A * (d - 1) - d * d) % _P, _P) >= 0
+        coordinates.append(x if is_square else (-x - _A) % _P)
+    return coordinates
 
 
 def _inverses(values: Sequence[int]) -> list[int]:
-    """All inverses modulo p for the price of one (Montgomery's trick); no value is 0."""
+    """Invert all values modulo p for the price of one (Montgomery's trick); no value is 0."""
+    # products[i] is that of all values before the i-th.
     products = [1]
     for value in values:
         products.append(products[-1] * value % _P)
-    last = pow(products[-1], -1, _P)
-    found = []
-    for value, before in zip(reversed(values), reversed(products[:-1]), strict=True):
-        found.append(last * before % _P)
-        last = last * value % _P
-    return found[::-1]
+
+    # From the last: the inverse of a product of i values, times those before, leaves the i-th's.
+    inverse_product = pow(products[-1], -1, _P)
+    inverses = []
+    for value, product_before in zip(reversed(values), reversed(products[:-1]), strict=True):
+        inverses.append(inverse_product * product_before % _P)
+        inverse_product = inverse_product * value % _P
+    return inverses[::-1]
 
 
 def _jacobi(a: int, n: int) -> int:
-    """Jacobi's symbol (a/n) for odd n: 1 or -1, or 0 where they have a common factor."""
+    """Return Jacobi's symbol (a/n) for odd n: 1 or -1, or 0 where they have a common factor."""
     sign = 1
     while a:
+        # (2/n) is -1 where n is 3 or 5 modulo 8.
         twos = (a & -a).bit_length() - 1
         a >>= twos
         if twos & 1 and n & 7 in (3, 5):
             sign = -sign
+        # Quadratic reciprocity: (a/n) and (n/a) differ where both are 3 modulo 4.
         if a & n & 2:
             sign = -sign
         a, n = n % a, a
@@ -107,23 +120,26 @@ def _jacobi(a: int, n: int) -> int:
 
 
 def _points(digests: bytes) -> bytes:
-    numbers = [
-        int.from_bytes(digests[i : i + 2 * POINT], "little") % _P
-        for i in range(0, len(digests), 2 * POINT)
-    ]
+    """Map digests of 64 bytes to points."""
+    # Twice a point's length, so that the numbers are all but uniform modulo p.
+    size = 2 * POINT
+    starts = range(0, len(digests), size)
+    numbers = [int.from_bytes(digests[i : i + size], "little") % _P for i in starts]
     return b"".join(x.to_bytes(POINT, "little") for x in map_to_curve(numbers))
 
 
 def _raised(points: bytes, scalar: bytes) -> bytes:
-    secret = X25519PrivateKey.from_private_bytes(scalar)
-    public = X25519PublicKey.from_public_bytes
-    return b"".join(
-        secret.exchange(public(points[i : i + POINT])) for i in range(0, len(points), POINT)
-    )
+    """Raise every point to one secret power; ValueError for one of small order."""
+    private_key = X25519PrivateKey.from_private_bytes(scalar)
+    read_point = X25519PublicKey.from_public_bytes
+    starts = range(0, len(points), POINT)
+    return b"".join(private_key.exchange(read_point(points[i : i + POINT])) for i in starts)
 
 
 def powers(points: bytes, scalar: bytes, workers: int = 1) -> bytes:
-    """Every point of 32 bytes to one secret power, in order; few points stay in this process.
+    """Raise every point of 32 bytes to one secret power, in order.
+
+    Few points stay in this process; many are shared among as many as `workers`.
 
     ValueError if a point has a small order, so that its power would be zero.
     """
@@ -131,32 +147,38 @@ def powers(points: bytes, scalar: bytes, workers: int = 1) -> bytes:
 
 
 def hashed_powers(digests: bytes, scalar: bytes, workers: int = 1) -> bytes:
-    """Points of digests, 64 uniform bytes each, to one secret power; see `powers`."""
+    """Raise the points of digests, 64 uniform bytes each, to one secret power; see `powers`."""
     return _shared(b"h", digests, 2 * POINT, scalar, workers)
 
 
 def _compute(task: bytes, data: bytes, scalar: bytes) -> bytes:
-    return _raised(_points(data) if task == b"h" else data, scalar)
+    """Do a task in this process: b"h" for digests, b"p" for points."""
+    points = _points(data) if task == b"h" else data
+    return _raised(points, scalar)
 
 
 def _shared(task: bytes, data: bytes, size: int, scalar: bytes, workers: int) -> bytes:
+    """Do a task on items of `size` bytes, in several processes where that is worth it."""
     number = len(data) // size
-    workers = min(workers, number // _LEAST)
-    if workers < 2 or not sys.executable:
+    processes_used = min(workers, number // _LEAST)
+    if processes_used < 2 or not sys.executable:
         return _compute(task, data, scalar)
-    step = -(-number // workers) * size
+    step = -(-number // processes_used) * size
     pieces = [data[i : i + step] for i in range(0, len(data), step)]
+    # A thread for each process, to feed it and to wait for it.
     with ThreadPoolExecutor(len(pieces)) as pool:
         return b"".join(pool.map(lambda piece: _elsewhere(task, piece, scalar), pieces))
 
 
 def _elsewhere(task: bytes, data: bytes, scalar: bytes) -> bytes:
-    """The same in a process of its own; here if none can be started."""
+    """Do a task in a process of its own, or here if none can be started."""
     from siloweave.federation import processes  # not while this file is loaded, see above
 
+    # -P: no module of the current folder. The secret goes over standard input, which no list of
+    # processes shows.
     command = [sys.executable, "-P", str(Path(__file__).resolve())]
     try:
-        done = subprocess.run(  # noqa: S603  this very file, by this very interpreter
+        result = subprocess.run(  # noqa: S603  this very file, by this very interpreter
             command,
             input=task + scalar + data,
             capture_output=True,
@@ -165,72 +187,86 @@ def _elsewhere(task: bytes, data: bytes, scalar: bytes) -> bytes:
             cwd=processes.WORKING,
         )
     except (OSError, subprocess.CalledProcessError):
+        # Also where a point has a small order: computed here, it raises its own error.
         return _compute(task, data, scalar)
-    return done.stdout
+    return result.stdout
 
 
 def cells(keys: int) -> int:
-    """How many cells a table for so many keys has."""
+    """Return how many cells a table for so many keys has."""
+    # 1.35 cells per key, and some for small tables. Peeling three cells a key succeeds above 1.23
+    # (Botelho, Pagh and Ziviani 2007).
     return 3 * (-(-9 * keys // 20) + 32)
 
 
 def hide(keys: Sequence[bytes], values: Words) -> tuple[bytes, Words]:
-    """The seed and the cells, (`cells`, 2), of a table from different keys to random values."""
+    """Return the seed and the cells, (`cells`, 2), of a table from different keys to values.
+
+    The values must be random, see above. WireError if the keys are not different.
+    """
     number = cells(len(keys))
     for _ in range(_TRIES):
         seed = os.urandom(SEED)
         places = _places(keys, seed, number)
         rounds = _peel(places, number)
         if rounds is not None:
-            table: Words = np.frombuffer(os.urandom(number * VALUE), dtype=np.uint64).copy()
+            # Random to begin with: a cell that no key needs must look like any other.
+            random_bytes = os.urandom(number * VALUE)
+            table: Words = np.frombuffer(random_bytes, dtype=np.uint64).copy()
             return seed, _filled(table.reshape(number, 2), places, values, rounds)
-    from siloweave.errors import WireError
+    from siloweave.errors import WireError  # not while this file is loaded, see above
 
     raise WireError("ids could not be hidden in a table; are they all different?")
 
 
 def look_up(keys: Sequence[bytes], seed: bytes, table: Words) -> Words:
-    """The value of every key; of a key that was not hidden, something random."""
+    """Return the value of every key; of a key that was not hidden, something random."""
     first, second, third = _places(keys, seed, len(table)).T
-    found: Words = table[first] ^ table[second] ^ table[third]
-    return found
+    values: Words = table[first] ^ table[second] ^ table[third]
+    return values
 
 
 def _places(keys: Sequence[bytes], seed: bytes, number: int) -> _Places:
-    """Three cells per key, one in each third of the table."""
-    hashed = b"".join(
-        blake2b(key, digest_size=24, key=seed, person=b"siloweave cells").digest() for key in keys
-    )
-    part = number // 3
-    words = np.frombuffer(hashed, dtype="<u8").reshape(-1, 3) % np.uint64(part)
-    places: _Places = words.astype(np.int64) + np.arange(3) * part
+    """Return three cells per key, (keys, 3), one in each third of the table."""
+    hashes = (blake2b(key, digest_size=24, key=seed, person=b"siloweave cells") for key in keys)
+    hashed = b"".join(key_hash.digest() for key_hash in hashes)
+    third = number // 3
+    words = np.frombuffer(hashed, dtype="<u8").reshape(-1, 3) % np.uint64(third)
+    places: _Places = words.astype(np.int64) + np.arange(3) * third
     return places
 
 
 def _peel(places: _Places, number: int) -> list[tuple[_Places, _Places]] | None:
-    """Rounds of keys with a cell that no key of a later round needs; None if some are left."""
-    left = np.arange(len(places))
+    """Return rounds of keys, each with a cell that no key of a later round needs.
+
+    None if keys are left of which each cell is needed by another one.
+    """
+    remaining = np.arange(len(places))
     uses = np.bincount(places.ravel(), minlength=number)
     rounds = []
-    while len(left):
-        alone = uses[places[left]] == 1
-        free = alone.any(axis=1)
-        if not free.any():
+    while len(remaining):
+        is_unshared = uses[places[remaining]] == 1
+        is_free = is_unshared.any(axis=1)
+        if not is_free.any():
             return None
-        gone = left[free]
-        rounds.append((gone, places[gone, alone[free].argmax(axis=1)]))
-        uses -= np.bincount(places[gone].ravel(), minlength=number)
-        left = left[~free]
+        peeled = remaining[is_free]
+        free_cells = places[peeled, is_unshared[is_free].argmax(axis=1)]
+        rounds.append((peeled, free_cells))
+        uses -= np.bincount(places[peeled].ravel(), minlength=number)
+        remaining = remaining[~is_free]
     return rounds
 
 
 def _filled(
     table: Words, places: _Places, values: Words, rounds: list[tuple[_Places, _Places]]
 ) -> Words:
-    for keys, own in reversed(rounds):
-        table[own] = 0
+    """Write values into a table: every key's into the cell that is free for it."""
+    # Backwards: a key's free cell is needed by none that was peeled after it, so that filling it
+    # changes no value that stands already.
+    for keys, free_cells in reversed(rounds):
+        table[free_cells] = 0
         first, second, third = places[keys].T
-        table[own] = values[keys] ^ table[first] ^ table[second] ^ table[third]
+        table[free_cells] = values[keys] ^ table[first] ^ table[second] ^ table[third]
     return table
 
 

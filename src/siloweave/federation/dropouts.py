@@ -71,7 +71,7 @@ SEED = 32
 
 
 def split(secrets: Sequence[bytes], holders: int, threshold: int, entropy: Entropy) -> list[bytes]:
-    """Shares of seeds, one after the other, for every holder.
+    """Return shares of seeds, one after the other, for every holder.
 
     Any `threshold` holders can join them; fewer know nothing, whatever the seeds are.
 
@@ -81,29 +81,46 @@ def split(secrets: Sequence[bytes], holders: int, threshold: int, entropy: Entro
         >>> joined([1, 3])([shares[0], shares[2]])[-1:]
         b'7'
     """
-    drawn = entropy.bytes(SEED * len(secrets) * (threshold - 1))
-    found: list[list[bytes]] = [[] for _ in range(holders)]
+    # Shamir 1979: per secret a polynomial of degree threshold - 1, whose constant term is the
+    # secret and whose other coefficients are random. The share of holder x is its value at x.
+    degree = threshold - 1
+    coefficient_bytes = entropy.bytes(SEED * len(secrets) * degree)
+    holder_shares: list[list[bytes]] = [[] for _ in range(holders)]
     for i, secret in enumerate(secrets):
-        own = drawn[SEED * i * (threshold - 1) : SEED * (i + 1) * (threshold - 1)]
-        terms = [_number(own[j : j + SEED]) for j in range(0, len(own), SEED)]
-        for holder, shares in enumerate(found, start=1):
+        # Coefficients are never used for two secrets: their difference would then be open.
+        drawn_bytes = coefficient_bytes[SEED * i * degree : SEED * (i + 1) * degree]
+        coefficients = [
+            _number(drawn_bytes[j : j + SEED]) for j in range(0, len(drawn_bytes), SEED)
+        ]
+        # Holders count from 1: the value at 0 is the secret itself.
+        for holder, shares in enumerate(holder_shares, start=1):
+            # Horner's rule.
             value = 0
-            for term in terms:
-                value = (value + term) * holder % PRIME
+            for coefficient in coefficients:
+                value = (value + coefficient) * holder % PRIME
             shares.append(_bytes(value + _number(secret)))
-    return [b"".join(shares) for shares in found]
+    return [b"".join(shares) for shares in holder_shares]
 
 
 def joined(places: Sequence[int]) -> Callable[[Sequence[bytes]], bytes]:
-    """A function that makes a seed of the shares of the holders at these places, from 1."""
+    """Return a function that makes a seed of the shares of the holders at these places, from 1."""
+    # Lagrange's interpolation at 0: each share's weight is the product of j / (j - i) over all
+    # other places j. It is the same for all seeds, so that it is computed once.
     weights = []
     for i in places:
-        above = below = 1
+        numerator = 1
+        denominator = 1
         for j in places:
             if j != i:
-                above, below = above * j % PRIME, below * (j - i) % PRIME
-        weights.append(above * pow(below, -1, PRIME))
-    return lambda shares: _bytes(sum(w * _number(s) for w, s in zip(weights, shares, strict=True)))
+                numerator = numerator * j % PRIME
+                denominator = denominator * (j - i) % PRIME
+        weights.append(numerator * pow(denominator, -1, PRIME))
+
+    def join(shares: Sequence[bytes]) -> bytes:
+        weighted = zip(weights, shares, strict=True)
+        return _bytes(sum(weight * _number(share) for weight, share in weighted))
+
+    return join
 
 
 def _number(data: bytes) -> int:
@@ -133,7 +150,7 @@ class MaskPlan:
 
     @classmethod
     def of(cls, cohort: Iterable[str], tolerated: int, dropouts: int) -> MaskPlan:
-        """The plan of a cohort; in a small one fewer parties may collude, or vanish.
+        """Plan a cohort's sum; in a small one fewer parties may collude, or vanish.
 
         Example:
             >>> [MaskPlan.for_size(n, 1, 3).vanish for n in (1, 2, 3, 4, 5, 6, 8, 99)]
@@ -141,18 +158,22 @@ class MaskPlan:
         """
         names = tuple(sorted(cohort))
         colluders = min(tolerated, len(names) - 1)
-        return cls(names, colluders, min(dropouts, (len(names) - colluders - 1) // 2))
+        # Below half of the honest parties, so that no party's two masks both open: point 1 above.
+        honest = len(names) - colluders
+        vanish = min(dropouts, (honest - 1) // 2)
+        return cls(names, colluders, vanish)
 
     @classmethod
     def for_size(cls, size: int, tolerated: int, dropouts: int) -> MaskPlan:
-        """The plan of a cohort of this size, whatever its names are."""
+        """Plan the sum of a cohort of this size, whatever its names are."""
         return cls.of(map(str, range(size)), tolerated, dropouts)
 
     @classmethod
     def require(cls, size: int, tolerated: int, dropouts: int) -> None:
         """Raise InputError unless so many parties of a whole roster may vanish."""
         whole("dropouts", dropouts, 0)
-        if dropouts > (most := cls.for_size(size, tolerated, dropouts).vanish):
+        most = cls.for_size(size, tolerated, dropouts).vanish
+        if dropouts > most:
             raise InputError(
                 f"dropouts={dropouts} of {size} parties, {tolerated} of which may help the "
                 f"coordinator: {most} may vanish from a sum, as those that neither help it nor "
@@ -173,32 +194,39 @@ class MaskPlan:
             >>> [MaskPlan.for_size(n, 1, d).missing for n, d in ((9, 0), (9, 2), (100, 10))]
             [1, 3, 12]
         """
+        # m D / (m - D) honest parties may be dead on the lists of m - D others: point 2 above.
         honest = len(self.names) - self.colluders
         return self.colluders + honest * self.vanish // (honest - self.vanish)
 
     @cached_property
     def neighbours(self) -> dict[str, tuple[str, ...]]:
         """With whom each party shares a mask: with all, or with the nearest on either side."""
-        size, names = len(self.names), self.names
+        # A ring on which k = missing + 1 neighbours, rounded up to an even number, keep it
+        # connected without any `missing` parties (Harary 1962): point 3 above.
+        size = len(self.names)
         side = min((self.missing + 2) // 2, size // 2)
-        near = [step for step in range(-side, side + 1) if step]
-        return {
-            name: tuple(dict.fromkeys(names[(i + step) % size] for step in near if step % size))
-            for i, name in enumerate(names)
-        }
+        offsets = [offset for offset in range(-side, side + 1) if offset]
+
+        neighbours = {}
+        for i, name in enumerate(self.names):
+            # In a small cohort both sides meet: nobody is its own neighbour, or one twice.
+            peers = (self.names[(i + offset) % size] for offset in offsets if offset % size)
+            neighbours[name] = tuple(dict.fromkeys(peers))
+        return neighbours
 
     def check_lists(self, party: str, active: Sequence[str], dead: Sequence[str]) -> None:
         """Raise WireError unless the lists make up the cohort, with this party and enough others.
 
         Nobody is on both, or twice: the coordinator could open both masks of one party.
         """
-        both = [*active, *dead]
-        if sorted(both) != list(self.names) or party not in active:
+        listed = [*active, *dead]
+        if sorted(listed) != list(self.names) or party not in active:
             raise WireError(
                 f"party {party!r} was asked to open a sum over {len(active)} parties without "
                 f"{len(dead)}, and these are not the {len(self.names)} of its cohort, each once, "
                 "with itself in the sum. Nothing was opened"
             )
+        # With more dead the noise that is left would be less than the sum was paid for.
         if len(dead) > self.vanish:
             raise WireError(
                 f"party {party!r} was asked to open a sum without {len(dead)} parties; the study "
@@ -206,14 +234,19 @@ class MaskPlan:
             )
 
     def opened(self, name: str, dead: Iterable[str]) -> tuple[int, ...]:
-        """Which seeds of an active party open: the first, its own, and those with dead ones."""
-        dead = set(dead)
-        return (0, *(i for i, n in enumerate(self.neighbours[name], start=1) if n in dead))
+        """Return which seeds of an active party open: the first, its own, and those with dead ones.
+
+        The mask between two active parties cancels in the sum, and never opens.
+        """
+        dead_names = set(dead)
+        peers = enumerate(self.neighbours[name], start=1)
+        return (0, *(place for place, peer in peers if peer in dead_names))
 
     def masks(self, name: str, seeds: Sequence[bytes], context: bytes, size: int) -> Words:
-        """The words that a party adds, of its own seed and of those with each neighbour."""
-        pairs = dict(zip(self.neighbours[name], seeds[1:], strict=True))
-        return own_mask(name, seeds[0], context, size) + masking.mask(name, pairs, context, size)
+        """Return the words that a party adds, of its own seed and of those with each neighbour."""
+        pair_seeds = dict(zip(self.neighbours[name], seeds[1:], strict=True))
+        self_mask = own_mask(name, seeds[0], context, size)
+        return self_mask + masking.mask(name, pair_seeds, context, size)
 
     def without_masks(
         self,
@@ -222,7 +255,7 @@ class MaskPlan:
         answers: Mapping[str, Mapping[str, bytes]],
         context: bytes,
     ) -> Words:
-        """The sum over the active parties in the clear, modulo 2^32.
+        """Return the sum over the active parties in the clear, modulo 2^32.
 
         Args:
             total: Of their words.
@@ -233,45 +266,53 @@ class MaskPlan:
         Raises:
             WireError: Shares do not fit what a party said of its seeds; names it.
         """
-        used = sorted(answers)[: self.threshold]
-        join = joined([self.names.index(name) + 1 for name in used])
+        # A holder's place is that among the sorted names, as `split` dealt the shares.
+        holders = sorted(answers)[: self.threshold]
+        join = joined([self.names.index(name) + 1 for name in holders])
         dead = [name for name in self.names if name not in digests]
-        for name, said in digests.items():
-            places = self.opened(name, dead)
+        for name, seed_digests in digests.items():
             seeds = {}
-            for i, place in enumerate(places):
+            for i, place in enumerate(self.opened(name, dead)):
                 part = slice(SEED * i, SEED * (i + 1))
-                seeds[place] = join([answers[holder][name][part] for holder in used])
-                if digests_of([seeds[place]]) != said[SEED * place : SEED * (place + 1)]:
+                seeds[place] = join([answers[holder][name][part] for holder in holders])
+                # With a wrong share the seed is any number, and the sum would be one, too.
+                expected = seed_digests[SEED * place : SEED * (place + 1)]
+                if digests_of([seeds[place]]) != expected:
                     raise WireError(
                         f"a mask of party {name!r} cannot be opened: it, or one of "
-                        f"{', '.join(map(repr, used))}, sent a wrong share. Nothing of the sum was "
-                        "used; check which software these parties run, and start a new run"
+                        f"{', '.join(map(repr, holders))}, sent a wrong share. Nothing of the sum "
+                        "was used; check which software these parties run, and start a new run"
                     )
-            others = ("", *self.neighbours[name])
-            pairs = {others[place]: seed for place, seed in seeds.items() if place}
+            # Place 0 is the party's own seed, and its neighbours' follow.
+            peers = ("", *self.neighbours[name])
+            pair_seeds = {peers[place]: seed for place, seed in seeds.items() if place}
             total = total - own_mask(name, seeds[0], context, total.size)
-            total = total - masking.mask(name, pairs, context, total.size)
+            total = total - masking.mask(name, pair_seeds, context, total.size)
         return total
 
 
 def own_mask(name: str, seed: bytes, context: bytes, size: int) -> Words:
-    """The words of a party's own mask."""
-    return masking.stream(seed, b"siloweave self mask\0" + context + b"\0" + name.encode(), size)
+    """Return the words of a party's own mask."""
+    info = b"siloweave self mask\0" + context + b"\0" + name.encode()
+    return masking.stream(seed, info, size)
 
 
 def new_seed(entropy: Entropy) -> bytes:
-    """A fresh seed."""
+    """Draw a fresh seed."""
+    # Reduced modulo PRIME, as only such numbers can be shared; it loses 2^-248 of uniformity.
     return _bytes(_number(entropy.bytes(SEED)))
 
 
 def pair_seed(secret: bytes, info: bytes) -> bytes:
-    """The seed of a mask with a neighbour, from the secret shared with it, for one sum."""
+    """Derive the seed of a mask with a neighbour, from the secret shared with it, for one sum."""
+    # Through a hash: the seed may open, and must say nothing of the secret or of other seeds.
     info = b"siloweave pair seed\0" + info
-    return _bytes(_number(HKDF(SHA256(), length=SEED, salt=None, info=info).derive(secret)))
+    seed = HKDF(SHA256(), length=SEED, salt=None, info=info).derive(secret)
+    return _bytes(_number(seed))
 
 
 def digests_of(seeds: Iterable[bytes]) -> bytes:
-    """What a party says of its seeds, by which a wrong share is noticed."""
+    """Return what a party says of its seeds, by which a wrong share is noticed."""
     person = b"siloweave seed"
-    return b"".join(blake2b(s, digest_size=SEED, person=person).digest() for s in seeds)
+    hashes = (blake2b(seed, digest_size=SEED, person=person) for seed in seeds)
+    return b"".join(digest.digest() for digest in hashes)

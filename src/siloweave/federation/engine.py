@@ -46,12 +46,16 @@ HOME = "engine"
 """In an end's folder: the engine's own."""
 FLOWER_HOME = "home"
 """In the engine's folder: where Flower would look for settings and store programs; it has none."""
-SOCKET, PARTY_SOCKET = "engine.sock", "party.sock"
-"""In the coordinator's engine folder, and in a party's folder."""
+SOCKET = "engine.sock"
+"""In the coordinator's engine folder."""
+PARTY_SOCKET = "party.sock"
+"""In a party's folder."""
 NODES = "nodes.json"
 """In the coordinator's engine folder: the public key of every party's node, by party."""
 
-_FIRST_S, _LONGEST_S = 0.2, 5.0  # before a process is started, or a question asked, again
+# Before a process is started, or a question asked, again.
+_FIRST_S = 0.2
+_LONGEST_S = 5.0
 _LASTED_S = 30.0  # after which a process that ends is started at once
 _ENDING_S = 9.0  # for a process to end
 _SILENT_S = 60.0  # without a report, which comes every second at the latest
@@ -84,6 +88,7 @@ _log = logging.getLogger("siloweave")
 
 
 def _need_flower() -> None:
+    """Raise InputError, which says what to install, where Flower is not."""
     if importlib.util.find_spec("flwr") is None:
         raise InputError(
             "the network engine is not installed; run: pip install 'siloweave[flower]'. A spool "
@@ -92,7 +97,7 @@ def _need_flower() -> None:
 
 
 def _parted(address: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``, or of ``[HOST]:PORT``."""
+    """Return host and port of ``HOST:PORT``, or of ``[HOST]:PORT``."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 2**16:
         raise InputError(f"address={address!r} must be HOST:PORT, such as office.example.org:9092")
@@ -100,12 +105,14 @@ def _parted(address: str) -> tuple[str, int]:
 
 
 def _on_this_machine(host: str) -> bool:
+    """Return whether a host is this machine, by its name alone: no name server is asked."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def _check_plaintext(host: str, *, plaintext: bool, joined: bool = False) -> None:
+    """Raise InputError for a link without TLS that would leave this machine."""
     if plaintext and (joined or not _on_this_machine(host)):
         raise InputError(
             f"plaintext=True with host {host!r}: a link without TLS is for trials on one machine "
@@ -130,9 +137,11 @@ class _Supervised:
         name: str,
         given_up: Callable[[], object] = lambda: None,
     ) -> None:
-        self.log, self.fatal = folder / f"{name}.log", ""
+        self.log = folder / f"{name}.log"
+        self.fatal = ""
         self._given_up = given_up
-        self._facts, self._folder = msgspec.json.encode(facts) + b"\n", folder
+        self._facts = msgspec.json.encode(facts) + b"\n"
+        self._folder = folder
         self._stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -140,6 +149,7 @@ class _Supervised:
         self._thread.start()
 
     def _go_on(self) -> None:
+        """Start the process whenever it ends, until `stop` or until it cannot go on."""
         wait = _FIRST_S
         while not self._stopped.is_set():
             began = time.monotonic()
@@ -148,13 +158,15 @@ class _Supervised:
                 self.fatal = self._last_words()
                 self._given_up()
                 return
-            wait = _FIRST_S if time.monotonic() - began > _LASTED_S else min(2 * wait, _LONGEST_S)
+            has_lasted = time.monotonic() - began > _LASTED_S
+            wait = _FIRST_S if has_lasted else min(2 * wait, _LONGEST_S)
             self._stopped.wait(wait)
 
     def _run(self) -> int:
-        """Start the process and wait for its end; its exit code."""
+        """Start the process and wait for its end; return its exit code."""
         environment = processes.environment(self._folder.parent) | _SETTINGS
         environment["FLWR_HOME"] = str(self._folder / FLOWER_HOME)
+        # The lock is `stop`'s, too: no process is started once that has looked for one to end.
         with open(self.log, "ab", opener=for_its_owner) as log, self._lock:
             if self._stopped.is_set():
                 return 0
@@ -168,13 +180,15 @@ class _Supervised:
                 start_new_session=True,  # an interrupt from the keyboard is for its supervisor
             )
         assert self._process.stdin is not None
+        # Over its standard input, as arguments of a process are there for every user to read.
         with suppress(OSError, ValueError):  # it ended already, or was stopped
             self._process.stdin.write(self._facts)
             self._process.stdin.flush()
-        while True:
+
+        code = None
+        while code is None:
             try:
                 code = self._process.wait(_LOOKED_S)
-                break
             except subprocess.TimeoutExpired:
                 self._rotate()
         with suppress(OSError):
@@ -193,6 +207,7 @@ class _Supervised:
                 os.truncate(self.log, 0)
 
     def _last_words(self) -> str:
+        """Return why the process cannot go on, by the end of its log."""
         text = self.log.read_bytes()[-4096:].decode("utf-8", "replace")
         _, mark, why = text.rpartition(flower.FATAL_MARK)
         return why.strip() if mark else f"see {self.log}"
@@ -204,7 +219,7 @@ class _Supervised:
 
     def stop(self, *, carried: bool = False) -> None:
         """Let the process end, a node once its answer was `carried`, and end it if it does not."""
-        with self._lock:
+        with self._lock:  # see `_run`
             self._stopped.set()
         process = self._process
         if process is not None:
@@ -258,54 +273,68 @@ class Engine:
         watch = watch or Watch("coordinator")
         folder = folder.absolute() / HOME  # the engine's processes have another working folder
         nodes = _nodes_in(folder / NODES)
-        if lacking := sorted(set(seals.roster.parties) - set(nodes)):
+        lacking = sorted(set(seals.roster.parties) - set(nodes))
+        if lacking:
             raise InputError(
                 f"{folder / NODES}: has no public key of the engine node of {lacking[0]!r}, so the "
                 "node would be refused; ask the party for it"
             )
-        self._seals, self._seconds = seals, seconds
+        self._seals = seals
+        self._seconds = seconds
         self._parties = tuple(seals.roster.parties)
         self._news = threading.Condition()
         self._open: dict[int, flower.Question] = {}
         self._done: dict[int, flower.Outcome] = {}
         self._began: dict[str, float] = {}  # when a party's question was asked first,
         self._taken: dict[str, float] = {}  # and when the pairing took it
-        self._count, self._heard = 0, time.monotonic()
-        self._seen = dict.fromkeys(self._parties, "was not asked yet")
+        self._count = 0  # questions so far, by which they are numbered
+        self._heard = time.monotonic()  # when the pairing reported last
+        self._states = dict.fromkeys(self._parties, "was not asked yet")
         self.noticed: Callable[[str, str], object] = lambda name, why: None
         self._untold = _UNTOLD if joined else ""
         self._stranger = -inf  # when a node of nobody's was refused
         self._hindered: dict[str, tuple[float, str]] = {}  # by party, when it is said again
+
+        # All that can be refused is, before a process is started.
         host, port = _parted(address)
         _check_plaintext(host, plaintext=plaintext, joined=joined)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reached = "127.0.0.1" if host in ("0.0.0.0", "::") and not joined else host  # noqa: S104
+        listens_everywhere = host in ("0.0.0.0", "::") and not joined  # noqa: S104
+        reached = "127.0.0.1" if listens_everywhere else host
         files = ["" if plaintext else str(folder / name) for name in certificates.FILES]
         if not joined:
             if not plaintext:
                 certificates.check_own(folder, reached)
             _check_free(host, port)
+
+        # The socket is there before the pairing, which connects to it.
         self._server = local.Server(folder / SOCKET, self._reported)
         self._server.__enter__()
         shared = join_secret.read_bytes().hex() if join_secret else ""
         secret = shared if joined else secrets.token_hex(32)
-        bracketed = f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}"
-        admitted, own = {name: nodes[name] for name in self._parties}, str(folder / SOCKET)
-        is_local = not joined or _on_this_machine(host)
-        proxy = proxy_for(host, port, None, is_local=is_local)
-        url = proxy.url if proxy else ""
-        pairing = flower.PairingFacts(bracketed, secret, files[-1], own, admitted, joined, url)
+        proxy = proxy_for(host, port, None, is_local=not joined or _on_this_machine(host))
+        admitted = {name: nodes[name] for name in self._parties}
+        certificate, key, authority = files
+        pairing = flower.PairingFacts(
+            address=f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}",
+            secret=secret,
+            authority=authority,
+            socket=str(folder / SOCKET),
+            nodes=admitted,
+            joined=joined,
+            proxy=proxy.url if proxy else "",
+        )
         self.processes: list[_Supervised] = []
         try:
+            server = "the SuperLink"
             if not joined:
-                certificate, key, authority = files
                 keys = list(admitted.values())
                 link = flower.LinkFacts(host, port, secret, certificate, key, authority, keys)
                 self.processes.append(_Supervised(link, folder, "superlink"))
+                server = f"the SuperLink (see {folder / 'superlink.log'})"
             trusted = None if plaintext else folder / certificates.AUTHORITY
-            who = "the SuperLink" if joined else f"the SuperLink (see {folder / 'superlink.log'})"
-            awaited = seconds if joined else _READY_S
-            _await_server(reached, port, trusted, awaited, who, proxy, watch, is_own=not joined)
+            patience = seconds if joined else _READY_S
+            _await_server(reached, port, trusted, patience, server, proxy, watch, is_own=not joined)
             if joined:
                 watch.connected()
             self.processes.append(_Supervised(pairing, folder, "pairing"))
@@ -314,7 +343,7 @@ class Engine:
             raise
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """The party's answer to `frame`; with facts where a stage begins with it.
+        """Return the party's answer to `frame`; with facts where a stage begins with it.
 
         Several threads may ask at once, each another party. What a node held when it was killed is
         lost, and nothing says so; so a question without an outcome is asked again, after 30 seconds
@@ -326,32 +355,37 @@ class Engine:
             InputError: A process of the engine cannot go on.
             SiloweaveError: What the party refused the question with.
         """
-        if name not in self._seen:
-            raise RosterError(f"party {name!r} is not there; present are {sorted(self._seen)}")
-        self._began[name], wait, refusals = time.monotonic(), _FIRST_S, 0
+        if name not in self._states:
+            raise RosterError(f"party {name!r} is not there; present are {sorted(self._states)}")
+        self._began[name] = time.monotonic()
         self._taken.pop(name, None)
+        self._states[name] = "has not answered yet"
+        wait = _FIRST_S
+        refusals = 0
         patience = _PATIENCE_S + (len(frame) + len(facts)) / _BYTES_PER_S
-        self._seen[name] = "has not answered yet"
         while True:
-            asked = time.monotonic()
-            if (opened := self._asked(name, frame, facts, patience)) is not None:
+            began = time.monotonic()
+            opened = self._asked(name, frame, facts, patience)
+            if opened is not None:
                 break
             end = self._since(name) + self._seconds
-            if time.monotonic() >= asked + patience:
+            if time.monotonic() >= began + patience:
                 patience *= 2
-            refusals += self._seen[name] in (_WHY[flower.REFUSED], _WHY[flower.MALFORMED])
+            # A node's word alone, and perhaps of one frame: it is asked again before it counts.
+            refusals += self._states[name] in (_WHY[flower.REFUSED], _WHY[flower.MALFORMED])
             if refusals == _REFUSALS:
-                raise RosterError(f"party {name!r} {self._seen[name]}. See {self._seals.again}")
+                raise RosterError(f"party {name!r} {self._states[name]}. See {self._seals.again}")
             if time.monotonic() >= end:
-                odd = self._hindered.get(name, (0.0, self._untold))[1]
+                _, hindrance = self._hindered.get(name, (0.0, self._untold))
+                noticed = f". Noticed: {hindrance}" if hindrance else ""
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s: it "
-                    f"{self._seen[name]}. See that the party runs and reaches this machine, and "
-                    f"{self._seals.again}{odd and '. Noticed: '}{odd}"
+                    f"{self._states[name]}. See that the party runs and reaches this machine, and "
+                    f"{self._seals.again}{noticed}"
                 )
             time.sleep(min(wait, max(0.0, end - time.monotonic())))
             wait = min(2 * wait, _LONGEST_S)
-        self._seen[name] = "answered"
+        self._states[name] = "answered"
         self._hindered.pop(name, None)
         return opened.envelope()
 
@@ -361,57 +395,70 @@ class Engine:
 
     def seen(self, name: str) -> str:
         """Say how a party answered last, in words that follow "it"."""
-        return self._seen[name]
+        return self._states[name]
 
     def _hinders(self, name: str, why: str) -> None:
         """Say what hinders a party, once a minute at most, and at its deadline."""
-        (due, _), now = self._hindered.get(name, (0.0, "")), time.monotonic()
+        now = time.monotonic()
+        due, _ = self._hindered.get(name, (0.0, ""))
         if now >= due:
             due = now + _SAID_S
             _log.warning("party %r: %s", name, why)
             self.noticed(name, why)
-        self._hindered[name] = due, why
+        self._hindered[name] = (due, why)
 
     def _since(self, name: str) -> float:
-        """When the pairing took a party's question; now, while it reports and has not yet."""
+        """Return when the pairing took a party's question.
+
+        That is now, while the pairing reports and has not taken it yet, so that no time of a party
+        passes in a queue; and when the question was asked, where no report comes.
+        """
         now = time.monotonic()
-        return self._taken.get(name, now if now - self._heard < _SILENT_S else self._began[name])
+        is_reporting = now - self._heard < _SILENT_S
+        return self._taken.get(name, now if is_reporting else self._began[name])
 
     def _asked(self, name: str, frame: bytes, facts: bytes, patience: float) -> Opened | None:
-        """What the party sealed; None where it did not, or the frame was lost."""
+        """Return what the party sealed; None where it did not, or the frame was lost."""
         sealed = self._seals.ask(name, frame, facts)  # anew: a party answers no frame twice
         nonce = self._seals.checked(sealed, self._seals.name, name).nonce
-        if (outcome := self._outcome(name, sealed, patience)) is None:
+        outcome = self._outcome(name, sealed, patience)
+        if outcome is None:
             if time.monotonic() - self._heard > _SILENT_S:
-                self._seen[name] = "cannot be asked, since the SuperLink is not reached"
+                self._states[name] = "cannot be asked, since the SuperLink is not reached"
             return None
         if outcome.kind != flower.ANSWERED:
-            if self._seen[name] != (why := _WHY[outcome.kind]):
+            why = _WHY[outcome.kind]
+            if self._states[name] != why:
                 _log.warning("party %r %s", name, why)
-            self._seen[name] = why
+            self._states[name] = why
+            # Perhaps the stranger is this party's node, with a key that was made anew.
             if outcome.kind == flower.AWAY and time.monotonic() - self._stranger < _SAID_S:
                 self._hinders(name, _STRANGER)
             return None
         try:
             return self._seals.open(outcome.frame, name, nonce)
         except WireError as error:
+            # Asked again, not given up: the engine carries what a hostile SuperLink sends, too.
             self._hinders(name, str(error))
-            self._seen[name] = "sent what it did not sign, or someone else did"
+            self._states[name] = "sent what it did not sign, or someone else did"
             return None
 
     def _outcome(self, name: str, sealed: bytes, patience: float) -> flower.Outcome | None:
-        """What became of a question, once that is known."""
+        """Return what became of a question, once that is known; None where nothing did in time."""
         with self._news:
             self._count += 1
-            number, asked = self._count, time.monotonic()
-            left = max(1.0, self._since(name) + self._seconds - asked)
-            self._open[number] = flower.Question(number, name, sealed, left)
+            number = self._count
+            began = time.monotonic()
+            remaining = max(1.0, self._since(name) + self._seconds - began)
+            self._open[number] = flower.Question(number, name, sealed, remaining)
             self._news.notify_all()
             try:
                 while number not in self._done:
+                    # Both bounds move while the pairing has not taken the question.
                     since = self._since(name)
-                    end = min(since + self._seconds, max(since, asked) + patience)
-                    if (now := time.monotonic()) >= end:
+                    end = min(since + self._seconds, max(since, began) + patience)
+                    now = time.monotonic()
+                    if now >= end:
                         break
                     self._check()
                     self._news.wait(min(1.0, end - now))
@@ -420,17 +467,19 @@ class Engine:
             return self._done.pop(number, None)
 
     def _check(self) -> None:
-        for one in self.processes:
-            if one.fatal:
-                raise InputError(f"the engine cannot go on: {one.fatal}")
+        """Raise InputError where a process of the engine cannot go on."""
+        for process in self.processes:
+            if process.fatal:
+                raise InputError(f"the engine cannot go on: {process.fatal}")
 
     def _refused(self, name: str, seconds: float) -> None:
-        """The SuperLink has refused a party's node for its clock, or one of nobody's."""
+        """Note that the SuperLink has refused a party's node for its clock, or one of nobody's."""
         if not name:
             self._stranger = time.monotonic()
         elif seconds:
-            how = f"{abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's"
-            self._hinders(name, f"its clock is {how}; set both by the network's time")
+            direction = "ahead of" if seconds > 0 else "behind"
+            difference = f"{abs(seconds):,.0f} s {direction} this machine's"
+            self._hinders(name, f"its clock is {difference}; set both by the network's time")
 
     def _reported(self, data: bytes) -> bytes:
         """Take what the pairing reports, and give it the questions that it does not have."""
@@ -443,21 +492,26 @@ class Engine:
                 if self._open.pop(outcome.number, None):  # else nobody waits for it any more
                     self._done[outcome.number] = outcome
             self._news.notify_all()
-            known = set(report.known)
-            if not self._open.keys() - known:
+            in_hand = set(report.known)
+            if not self._open.keys() - in_hand:
                 self._news.wait(report.seconds)
-            new, room = list[flower.Question](), MAX_BYTES
-            for number, one in self._open.items():
-                room -= len(one.frame)
-                if number not in known and (room >= 0 or not new) and len(new) < _AT_ONCE:
-                    new.append(one)
-                    self._taken.setdefault(one.party, time.monotonic())
+
+            # As many as one message holds, and one at least, however large.
+            new = list[flower.Question]()
+            room = MAX_BYTES
+            for number, question in self._open.items():
+                room -= len(question.frame)
+                fits = (room >= 0 or not new) and len(new) < _AT_ONCE
+                if number not in in_hand and fits:
+                    new.append(question)
+                    self._taken.setdefault(question.party, time.monotonic())
             return msgspec.msgpack.encode(flower.Orders(new, list(self._open)))
 
     def close(self) -> None:
         """End all processes of the engine."""
-        for one in reversed(self.processes):
-            one.stop()
+        # The pairing before the SuperLink, in which it ends its run.
+        for process in reversed(self.processes):
+            process.stop()
         self._server.__exit__()
 
     def __enter__(self) -> Engine:
@@ -488,7 +542,7 @@ def provision(
     Raises:
         InputError: A name, a key or the authority's certificate is malformed.
     """
-    sent = {name: certificates.public_node_key(path) for name, path in (nodes or {}).items()}
+    party_keys = {name: certificates.public_node_key(path) for name, path in (nodes or {}).items()}
     if authority is None:
         certificates.make_certificates(office / HOME, names)
     else:
@@ -499,11 +553,13 @@ def provision(
         home = folder / HOME
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(home / certificates.AUTHORITY, trusted)
-        keys[name] = sent.get(name) or certificates.node_key(home / certificates.NODE_KEY)
+        # A key that a party made itself stays there: the coordinator has its public half alone.
+        keys[name] = party_keys.get(name) or certificates.node_key(home / certificates.NODE_KEY)
     write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(keys)) + b"\n")
 
 
 def _nodes_in(path: Path) -> dict[str, str]:
+    """Return the public key of every party's node, as a word, from the coordinator's file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError) as error:
@@ -513,8 +569,10 @@ def _nodes_in(path: Path) -> dict[str, str]:
 
 
 def _check_free(host: str, port: int) -> None:
+    """Raise InputError where a port cannot be listened at, which the engine would say in a log."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(kind) as end:
+        # As the SuperLink does: connections that have just ended do not keep a port.
         end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             end.bind((host, port))
@@ -537,7 +595,7 @@ def answering(
     proxy: str | None = None,
     watch: Watch | None = None,
 ) -> Iterator[local.Server]:
-    """A party's end: its socket, which answers once it is served, and its node.
+    """Make a party's end: its socket, which answers once it is served, and its node.
 
     The party listens at a socket in its own folder; what connects to the coordinator, outwards
     only, is a process beside it.
@@ -562,7 +620,8 @@ def answering(
     """
     _need_flower()
     folder = folder.absolute()
-    home, path = folder / HOME, folder / PARTY_SOCKET
+    home = folder / HOME
+    path = folder / PARTY_SOCKET
     watch = watch or Watch(f"party {seals.name!r}")
     certificates.node_key(home / certificates.NODE_KEY)
     facts = _node_facts(
@@ -573,7 +632,9 @@ def answering(
     try:
         yield server
     finally:
-        node.stop(carried=seals.refused is not None or seals.has_ended)
+        # After its last answer the node ends once that is sent: the coordinator waits for it.
+        has_last_answer = seals.refused is not None or seals.has_ended
+        node.stop(carried=has_last_answer)
         server.close()
     if seals.refused is not None:
         raise seals.refused
@@ -581,7 +642,7 @@ def answering(
         raise InputError(node.fatal)
 
 
-def _show_note(text: bytes, watch: Watch, awaited: str) -> None:
+def _show_note(text: bytes, watch: Watch, question: str) -> None:
     """Show what a party's node says of its link; WireError if it is malformed."""
     try:
         note = msgspec.msgpack.decode(text[len(flower.NOTE) :], type=flower.Note)
@@ -589,7 +650,7 @@ def _show_note(text: bytes, watch: Watch, awaited: str) -> None:
         raise WireError(f"a note of the node cannot be read: {error}") from error
     if note.is_connected:
         watch.connected()
-        watch.waits(f"waiting for {awaited}")
+        watch.waits(f"waiting for {question}")
     else:
         watch.lost(note.why)
 
@@ -602,7 +663,7 @@ def awaiting_node(
     node_user: int | None = None,
     watch: Watch | None = None,
 ) -> Iterator[local.Server]:
-    """A party's end whose node another user or a container runs: its socket, and no process.
+    """Make a party's end whose node another user or a container runs: a socket, and no process.
 
     The node is `carrying_to` this socket, or a SuperNode of Flower's own with the application in
     federation/clientapp.py.
@@ -665,9 +726,14 @@ def carrying_to(
         )
     watch = watch or Watch("node")
     facts = _node_facts(
-        home, path.absolute(), address,
-        plaintext=plaintext, seconds=seconds, proxy=proxy, watch=watch,
-    )  # fmt: skip
+        home,
+        path.absolute(),
+        address,
+        plaintext=plaintext,
+        seconds=seconds,
+        proxy=proxy,
+        watch=watch,
+    )
     watch.waits(f"carrying between {address} and the party; more is in node.log")
     ended = threading.Event()
     node = _Supervised(facts, home, "node", ended.set)
@@ -688,20 +754,27 @@ def _node_facts(
     proxy: str | None,
     watch: Watch,
 ) -> flower.NodeFacts:
-    """What a node is to be, once the coordinator's server was seen to be the study's."""
+    """Return what a node is to be, once the coordinator's server was seen to be the study's."""
     host, port = _parted(address)
     _check_plaintext(host, plaintext=plaintext)
     if proxy and plaintext:
         raise InputError(
             "--proxy: a link without TLS stays on this machine, so leave the proxy out"
         )
-    way = None if plaintext else proxy_for(host, port, proxy, is_local=_on_this_machine(host))
+    tunnel = None if plaintext else proxy_for(host, port, proxy, is_local=_on_this_machine(host))
     authority = home / certificates.AUTHORITY
-    watch.waits(f"connecting to {address}{f' through {way.address}' if way else ''}")
+    through = f" through {tunnel.address}" if tunnel else ""
+    watch.waits(f"connecting to {address}{through}")
+    # Here, where the owner reads it: what a node finds wrong stands in its log.
     if not plaintext:
-        _await_server(host, port, authority, seconds, "the coordinator", way, watch)
-    trusted, key = "" if plaintext else str(authority), str(home / certificates.NODE_KEY)
-    return flower.NodeFacts(address, trusted, str(path), key, way.url if way else "")
+        _await_server(host, port, authority, seconds, "the coordinator", tunnel, watch)
+    return flower.NodeFacts(
+        address=address,
+        authority="" if plaintext else str(authority),
+        socket=str(path),
+        key=str(home / certificates.NODE_KEY),
+        proxy=tunnel.url if tunnel else "",
+    )
 
 
 def _party_server(
@@ -711,21 +784,22 @@ def _party_server(
     watch: Watch,
     node_user: int | None = None,
 ) -> local.Server:
-    """A party's socket; it ends after the answer that refuses the study, or parts from it."""
-    answered = 0
+    """Make a party's socket; it ends after the answer that refuses the study, or parts from it."""
+    has_answered = False
 
     def answer(frame: bytes) -> bytes:
-        nonlocal answered
+        nonlocal has_answered
         if frame.startswith(flower.NOTE):
-            _show_note(frame, watch, "the first question" if not answered else "a question")
+            question = "a question" if has_answered else "the first question"
+            _show_note(frame, watch, question)
             return b""
         watch.waits("answering a question", is_said=False)
-        with seals.answered(frame, reply) as answer:
+        with seals.answered(frame, reply) as sealed:
             if seals.refused is not None or seals.has_ended:
                 server.stop()  # the node carries this answer before it ends
-            answered += 1
+            has_answered = True
             watch.waits("waiting for the next question", is_said=False)
-            return answer
+            return sealed
 
     server = local.Server(path, answer, node_user=node_user)
     server.looked = watch.look
@@ -737,14 +811,15 @@ def _await_server(
     port: int,
     authority: Path | None,
     seconds: float,
-    who: str,
+    server: str,
     proxy: Proxy | None,
     watch: Watch,
     *,
     is_own: bool = False,
 ) -> None:
     """Wait until a server answers; one of this end's own takes some seconds to start."""
-    end, wait = time.monotonic() + seconds, _FIRST_S
+    end = time.monotonic() + seconds
+    wait = _FIRST_S
     while True:
         try:
             if authority is None:
@@ -756,10 +831,10 @@ def _await_server(
             if time.monotonic() >= end:
                 raise InputError(
                     f"address={host}:{port}: nobody answered for {seconds:g} s ({error}). See that "
-                    f"{who} runs, and that this machine may connect to it"
+                    f"{server} runs, and that this machine may connect to it"
                 ) from error
             if wait == 16 * _FIRST_S:  # after 3 s
-                _log.info("waiting for %s: %s", who, error)
+                _log.info("waiting for %s: %s", server, error)
                 if not is_own:
                     why = error.strerror or str(error)
                     watch.lost(why.removeprefix(f"{host}:{port}: "))

@@ -41,39 +41,44 @@ class Exchange(NamedTuple):
 
 
 def exchanges_in(path: Path | None) -> list[Exchange]:
-    """The questions that a party has answered, by its file, without a record that was cut short.
+    """Read the questions that a party has answered, without a record that was cut short.
 
     StudyError where another version wrote the file: misread, it would let a question come again.
     """
-    known = path.read_bytes() if path is not None and path.exists() else b""
-    if not _RECORD.startswith(known[: len(_RECORD)]):
+    data = path.read_bytes() if path is not None and path.exists() else b""
+    # A file that was cut within its first record has the beginning of the mark.
+    if not _RECORD.startswith(data[: len(_RECORD)]):
         raise StudyError(
             f"{path}: was written by another version of siloweave. Continue with that one: by "
             "this file a party refuses a question that comes again, and this version cannot read it"
         )
-    whole = len(known) // _EXCHANGE.size * _EXCHANGE.size
-    return [Exchange(*fields) for _, *fields in _EXCHANGE.iter_unpack(known[:whole])]
+    whole_bytes = len(data) // _EXCHANGE.size * _EXCHANGE.size
+    records = _EXCHANGE.iter_unpack(data[:whole_bytes])
+    return [Exchange(*fields) for _, *fields in records]
 
 
 class Nonces:
     """Nonces of the questions that a party has answered; in a file, if a path is given."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path, self.made = path, exchanges_in(path)
-        self._seen = {one.nonce for one in self.made}
+        self._path = path
+        self.made = exchanges_in(path)
+        self._nonces = {exchange.nonce for exchange in self.made}
 
     def __contains__(self, nonce: bytes) -> bool:
-        return nonce in self._seen
+        return nonce in self._nonces
 
-    def add(self, made: Exchange) -> None:
+    def add(self, exchange: Exchange) -> None:
         """Remember what was answered, in one write; OSError if it cannot be written."""
         if self._path is not None:
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
             descriptor = for_its_owner(str(self._path), flags)
             with naming_file(self._path), os.fdopen(descriptor, "wb") as file:
+                # At the end of whole records, over one that was cut short.
                 file.seek(len(self.made) * _EXCHANGE.size)
-                file.write(_EXCHANGE.pack(_RECORD, *made))
+                file.write(_EXCHANGE.pack(_RECORD, *exchange))
                 file.flush()
+                # On disk: after a crash of the machine the question must not pass again.
                 os.fsync(file.fileno())
-        self.made.append(made)
-        self._seen.add(made.nonce)
+        self.made.append(exchange)
+        self._nonces.add(exchange.nonce)

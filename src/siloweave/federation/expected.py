@@ -65,14 +65,15 @@ class CheckedReply:
     party: str
 
     def wrong(self, sent: str, wanted: str) -> WireError:
-        """The error for what a party sent and what it must be."""
+        """Return the error for what a party sent and what it must be."""
         return WireError(
             f"party {self.party!r} sent {sent}; it must be {wanted}. The reply was discarded: "
             "check which software this party runs, and start a new run"
         )
 
     def number(self, field: str, value: N, *, least: float = -inf, most: float = inf) -> N:
-        """A finite number within bounds, both included."""
+        """Return a finite number within bounds, both included."""
+        # NaN fails every comparison, and so the first one here.
         if not (least <= value <= most and -inf < value < inf):
             raise self.wrong(f"{field} = {value:,}", _between(least, most))
         return value
@@ -88,50 +89,61 @@ class CheckedReply:
         most: float = inf,
         finite: str = "finite",
     ) -> npt.NDArray[Any]:
-        """An array's values, all finite, of one of some types and of a shape; None fits any length.
+        """Return an array's values, all finite, of one of some types and of a shape.
 
-        `finite` says in words what a number must be that is not finite.
+        None in `shape` fits any length. `finite` says in words what a number must be that is not
+        finite.
         """
         if array.dtype not in dtypes:
             raise self.wrong(f"{field} of type {array.dtype}", " or ".join(dtypes))
-        fits = len(shape) == len(array.shape) and max(array.shape, default=0) <= MOST_ROWS
-        if not fits or any(n not in (k, None) for n, k in zip(shape, array.shape, strict=True)):
-            wanted = ", ".join("any" if n is None else f"{n:,}" for n in shape)
-            raise self.wrong(f"{field} of shape {array.shape}", f"({wanted})")
+        if not _fits(array.shape, shape):
+            lengths = ("any" if length is None else f"{length:,}" for length in shape)
+            raise self.wrong(f"{field} of shape {array.shape}", f"({', '.join(lengths)})")
         try:
             values = array.numpy()
         except WireError as error:
             raise self.wrong(f"{field} with a number that is not finite", finite) from error
+
+        # An empty array has no smallest value.
         if values.size and (least, most) != (-inf, inf):
-            for found in (values.min(), values.max()):
-                self.number(f"{field} with the value", found.item(), least=least, most=most)
+            for extreme in (values.min(), values.max()):
+                self.number(f"{field} with the value", extreme.item(), least=least, most=most)
         return values
 
     def reals(
         self, field: str, array: Array, shape: Sequence[int | None], *, finite: str = "finite"
     ) -> npt.NDArray[np.float32]:
-        """Numbers for a network, of a size that its floats can multiply; see `array`."""
-        found = self.array(field, array, FLOATS, shape, finite=finite)
-        if found.size and (size := float(np.abs(found).max())) > LARGEST:
-            raise self.wrong(f"{field} of size {size:g}", f"{finite}, and {LARGEST:g} at most")
-        return found.astype(np.float32)
+        """Return numbers for a network, of a size that its floats can multiply; see `array`."""
+        values = self.array(field, array, FLOATS, shape, finite=finite)
+        # A finite number may still overflow in the network's first product, and train to NaN.
+        largest = float(np.abs(values).max()) if values.size else 0.0
+        if largest > LARGEST:
+            raise self.wrong(f"{field} of size {largest:g}", f"{finite}, and {LARGEST:g} at most")
+        return values.astype(np.float32)
 
     def items(
         self, field: str, values: S, *, count: int | None = None, among: Collection[Any] = ()
     ) -> S:
-        """A list, or bytes: as many as `count` says, each `among` these; any where not given."""
+        """Return a list, or bytes: as many as `count` says, each `among` these values.
+
+        Any number where `count` is None, and any values where `among` is empty.
+        """
         if count not in (len(values), None):
             raise self.wrong(f"{len(values):,} {field}", f"{count:,}")
         for value in values:
             if among and value not in among:
-                known = ", ".join(map(repr, among))
-                raise self.wrong(f"{field} with {str(value)[:_SHOWN]!r}", f"among {known}")
+                allowed = ", ".join(map(repr, among))
+                raise self.wrong(f"{field} with {str(value)[:_SHOWN]!r}", f"among {allowed}")
         return values
 
     def json(self, field: str, text: str | bytes, read: Callable[[bytes], T]) -> T:
-        """What `read` makes of JSON, which may fail with an error of ours or of msgspec's."""
+        """Return what `read` makes of JSON, which may fail with an error of ours or of msgspec's.
+
+        WireError, which names the party, if it fails or the JSON is too large.
+        """
         try:
             data = text.encode() if isinstance(text, str) else text
+            # Before it is read: a few bytes a value would become a gigabyte of objects.
             messages.check_json(data)
             return read(data)
         except (SiloweaveError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -140,19 +152,34 @@ class CheckedReply:
             ) from error
 
     def key(self, field: str, key: bytes) -> bytes:
-        """A public key that gives a secret with another one."""
+        """Return a public key that gives a secret with another one."""
         self.items(f"bytes of {field}", key, count=masking.KEY)
+        # Tried out, as a point of small order looks like any other key: it raises here, by name,
+        # and not at the party that it is relayed to.
         masking.agree_with(masking.new_secret(), {self.party: key})
         return key
 
     def mask_key(self, field: str, signed: bytes) -> bytes:
-        """A public key for masks and a signature, which the other parties check."""
+        """Return a public key for masks and a signature, which the other parties check."""
         self.items(f"bytes of {field}", signed, count=masking.SIGNED)
         self.key(field, signed[: masking.KEY])
         return signed
 
 
 def _between(least: float, most: float) -> str:
+    """Return in words which numbers are within bounds."""
+    if (least, most) == (-inf, inf):
+        return "a finite number"
     if least == -inf:
-        return "a finite number" if most == inf else f"{most:,} or less"
-    return f"{least:,} or more" if most == inf else f"from {least:,} to {most:,}"
+        return f"{most:,} or less"
+    if most == inf:
+        return f"{least:,} or more"
+    return f"from {least:,} to {most:,}"
+
+
+def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
+    """Return whether a shape is the expected one, whose None fits any number of rows."""
+    if len(shape) != len(expected) or max(shape, default=0) > MOST_ROWS:
+        return False
+    pairs = zip(shape, expected, strict=True)
+    return all(wanted is None or length == wanted for length, wanted in pairs)

@@ -65,8 +65,10 @@ ANSWERED, REFUSED, ABSENT, AWAY, MALFORMED = range(5)
 """What became of a question: a frame; the party refused it; it, or its node, does not run; the
 node's reply was malformed."""
 
-FATAL, FATAL_MARK = 2, "cannot go on: "
-"""Exit code of a process that must not be started again as it was, and what its log ends with."""
+FATAL = 2
+"""Exit code of a process that must not be started again as it was."""
+FATAL_MARK = "cannot go on: "
+"""What the log of such a process ends with, before the reason."""
 
 CARRIED_S = 60.0
 """For a party's last answer to be sent, once its node is asked to end with that."""
@@ -77,7 +79,8 @@ _SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
 _CAME_HEADER = "x-siloweave-came"  # of the pairing: nodes whose message is there
 _REFUSED_HEADER = "x-siloweave-refused"  # to the pairing: nodes that were, and their clocks
 _WAITS_HEADER = "x-siloweave-waits"  # of a poll: whose it is; of its answer: that it waited
-_MOST_REFUSED, _SIGNED_BYTES = 20, 1000  # nodes in that header, and bytes of each
+_MOST_REFUSED = 20  # nodes in `_REFUSED_HEADER`
+_SIGNED_BYTES = 1000  # of each of Flower's headers of a node
 _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
 _POLL = _NODES + "pull-messages"
 _REPORT_BYTES = 64 * 2**20  # of answers in one report, if it has several
@@ -85,20 +88,25 @@ _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, I
 """What reading a reply raises that is not as ours are, whichever of Flower's functions does it."""
 _FETCHED = 4  # replies that are fetched at a time
 _LOOKED_S = 5.0  # between two looks whether the SuperLink still knows this run
-_PIECE_BYTES, _REQUEST_BYTES = 4 * 2**20, 8 * 2**20  # of a message, and of any request
+_PIECE_BYTES = 4 * 2**20  # of a message
+_REQUEST_BYTES = 8 * 2**20  # of any request
 _HEARTBEAT_S = 10.0  # the least that Flower takes; a node that missed two counts as gone
-_FIRST_S, _LONGEST_S = 0.05, 1.0  # between two polls for a message
+_FIRST_S = 0.05  # between two polls for a message, at first
+_LONGEST_S = 1.0  # and in the end
 _IDLE_S = 5.0  # longest, at a party, where the SuperLink lets no poll wait
 _HELD_S = 10.0  # that a poll waits at a SuperLink of ours
 _SHARE = 0.1  # of the time since the last message that a poll may wait
 _PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
 _LOST_S = 3.0  # without an answer of the SuperLink's, after which the party's terminal says so
 _NOTED_S = 5.0  # for the party to take a note
-_AHEAD_S, _BEHIND_S = 4.0, 300.0  # by which a clock is never why: Flower allows 5 and 305
+_AHEAD_S = 4.0  # by which a clock is never why: Flower allows 5
+_BEHIND_S = 300.0  # by which a clock is never why: Flower allows 305
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
 _SIGNED = (b"public-key", b"signature", b"timestamp")  # Flower's headers of a node, after flwr-
-_KIND, _PIECE, _FIRST = "query", "frame", "000000"
+_KIND = "query"  # of Flower's messages, which a stock SuperNode hands to an application
+_PIECE = "frame"  # name of a piece's bytes
+_FIRST = "000000"  # name of a message's first piece
 _IDLE = "ControlEventLog ControlLicense ControlSensitiveResponse FleetEventLog RuntimeTracing"
 _NO_ORDER = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
 _NO_TASK = "give the file of its --superexec-auth-secret-file with --join-secret"
@@ -218,7 +226,7 @@ class _Polls:
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._waiting: dict[asyncio.Event, bytes] = {}  # whose poll it is
+        self._waiting: dict[asyncio.Event, bytes] = {}  # nodes, by what ends their poll
 
     def came(self, nodes: Sequence[bytes]) -> None:
         """Let polls of these nodes end: there are messages for them."""
@@ -230,13 +238,14 @@ class _Polls:
         """Answer a poll; an answer that waited has a header that says so."""
         parts: list[Any] = []
 
-        async def kept(part: Any) -> None:
+        async def collect(part: Any) -> None:
             parts.append(part)
 
         event = asyncio.Event()
         self._waiting[event] = node  # before Flower answers, so that no message is missed
         try:
-            await self._app(scope, receive, kept)
+            await self._app(scope, receive, collect)
+            # A refusal does not wait: whom Flower does not know could hold polls open.
             if parts[0]["status"] == 200 and not any(part.get("body") for part in parts):
                 parts[0]["headers"] = [*parts[0]["headers"], (_WAITS_HEADER.encode(), b"1")]
                 with suppress(TimeoutError, asyncio.CancelledError):  # cancelled: all ends
@@ -248,45 +257,59 @@ class _Polls:
 
 
 def _guarded(app: Any, secret: str, nodes: Sequence[str] = ()) -> Any:
-    """Flower's application, of which strangers see nothing but what nodes talk to.
+    """Wrap Flower's application, so that strangers see nothing but what nodes talk to.
 
     Flower authenticates nodes; it takes orders from anyone, who could start and stop runs, admit
     nodes and read logs. Here orders need the secret, which the pairing has. How much is read of
     whom is bounded, see federation/gate.py; whoever has signed as one of the nodes may send most.
     """
-    polls, refusals = _Polls(app), _Refusals(app)
+    polls = _Polls(app)
+    refusals = _Refusals(app)
     keys = {b64encode(_public(word)) for word in nodes}
 
-    def has_secret(headers: Mapping[bytes, bytes]) -> bool:
-        return hmac.compare_digest(headers.get(_SECRET_HEADER.encode(), b""), secret.encode())
-
     def is_known(headers: Mapping[bytes, bytes]) -> bool:
-        if has_secret(headers):
+        if _shows_secret(headers, secret):
             return True
-        return headers.get(b"flwr-public-key", b"") in keys and bool(_signed(headers)[0])
+        # A public key alone anyone can show; a signature takes its time to verify.
+        if headers.get(b"flwr-public-key", b"") not in keys:
+            return False
+        signer, _ = _signed(headers)
+        return bool(signer)
 
-    async def answered(scope: Any, receive: Any, send: Any) -> None:
-        path, headers = scope["path"], dict(scope["headers"])
-        if path == _POLL and (node := headers.get(_WAITS_HEADER.encode())):
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        path = scope["path"]
+        headers = dict(scope["headers"])
+        node = headers.get(_WAITS_HEADER.encode())
+        if path == _POLL and node:
             await polls.answer(node, scope, receive, send)
             return
         if not path.startswith(_NODES):  # so it came with the secret
             polls.came(headers.get(_CAME_HEADER.encode(), b"").split())
-        await refusals.seen(headers, scope, receive, send)
+        await refusals.answer(headers, scope, receive, send)
 
-    entered = gate.Gate(answered, is_known, gate.for_nodes(_REQUEST_BYTES), gate.for_strangers())
+    bounded = gate.Gate(answer, is_known, gate.for_nodes(_REQUEST_BYTES), gate.for_strangers())
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await app(scope, receive, send)
+        # Nothing else is Flower's, such as websockets.
         if scope["type"] != "http":
             return
-        if not scope["path"].startswith(_NODES) and not has_secret(dict(scope["headers"])):
+        # Orders without the secret look as if there were none to give.
+        is_of_node = scope["path"].startswith(_NODES)
+        if not is_of_node and not _shows_secret(dict(scope["headers"]), secret):
             await gate.refuse(send, 404)
         else:
-            await entered(scope, receive, send)
+            await bounded(scope, receive, send)
 
     return guarded
+
+
+def _shows_secret(headers: Mapping[bytes, bytes], secret: str) -> bool:
+    """Return whether a request shows the secret of the SuperLink's orders."""
+    # In constant time: how long a comparison takes would else tell how much of it is right.
+    shown = headers.get(_SECRET_HEADER.encode(), b"")
+    return hmac.compare_digest(shown, secret.encode())
 
 
 class _Refusals:
@@ -296,32 +319,47 @@ class _Refusals:
     """
 
     def __init__(self, app: Any) -> None:
-        self._app, self._found = app, dict[str, float]()
+        self._app = app
+        self._refused: dict[str, float] = {}
 
-    async def seen(self, headers: Mapping[bytes, bytes], scope: Any, *ways: Any) -> None:
+    async def answer(self, headers: Mapping[bytes, bytes], scope: Any, *ways: Any) -> None:
         """Let Flower answer a node, or the pairing, over its ways to receive and to send."""
         receive, send = ways
+        is_of_node = scope["path"].startswith(_NODES)
 
-        async def passed(part: Any) -> None:
+        async def pass_on(part: Any) -> None:
             status = part.get("status")
-            if not scope["path"].startswith(_NODES):
-                if status and self._found:
-                    said = _REFUSED_HEADER.encode(), msgspec.json.encode(self._found)
-                    part["headers"] = [*part["headers"], said]
-                    self._found.clear()
-            elif status in (401, 412) and len(self._found) < _MOST_REFUSED:
-                key, ahead = _signed(headers)
-                if key:  # 401 is for a node, too, that a new SuperLink has not let in yet
-                    is_clock = status == 401 and not -_BEHIND_S < ahead < _AHEAD_S
-                    self._found[key] = ahead if is_clock else 0.0
+            if not is_of_node:
+                self._add_header(part)
+            # Bounded, as strangers with keys of their own could fill the memory.
+            elif status in (401, 412) and len(self._refused) < _MOST_REFUSED:
+                self._note(headers, status)
             await send(part)
 
-        await self._app(scope, receive, passed)
+        await self._app(scope, receive, pass_on)
+
+    def _add_header(self, part: Any) -> None:
+        """Name the refused nodes in the first part of an answer to the pairing, once."""
+        if part.get("status") and self._refused:
+            header = (_REFUSED_HEADER.encode(), msgspec.json.encode(self._refused))
+            part["headers"] = [*part["headers"], header]
+            self._refused.clear()
+
+    def _note(self, headers: Mapping[bytes, bytes], status: int) -> None:
+        """Note a node that Flower has refused, if it signed its request."""
+        key, ahead = _signed(headers)
+        if key:  # 401 is for a node, too, that a new SuperLink has not let in yet
+            is_clock = status == 401 and not -_BEHIND_S < ahead < _AHEAD_S
+            self._refused[key] = ahead if is_clock else 0.0
 
 
 def _signed(headers: Mapping[bytes, bytes]) -> tuple[str, float]:
-    """Whose key has signed the time of a node's request, and how far ahead that is."""
-    key, signature, at = (headers.get(b"flwr-" + one, b"")[:_SIGNED_BYTES] for one in _SIGNED)
+    """Return whose key has signed the time of a node's request, and how far ahead that is.
+
+    An empty key where none has: what a stranger says of a clock, or of a key, counts for nothing.
+    """
+    # Cut before they are read: the headers are anyone's.
+    key, signature, at = (headers.get(b"flwr-" + name, b"")[:_SIGNED_BYTES] for name in _SIGNED)
     with suppress(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         public = load_pem_public_key(b64decode(key))
         if isinstance(public, ec.EllipticCurvePublicKey):
@@ -332,7 +370,7 @@ def _signed(headers: Mapping[bytes, bytes]) -> tuple[str, float]:
 
 
 def _link(facts: LinkFacts) -> None:
-    """Be the SuperLink."""
+    """Be the SuperLink, until the process is ended."""
     import uvicorn
     from flwr.supercore.corestate import in_memory_corestate
     from flwr.superlink.cli.flower_superlink import (
@@ -348,13 +386,15 @@ def _link(facts: LinkFacts) -> None:
     if facts.certificate:
         words += ["--ssl-certfile", facts.certificate, "--ssl-keyfile", facts.key]
         words += ["--ssl-ca-certfile", facts.authority, "--enable-supernode-auth"]
-    sys.argv = words if facts.certificate else [*words, "--insecure"]
+    else:
+        words.append("--insecure")
+    sys.argv = words  # its settings have no other door
     config = _parse_superlink_lifespan_config()
     config.enable_supernode_auth = True  # which the command line refuses without TLS
     app = create_app(config, SuperLinkLifespan)
     # Every request passes through all layers, and each takes a tenth of its time. These do nothing.
     idle = {f"{name}Middleware" for name in _IDLE.split()}
-    app.user_middleware = [one for one in app.user_middleware if one.cls.__name__ not in idle]
+    app.user_middleware = [layer for layer in app.user_middleware if layer.cls.__name__ not in idle]
     logging.getLogger("flwr").setLevel(logging.WARNING)  # it would log every request
     uvicorn.run(
         _guarded(app, facts.secret, facts.nodes),
@@ -378,17 +418,20 @@ class _Secret:
     refused: ClassVar[dict[str, float]] = {}
 
     def __init__(self, secret: str) -> None:
-        self._secret, self._sent = secret, list[str]()
+        self._secret = secret
+        self._sent: list[str] = []  # nodes of the messages that were announced last
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+        """Add headers to a request of Flower's client, and take one from its response."""
         context.request.headers[_SECRET_HEADER] = self._secret
         if context.rpc_method.endswith("Messages"):  # all pieces of those before are there
             context.request.headers[_CAME_HEADER] = " ".join(self._sent)
-            new = getattr(context.message, "messages_list", ())
-            self._sent = [str(one.metadata.dst_node_id) for one in new]
+            announced = getattr(context.message, "messages_list", ())
+            self._sent = [str(message.metadata.dst_node_id) for message in announced]
         response = call_next(context)
-        if said := response.headers.get(_REFUSED_HEADER):
-            self.refused.update(msgspec.json.decode(said, type=dict[str, float]))
+        refused = response.headers.get(_REFUSED_HEADER)
+        if refused:
+            self.refused.update(msgspec.json.decode(refused, type=dict[str, float]))
         return response
 
 
@@ -402,98 +445,112 @@ def _use_proxy(url: str) -> None:
     Flower has no argument for it. Its client (httpx) reads these variables, opens a tunnel by
     CONNECT, and begins TLS with the SuperLink in it.
     """
+    # What was decided of the proxy holds, whatever the environment says, in either case.
     for name in _PROXIES:
         os.environ.pop(name, None)
         os.environ.pop(name.upper(), None)
-    os.environ.update({"HTTPS_PROXY": url} if url else {"NO_PROXY": "*"})
+    if url:
+        os.environ["HTTPS_PROXY"] = url
+    else:
+        os.environ["NO_PROXY"] = "*"
 
 
 def _client(kind: Any, facts: PairingFacts | NodeFacts, *interceptors: Any) -> Any:
-    """A client of the SuperLink, of one of Flower's kinds."""
+    """Make a client of the SuperLink, of one of Flower's kinds."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-    plain = not facts.authority
+    is_plaintext = not facts.authority
+    authority = None if is_plaintext else Path(facts.authority).read_bytes()
+    version_interceptor = RuntimeVersionHttpInterceptor(component_name="siloweave")
     return kind.from_server_address(
         facts.address,
-        plain,
-        None if plain else Path(facts.authority).read_bytes(),
-        [RuntimeVersionHttpInterceptor(component_name="siloweave"), *interceptors],
+        is_plaintext,
+        authority,
+        [version_interceptor, *interceptors],
     )
 
 
 def _public(word: str) -> bytes:
-    """A node's public key, as Flower has it."""
+    """Return a node's public key, as Flower has it."""
     return _flower_key(node_key_in(word))
 
 
 def _flower_key(public: ec.EllipticCurvePublicKey) -> bytes:
-    """A public key in the form in which Flower compares and sends it."""
+    """Return a public key in the form in which Flower compares and sends it."""
     return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
-    """Every party's node, as the SuperLink numbers it; those that it does not know are admitted."""
+    """Return every party's node, as the SuperLink numbers it; admit those that are new to it."""
     from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
 
-    known = {
-        bytes(one.public_key): one.node_id
-        for one in client.ListNodes(ListNodesRequest()).nodes_info
-        if one.status != "unregistered"
+    node_ids = {
+        bytes(node.public_key): node.node_id
+        for node in client.ListNodes(ListNodesRequest()).nodes_info
+        if node.status != "unregistered"
     }
-    found = {}
+    party_nodes = {}
     for name, key in nodes.items():
         public = _public(key)
-        if public not in known:
+        if public not in node_ids:
             order = RegisterNodeRequest(public_key=public, name=name)
-            known[public] = client.RegisterNode(order).node_id
-        found[name] = known[public]
-    return found
+            node_ids[public] = client.RegisterNode(order).node_id
+        party_nodes[name] = node_ids[public]
+    return party_nodes
 
 
-def _shown(facts: PairingFacts) -> Any:
-    """What shows the SuperLink that this process may give orders, or take a task."""
+def _permission(facts: PairingFacts) -> Any:
+    """Return what shows the SuperLink that this process may give orders, or take a task."""
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
     if not facts.joined:
         return _Secret(facts.secret)
-    word, what = bytes.fromhex(facts.secret), ["/flwr.proto.Runtime/AcquireTask"]
-    return SuperExecAuthHttpInterceptor(master_secret=word, protected_methods=what)
+    # To others' SuperLink the secret is shown for the one request that wants it, and no other.
+    return SuperExecAuthHttpInterceptor(
+        master_secret=bytes.fromhex(facts.secret),
+        protected_methods=["/flwr.proto.Runtime/AcquireTask"],
+    )
 
 
 def _check_joined(facts: PairingFacts) -> None:
-    """InputError where a joined SuperLink is of another version, or lets in a node of a new key."""
+    """Raise InputError for a joined SuperLink of another version, or one that lets anyone in."""
     import httpx
     from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest, UnregisterNodeFleetRequest
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+    # What is used of Flower is no public interface: another version may do something else with it.
     flower_version = version("flwr")
-    where, trusted = facts.address, ssl.create_default_context(cafile=facts.authority)
+    where = facts.address
+    trusted = ssl.create_default_context(cafile=facts.authority)
     try:
-        said = httpx.get(f"https://{where}/openapi.json", verify=trusted, timeout=_PUSHED_S).text
+        page = httpx.get(f"https://{where}/openapi.json", verify=trusted, timeout=_PUSHED_S).text
     except httpx.RemoteProtocolError as error:
-        said = repr(error)
-    if f'"version":"{flower_version}"' not in said:
+        page = repr(error)
+    if f'"version":"{flower_version}"' not in page:
         raise InputError(
-            f"{where}: is no SuperLink of Flower {flower_version}: /openapi.json is {said[:99]!r}"
+            f"{where}: is no SuperLink of Flower {flower_version}: /openapi.json is {page[:99]!r}"
         )
+
+    # A key that was made this moment must be refused. Where it is not, any stranger could be a
+    # party's node, and hold up the study.
     key = ec.generate_private_key(ec.SECP384R1())
     public = _flower_key(key.public_key())
     with _client(FleetHttpClient, facts, NodeAuthHttpInterceptor(key, key.public_key())) as client:
         try:
-            let = client.RegisterNode(RegisterNodeFleetRequest(public_key=public))
+            admitted = client.RegisterNode(RegisterNodeFleetRequest(public_key=public))
         except httpx.HTTPStatusError as error:
             if error.response.status_code == 401:
                 raise InputError(_clocks(error.response, where)) from error
             if error.response.status_code != 412:  # how it refuses an unknown node
                 raise
             return
-        client.UnregisterNode(UnregisterNodeFleetRequest(node_id=let.node_id))
+        client.UnregisterNode(UnregisterNodeFleetRequest(node_id=admitted.node_id))
     raise InputError(f"{where}: lets in any node. Start it with --enable-supernode-auth")
 
 
 def _grid(facts: PairingFacts, control: Any) -> Any:
-    """The SuperLink's grid, for a new run whose task this process has taken, and no other task."""
+    """Return the SuperLink's grid, for a new run whose task this process has taken."""
     from flwr.common.serde import run_from_proto
     from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
     from flwr.proto.fab_pb2 import Fab
@@ -504,17 +561,22 @@ def _grid(facts: PairingFacts, control: Any) -> Any:
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.superlink.grid import HttpGrid
 
-    fab, shown = _application(facts), _shown(facts)
-    digest = hashlib.sha256(fab).hexdigest()
-    for one in control.ListRuns(ListRunsRequest(limit=1000)).run_dict.values():
-        if one.fab_hash == digest and one.status.status != "finished":
-            _stop(control, one.run_id)
-    order = StartRunRequest(fab=Fab(hash_str=digest, content=fab))
-    wanted = AcquireTaskRequest(agentapp_fab_hashes=[digest])
-    with _client(RuntimeHttpClient, facts, shown) as client:
+    # Runs of this study that a killed process has left: their messages would be delivered, too.
+    bundle = _application(facts)
+    permission = _permission(facts)
+    digest = hashlib.sha256(bundle).hexdigest()
+    for run_facts in control.ListRuns(ListRunsRequest(limit=1000)).run_dict.values():
+        if run_facts.fab_hash == digest and run_facts.status.status != "finished":
+            _stop(control, run_facts.run_id)
+
+    # A new run, whose task is taken before another takes it.
+    start_order = StartRunRequest(fab=Fab(hash_str=digest, content=bundle))
+    task_request = AcquireTaskRequest(agentapp_fab_hashes=[digest])
+    with _client(RuntimeHttpClient, facts, permission) as client:
         for _ in range(3):
-            run = control.StartRun(order).run_id
-            if (taken := client.AcquireTask(wanted)).task.run_id == run:
+            run = control.StartRun(start_order).run_id
+            acquired = client.AcquireTask(task_request)
+            if acquired.task.run_id == run:
                 break
             _stop(control, run)
         else:
@@ -523,14 +585,18 @@ def _grid(facts: PairingFacts, control: Any) -> Any:
                 "--isolation process and --superexec-auth-secret-file, so that only those who have "
                 "that file can take tasks"
             )
-    client = _client(RuntimeHttpClient, facts, shown, RuntimeTokenHttpInterceptor(taken.token))
+
+    # With the task's token this process counts as the application, until its heartbeat ends.
+    token = RuntimeTokenHttpInterceptor(acquired.token)
+    client = _client(RuntimeHttpClient, facts, permission, token)
     HeartbeatSender(make_task_heartbeat_fn_http(client)).start()
-    grid = HttpGrid(facts.address, token=taken.token)
+    grid = HttpGrid(facts.address, token=acquired.token)
     grid._client = client  # it would make one that does not know the secret
-    given = client.PullTaskInput(PullTaskInputRequest())
-    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
-    TaskIdentity.node_id = given.context.node_id
-    grid.set_run(run_from_proto(given.run))
+    task_input = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id = task_input.task_id
+    TaskIdentity.run_id = task_input.run.run_id
+    TaskIdentity.node_id = task_input.context.node_id
+    grid.set_run(run_from_proto(task_input.run))
     return grid
 
 
@@ -544,12 +610,13 @@ def _stop(control: Any, run: int) -> None:
 
 
 def _application(facts: PairingFacts) -> bytes:
-    """What Flower calls a bundle: it wants one, and nobody runs it. Each study has its own."""
+    """Make what Flower calls a bundle: it wants one, and nobody runs it. Each study has its own."""
     from flwr.cli.build import build_fab_from_files
 
     digest = hashlib.sha256(msgspec.json.encode(facts.nodes, order="sorted")).hexdigest()
     text = _APPLICATION.replace("DIGEST", digest)
-    return bytes(build_fab_from_files({"pyproject.toml": text.encode()})[0])
+    bundle = build_fab_from_files({"pyproject.toml": text.encode()})
+    return bytes(bundle[0])
 
 
 def _pairing(facts: PairingFacts) -> None:
@@ -560,15 +627,16 @@ def _pairing(facts: PairingFacts) -> None:
     _use_proxy(facts.proxy)
     if facts.joined:
         _check_joined(facts)
-    control = _client(ControlHttpClient, facts, _shown(facts))
+    control = _client(ControlHttpClient, facts, _permission(facts))
     try:
         nodes = _admitted(control, facts.nodes)
         grid = _grid(facts, control)
     except httpx.HTTPStatusError as error:
         if not facts.joined or error.response.status_code not in (401, 403):
             raise
-        task = error.request.url.path.endswith("acquire-task")
-        raise InputError(f"{facts.address}: {_NO_TASK if task else _NO_ORDER}") from error
+        is_of_task = error.request.url.path.endswith("acquire-task")
+        reason = _NO_TASK if is_of_task else _NO_ORDER
+        raise InputError(f"{facts.address}: {reason}") from error
     _log.warning("admitted %s; a run was started", sorted(nodes))
     try:
         _carry_on(facts, nodes, grid)
@@ -580,38 +648,46 @@ def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
     """Carry questions and outcomes until the process is ended."""
     sent: dict[str, Question] = {}  # by the SuperLink's name of the message
     outcomes: list[Outcome] = []
-    names = {b64encode(_public(key)).decode(): name for name, key in facts.nodes.items()}
-    pace, looked = _Pace(), time.monotonic()
+    parties = {b64encode(_public(key)).decode(): name for name, key in facts.nodes.items()}
+    pace = _Pace()
+    looked = time.monotonic()
     while True:
         # What is too large for one report waits for the next one, which then waits for nothing.
         reported, outcomes = _piece(outcomes)
-        known = [question.number for question in sent.values()]
-        known += [outcome.number for outcome in outcomes]
-        refused = {names.get(key, ""): apart for key, apart in _Secret.refused.items()}
+        in_hand = [question.number for question in sent.values()]
+        in_hand += [outcome.number for outcome in outcomes]
+        refused = {parties.get(key, ""): ahead for key, ahead in _Secret.refused.items()}
         _Secret.refused.clear()
         wait = pace.wait() if sent else _LONGEST_S
-        report = Report(reported, known, 0.0 if outcomes else wait, refused)
+        if outcomes:
+            wait = 0.0
+        report = Report(reported, in_hand, wait, refused)
         answer = local.ask(Path(facts.socket), msgspec.msgpack.encode(report), 60.0)
         orders = msgspec.msgpack.decode(answer, type=Orders)
-        sent = {name: one for name, one in sent.items() if one.number in orders.open}
-        there = set[int]()
+
+        # Replies to questions that nobody waits for any more are not fetched.
+        sent = {name: question for name, question in sent.items() if question.number in orders.open}
+        present = set[int]()
         # Also without a question: a SuperLink that was started anew answers with an error, upon
         # which this process starts again, and lets the nodes in.
         if orders.questions or time.monotonic() > looked + _LOOKED_S:
-            there, looked = set(grid.get_node_ids()), time.monotonic()
-        outcomes += [
-            Outcome(one.number, AWAY)
-            for one in orders.questions
-            if nodes[one.party] not in there or not _pushed(grid, nodes[one.party], one, sent)
-        ]
-        outcomes = outcomes or _fetched(grid, sent)
+            present = set(grid.get_node_ids())
+            looked = time.monotonic()
+        for question in orders.questions:
+            node = nodes[question.party]
+            # Said at once: of an absent node no reply would come.
+            if node not in present or not _pushed(grid, node, question, sent):
+                outcomes.append(Outcome(question.number, AWAY))
+        if not outcomes:
+            outcomes = _fetched(grid, sent)
         if orders.questions or outcomes:
             pace = _Pace()
 
 
 def _piece(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
     """Divide outcomes into those for one report, one at least and `_REPORT_BYTES`, and the rest."""
-    size, count = 0, 0
+    size = 0
+    count = 0
     for outcome in outcomes:
         size += len(outcome.frame)
         if count and size > _REPORT_BYTES:
@@ -627,13 +703,15 @@ def _fetched(grid: Any, sent: dict[str, Question]) -> list[Outcome]:
     """
     names = list(sent)
     for start in range(0, len(names), _FETCHED):
-        some = names[start : start + _FETCHED]
+        batch = names[start : start + _FETCHED]
         try:
-            replies = list(grid.pull_messages(some))
+            replies = list(grid.pull_messages(batch))
         except _UNREADABLE as error:
             _log.warning("a reply cannot be read: %r", error)
-            return _fetched_alone(grid, some, sent)
-        if outcomes := [_outcome(reply, sent) for reply in replies if _asked(reply) in sent]:
+            return _fetched_alone(grid, batch, sent)
+        # A reply counts where its question still does.
+        outcomes = [_outcome(reply, sent) for reply in replies if _question_of(reply) in sent]
+        if outcomes:
             return outcomes
     return []
 
@@ -644,19 +722,19 @@ def _fetched_alone(grid: Any, names: Sequence[str], sent: dict[str, Question]) -
     for name in names:
         try:
             replies = list(grid.pull_messages([name]))
-            outcomes += [_outcome(reply, sent) for reply in replies if _asked(reply) in sent]
+            outcomes += [_outcome(reply, sent) for reply in replies if _question_of(reply) in sent]
         except _UNREADABLE:
             outcomes.append(Outcome(sent.pop(name).number, MALFORMED))
     return outcomes
 
 
-def _asked(reply: Any) -> str:
+def _question_of(reply: Any) -> str:
     """Name the message that a reply answers, as the SuperLink does."""
     return str(reply.metadata.reply_to_message_id)
 
 
 def _pushed(grid: Any, node: int, question: Question, sent: dict[str, Question]) -> bool:
-    """Send a question; whether the SuperLink took it."""
+    """Send a question, and return whether the SuperLink took it."""
     message = _message(question.frame, dst_node_id=node, message_type=_KIND, ttl=question.seconds)
     for name in grid.push_messages([message]):
         if name:
@@ -666,8 +744,8 @@ def _pushed(grid: Any, node: int, question: Question, sent: dict[str, Question])
 
 
 def _outcome(reply: Any, sent: dict[str, Question]) -> Outcome:
-    """What became of a question, by the reply of a node, which may be any node's in any form."""
-    number = sent.pop(_asked(reply)).number
+    """Return what became of a question, by a node's reply, which may be any node's in any form."""
+    number = sent.pop(_question_of(reply)).number
     if reply.has_error():
         return Outcome(number, AWAY)
     try:
@@ -686,23 +764,30 @@ class _Pace:
     """How long to wait before the next poll: the longer, the longer there was nothing."""
 
     def __init__(self, longest: float = _LONGEST_S) -> None:
-        self._since, self._longest = time.monotonic(), longest
+        self._since = time.monotonic()
+        self._longest = longest
 
     def wait(self) -> float:
-        return min(max(_FIRST_S, _SHARE * (time.monotonic() - self._since)), self._longest)
+        """Return the seconds to wait: a share of the time since there was something."""
+        idle = time.monotonic() - self._since
+        return min(max(_FIRST_S, _SHARE * idle), self._longest)
 
 
 def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
-    """A message of Flower's that carries a frame in pieces; each of them is a request."""
+    """Make a message of Flower's that carries a frame in pieces; each of them is a request."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
-    pieces = [frame[i : i + _PIECE_BYTES] for i in range(0, max(len(frame), 1), _PIECE_BYTES)]
-    found = {f"{i:06}": ConfigRecord({_PIECE: one}) for i, one in enumerate(pieces)}
-    found[_FIRST]["kind"] = kind
-    return Message(RecordDict(found), **to)
+    # One piece at least, also of an empty frame: the first says what kind of message it is.
+    starts = range(0, max(len(frame), 1), _PIECE_BYTES)
+    pieces = [frame[start : start + _PIECE_BYTES] for start in starts]
+    # Six digits, so that names are in the order of the pieces.
+    records = {f"{i:06}": ConfigRecord({_PIECE: piece}) for i, piece in enumerate(pieces)}
+    records[_FIRST]["kind"] = kind
+    return Message(RecordDict(records), **to)
 
 
 def _frame(message: Any) -> bytes:
+    """Join the frame in a message's pieces; errors of `_UNREADABLE` if there is none."""
     return b"".join(message.content[name][_PIECE] for name in sorted(message.content))
 
 
@@ -716,10 +801,12 @@ def _node(facts: NodeFacts) -> None:
 
     _use_proxy(facts.proxy)
     key = private_key(Path(facts.key))
-    auth, waits = NodeAuthHttpInterceptor(key, key.public_key()), _Waits()
-    with _client(FleetHttpClient, facts, auth, waits) as client:
+    signer = NodeAuthHttpInterceptor(key, key.public_key())
+    waits = _Waits()
+    with _client(FleetHttpClient, facts, signer, waits) as client:
         processes.return_memory()
-        _Carrying(client, key.public_key(), facts, waits).go_on()
+        node = _Carrying(client, key.public_key(), facts, waits)
+        node.go_on()
 
 
 class _Waits:
@@ -728,6 +815,7 @@ class _Waits:
     waited = False
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+        """Add a header to a poll, and note whether its response has one."""
         if context.request.url.path != _POLL:
             return call_next(context)
         context.request.headers[_WAITS_HEADER] = str(context.message.node.node_id)
@@ -738,7 +826,8 @@ class _Waits:
 
 def handed_over(message: Any, socket: Path) -> Any:
     """Return the reply to a message of Flower's, once the party's socket was given its frame."""
-    kind, frame = REFUSED, b""
+    kind = REFUSED
+    frame = b""
     try:
         frame = local.ask(socket, _frame(message), message.metadata.ttl)
         kind = ANSWERED
@@ -763,7 +852,9 @@ class _Carrying:
     """A party's node at work."""
 
     def __init__(self, client: Any, public: Any, facts: NodeFacts, waits: _Waits) -> None:
-        self._client, self._facts, self._waits = client, facts, waits
+        self._client = client
+        self._facts = facts
+        self._waits = waits
         self._public = _flower_key(public)
         self._node: Any = None
         self._missed = 0.0  # when the SuperLink was last not reached
@@ -778,14 +869,14 @@ class _Carrying:
         """
         import httpx
         from flwr.proto.fleet_pb2 import ActivateNodeRequest
-        from flwr.proto.node_pb2 import Node as Called
+        from flwr.proto.node_pb2 import Node
 
         order = ActivateNodeRequest(public_key=self._public, heartbeat_interval=_HEARTBEAT_S)
         began = time.monotonic()
         while True:
             try:
-                found = self._called(self._client.ActivateNode, order)
-                self._node = Called(node_id=found.node_id)
+                activated = self._called(self._client.ActivateNode, order)
+                self._node = Node(node_id=activated.node_id)
                 _log.warning("connected to %s", self._facts.address)
                 self._note()
                 return
@@ -811,10 +902,12 @@ class _Carrying:
             local.ask(Path(self._facts.socket), text, _NOTED_S)
 
     def _called(self, call: Callable[[Any], Any], request: Any) -> Any:
-        """The SuperLink's response; it is awaited while the link is cut."""
+        """Return the SuperLink's response; it is awaited while the link is cut."""
         import httpx
 
-        wait, began, is_told = _FIRST_S, time.monotonic(), False
+        wait = _FIRST_S
+        began = time.monotonic()
+        is_told = False
         while True:
             try:
                 response = call(request)
@@ -824,6 +917,7 @@ class _Carrying:
             except httpx.TransportError as error:
                 why = _why_lost(error, self._facts)
             except httpx.HTTPStatusError as error:
+                # Below 500 it is an answer: the request itself is refused.
                 if error.response.status_code < 500:
                     raise
                 why = f"its answer is {error.response.status_code}"
@@ -836,9 +930,11 @@ class _Carrying:
             wait = min(2 * wait, _LONGEST_S)
 
     def _beat(self) -> None:
+        """Let the SuperLink know that this node lives, for as long as the process does."""
         from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 
         while True:
+            # Two may be lost before the node counts as gone.
             time.sleep(_HEARTBEAT_S / 3)
             if self._node is not None:
                 beat = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_HEARTBEAT_S)
@@ -869,14 +965,16 @@ class _Carrying:
         from flwr.proto.fleet_pb2 import PullMessagesRequest
         from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
 
-        pull, pace = PullMessagesRequest(node=self._node), _Pace(_IDLE_S)
+        request = PullMessagesRequest(node=self._node)
+        pace = _Pace(_IDLE_S)
         while True:
-            found = self._called(self._client.PullMessages, pull)
-            if found.messages_list:
-                run = found.messages_list[0].metadata.run_id
+            pulled = self._called(self._client.PullMessages, request)
+            if pulled.messages_list:
+                run = pulled.messages_list[0].metadata.run_id
                 try:
+                    # Held until the answer is sent, which `_watch` waits for.
                     with _carrying:
-                        self._carry(run, found.message_object_trees[0])
+                        self._carry(run, pulled.message_object_trees[0])
                 except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
                     _log.warning("a message was given up: %s", error)
                 pace = _Pace(_IDLE_S)
@@ -884,7 +982,7 @@ class _Carrying:
                 time.sleep(pace.wait())
 
     def _carry(self, run: int, tree: Any) -> None:
-        """One question to the party and its answer back; one that is lost on the way comes again.
+        """Carry one question to the party and its answer back; a lost one comes again.
 
         What the party says is awaited as long as the message lives.
         """
@@ -892,17 +990,17 @@ class _Carrying:
         from flwr.supercore.inflatable import inflatable_protobuf_utils as wire
         from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 
-        confirm = self._calling("ConfirmMessageReceived")
-        message = pull_and_inflate_object_from_tree(
-            tree,
-            wire.make_pull_object_fn_protobuf(self._calling("PullObject"), self._node, run),
-            wire.make_confirm_message_received_fn_protobuf(confirm, self._node, run),
-            return_type=Message,
+        pull = wire.make_pull_object_fn_protobuf(self._calling("PullObject"), self._node, run)
+        confirm = wire.make_confirm_message_received_fn_protobuf(
+            self._calling("ConfirmMessageReceived"), self._node, run
         )
-        message.metadata.__dict__["_message_id"] = tree.object_id
-        self._push(run, handed_over(message, Path(self._facts.socket)))
+        message = pull_and_inflate_object_from_tree(tree, pull, confirm, return_type=Message)
+        message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own node does
+        reply = handed_over(message, Path(self._facts.socket))
+        self._push(run, reply)
 
     def _push(self, run: int, reply: Any) -> None:
+        """Announce a reply, then send the pieces of it that the SuperLink does not have."""
         from flwr.app.message import remove_content_from_message
         from flwr.common.serde import message_to_proto
         from flwr.proto.fleet_pb2 import PushMessagesRequest
@@ -910,22 +1008,23 @@ class _Carrying:
         from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
         from flwr.supercore.inflatable.inflatable_utils import push_objects
 
-        reply.metadata.__dict__["_message_id"] = reply.object_id
-        with objects.no_object_id_recompute():
-            announced = PushMessagesRequest(
+        reply.metadata.__dict__["_message_id"] = reply.object_id  # as Flower's own node does
+        with objects.no_object_id_recompute():  # once for the whole reply, not for each use
+            announcement = PushMessagesRequest(
                 node=self._node,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
                 message_object_trees=[objects.get_object_tree(reply)],
                 clientapp_runtime_list=[0.0],
             )
-            taken = self._called(self._client.PushMessages, announced)
+            response = self._called(self._client.PushMessages, announcement)
             push = make_push_object_fn_protobuf(
-                self._calling("PushObject"), self._node, run, taken.session_id
+                self._calling("PushObject"), self._node, run, response.session_id
             )
-            wanted = set(taken.objects_to_push)
-            push_objects(objects.get_all_nested_objects(reply), push, object_ids_to_push=wanted)
+            missing = set(response.objects_to_push)
+            push_objects(objects.get_all_nested_objects(reply), push, object_ids_to_push=missing)
 
     def _calling(self, name: str) -> Callable[[Any], Any]:
+        """Return a call of the client by its name, which waits while the link is cut."""
         return lambda request: self._called(getattr(self._client, name), request)
 
 
@@ -938,16 +1037,17 @@ def _why_lost(error: Any, facts: NodeFacts) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "no answer in time"
     if isinstance(error, httpx.ConnectError):
-        return f"{'the proxy' if facts.proxy else 'the coordinator'} is not reached"
+        peer = "the proxy" if facts.proxy else "the coordinator"
+        return f"{peer} is not reached"
     return type(error).__name__
 
 
 def _clocks(response: Any, address: str) -> str:
-    """Why a signature was refused: it is over the time, which the response says, too."""
-    theirs = parsedate_to_datetime(response.headers["date"])
-    apart = (datetime.now(UTC) - theirs).total_seconds()
+    """Say why a signature was refused: it is over the time, which the response says, too."""
+    server_time = parsedate_to_datetime(response.headers["date"])
+    ahead = (datetime.now(UTC) - server_time).total_seconds()
     return (
-        f"{address}: refuses what this node signs. This machine's clock is {apart:+.0f} s "
+        f"{address}: refuses what this node signs. This machine's clock is {ahead:+.0f} s "
         "from the SuperLink's, and a few seconds are allowed: set both clocks by the network's "
         "time. If they agree, the node's key file was changed"
     )
@@ -962,9 +1062,13 @@ def _watch(started: io.FileIO) -> None:
     A last line on it asks for the answer in hand, as of what a party refuses, to be sent first. The
     node then does not say that it leaves, since Flower gives nobody an answer of one that has left.
     """
-    _carrying.acquire(timeout=CARRIED_S if (carried := started.read()) else 0)
-    if carried:
+    last_line = started.read()
+    # Never released: no other question is taken from here on. Without a last line the node need
+    # not be idle, and this only tries.
+    _carrying.acquire(timeout=CARRIED_S if last_line else 0)
+    if last_line:
         os._exit(0)
+    # As an interrupt, which lets the process leave in good order; then at once.
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_ENDING_S)
     os._exit(1)
@@ -973,7 +1077,7 @@ def _watch(started: io.FileIO) -> None:
 def main() -> None:
     """Be the process whose facts come as the first line of standard input."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
-    started = io.FileIO(0)
+    started = io.FileIO(0)  # unbuffered: the last line is `_watch`'s to read
     facts = msgspec.json.decode(started.readline(), type=LinkFacts | PairingFacts | NodeFacts)
     threading.Thread(target=_watch, args=(started,), daemon=True).start()
     import httpx

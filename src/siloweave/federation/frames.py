@@ -40,15 +40,19 @@ from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Identity, fingerprint, verify
 from siloweave.progress import Stopwatch
 
-FRAME, REFUSED, BEGINNING = b"\1", b"\2", b"\3"
-"""What is sealed: an envelope; a `messages.Refusal`; facts of a stage and its first envelope."""
+FRAME = b"\1"
+"""Kind of what is sealed: an envelope."""
+REFUSED = b"\2"
+"""Kind of what is sealed: a `messages.Refusal`."""
+BEGINNING = b"\3"
+"""Kind of what is sealed: facts of a stage and its first envelope."""
 
 _SIGNATURE = 64  # bytes of a signature, before the rest of a frame
-_PURPOSE, _ROSTER, _SEALING = (
-    b"siloweave sealed frame",
-    b"siloweave study roster",
-    b"siloweave sealing secret",  # a signature for this purpose is secret
-)
+
+# Purposes of an end's signatures: one of them never passes for another.
+_PURPOSE = b"siloweave sealed frame"
+_ROSTER = b"siloweave study roster"
+_SEALING = b"siloweave sealing secret"  # a signature for this purpose is secret
 _ROSTER_BYTES = 2**20
 _NAMED = 16  # bytes of a roster's digest that follow from the study's name alone
 _OVER = (
@@ -90,16 +94,20 @@ class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def parties(self) -> dict[str, bytes]:
         """Every party's public key for signatures, as `Terms` and receipts take it."""
-        return {n: one.signing for n, one in self.keys.items() if n != self.coordinator}
+        return {name: keys.signing for name, keys in self.keys.items() if name != self.coordinator}
 
     @property
     def digest(self) -> bytes:
         """What frames name the study by: a digest of its name, then one of the whole roster."""
-        named = blake2b(self.study.encode(), digest_size=_NAMED, person=b"siloweave study")
-        return named.digest() + blake2b(msgspec.msgpack.encode(self), digest_size=32).digest()
+        # In two parts, so that a party can tell another roster of its study from another study.
+        name_digest = blake2b(
+            self.study.encode(), digest_size=_NAMED, person=b"siloweave study"
+        ).digest()
+        roster_digest = blake2b(msgspec.msgpack.encode(self), digest_size=32).digest()
+        return name_digest + roster_digest
 
     def unsigned(self) -> bytes:
-        """What the signature is of."""
+        """Return what the signature is of."""
         return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
 
     def store(self, path: Path) -> None:
@@ -108,7 +116,7 @@ class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def keys_for(study: str, identity: Identity) -> PublicKeys:
-    """The public keys of an end in a study.
+    """Return the public keys of an end in a study.
 
     Example:
         >>> clinic = Identity.seeded(b"only for an example")
@@ -121,7 +129,8 @@ def keys_for(study: str, identity: Identity) -> PublicKeys:
 
 
 def _secret(study: str, identity: Identity) -> bytes:
-    """An end's X25519 secret in a study: only who can sign as the end can compute it."""
+    """Return an end's X25519 secret in a study: only who can sign as the end can compute it."""
+    # Ed25519 signs without randomness (RFC 8032), so that the same secret comes out each time.
     signature = identity.sign(_SEALING, study.encode())
     return blake2b(signature, digest_size=32, person=b"siloweave seal").digest()
 
@@ -133,7 +142,7 @@ def signed_roster(
     name: str = "coordinator",
     keys_made_here: Sequence[str] = (),
 ) -> Roster:
-    """A roster, signed by the coordinator of this identity and name.
+    """Make a roster, signed by the coordinator of this identity and name.
 
     `keys_made_here` are the parties whose private keys the coordinator made.
 
@@ -154,11 +163,13 @@ def signed_roster(
 
 
 def _check_keys(roster: Roster) -> None:
+    """Raise RosterError for a key that is malformed, or that two ends have."""
     owners: dict[bytes, str] = {}
     for name, keys in roster.keys.items():
         for key in (keys.signing, keys.sealing):
             if len(key) != masking.KEY:
                 raise RosterError(f"{name!r}: a public key has {len(key)} bytes and must have 32")
+            # Whoever is two parties would count twice among those that hide a sum.
             if key in owners:
                 raise RosterError(
                     f"{owners[key]!r} and {name!r} have one key, {fingerprint(key)}; each needs "
@@ -168,12 +179,13 @@ def _check_keys(roster: Roster) -> None:
 
 
 def read_roster(path: Path, coordinator: bytes) -> Roster:
-    """The roster in a file, if the coordinator of this public key signed it.
+    """Read the roster in a file, if the coordinator of this public key signed it.
 
     Raises:
         RosterError: There is no such file, or it is no roster of this coordinator's.
     """
     try:
+        # One byte more than it may have, and no more: the file came from elsewhere.
         with path.open("rb") as file:
             text = file.read(_ROSTER_BYTES + 1)
         if len(text) > _ROSTER_BYTES:
@@ -182,12 +194,16 @@ def read_roster(path: Path, coordinator: bytes) -> Roster:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", error)
         raise RosterError(f"{path}: is no roster ({why}); ask the coordinator for it") from error
+
+    # The signature alone would let whoever sent the file sign with a key of its own: the key is
+    # the one that the party's owner knows, and it must be the roster's coordinator's, too.
     keys = roster.keys.get(roster.coordinator)
-    if (
-        keys is None
-        or keys.signing != coordinator
-        or not verify(coordinator, _ROSTER, roster.unsigned(), roster.signature)
-    ):
+    is_signed = (
+        keys is not None
+        and keys.signing == coordinator
+        and verify(coordinator, _ROSTER, roster.unsigned(), roster.signature)
+    )
+    if not is_signed:
         raise RosterError(
             f"{path}: was not signed by the coordinator's key {fingerprint(coordinator)}. Ask the "
             "coordinator which key it has, by telephone, and for the roster again"
@@ -215,7 +231,7 @@ class SealedFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
     def context(self) -> bytes:
-        """What the data is bound to besides its key."""
+        """Return what the data is bound to besides its key."""
         return msgspec.msgpack.encode((self.study, self.sender, self.to, self.nonce, self.answers))
 
 
@@ -247,7 +263,7 @@ class Opened(msgspec.Struct, frozen=True):
     facts: bytes = b""
 
     def envelope(self) -> bytes:
-        """An answer's bytes; SiloweaveError if a question was refused: what with."""
+        """Return an answer's bytes; raise the SiloweaveError with which a question was refused."""
         if self.kind == REFUSED:
             raise messages.decode(self.data, Refusal).error()
         return self.data
@@ -297,8 +313,10 @@ class Seals:
     def __init__(
         self, name: str, identity: Identity, roster: Roster, nonces: Nonces | None = None
     ) -> None:
-        self.name, self.roster = name, roster
-        self.sealed, self.opened = Counter[str](), Counter[str]()
+        self.name = name
+        self.roster = roster
+        self.sealed = Counter[str]()
+        self.opened = Counter[str]()
         key = fingerprint(identity.public)
         self.again = (
             f"that the key in its coordinator.pub is {key}, as `siloweave party plan` prints it "
@@ -306,44 +324,53 @@ class Seals:
         )
         self.refused: StudyError | None = None
         self.has_ended = False
-        self.sealing, self._kind = Stopwatch(), ANSWER
-        self._outdated = False  # whether that was for a roster
-        self._identity, self._nonces = identity, nonces or Nonces()
+        self.sealing = Stopwatch()
+        self._kind = ANSWER
+        self._outdated = False  # whether `refused` was for a roster
+        self._identity = identity
+        self._nonces = nonces or Nonces()
+        # Found out here, or no frame would open at either end, and neither could say why.
         if roster.keys.get(name) != keys_for(roster.study, identity):
             raise RosterError(
                 f"{name!r} has the key {key}, and the roster of study "
                 f"{roster.study!r} does not know it so; ask the coordinator for a new roster"
             )
-        self._study, self._own = roster.digest, _secret(roster.study, identity)
+        self._study = roster.digest
+        self._own_secret = _secret(roster.study, identity)
 
     def mark(self, frame: bytes) -> str:
-        """A digest of 20 digits by which this end knows a frame again, and nobody else can."""
-        return blake2b(frame, key=self._own, digest_size=10, person=b"siloweave mark").hexdigest()
+        """Return a digest of 20 digits by which this end, and nobody else, recognises a frame."""
+        digest = blake2b(frame, key=self._own_secret, digest_size=10, person=b"siloweave mark")
+        return digest.hexdigest()
 
     def seal(
         self, to: str, kind: bytes, data: bytes, answers: bytes = b"", study: bytes = b""
     ) -> bytes:
-        """A frame of these data to another end; `answers` is the nonce of the question.
+        """Seal these data to another end; `answers` is the nonce of the question.
 
         `study` is the digest of the receiver's roster, where that is another one. WireError if the
         frame would be over `MAX_BYTES`, or `to` is unknown.
         """
-        if (keys := self.roster.keys.get(to)) is None:
+        keys = self.roster.keys.get(to)
+        if keys is None:
             raise WireError(f"{to!r} is not in the roster, so nothing can be sealed to it")
+
+        # A secret of this frame alone, which nobody has after it: its public key is the nonce.
         secret = masking.new_secret()
-        study = study or self._study
-        frame = SealedFrame(study, self.name, to, masking.public_key(secret), answers, b"")
+        nonce = masking.public_key(secret)
+        frame = SealedFrame(study or self._study, self.name, to, nonce, answers, b"")
         shared = masking.agree_with(secret, {to: keys.sealing})[to]
-        data = masking.sealed(kind + data, shared, frame.context())
-        body = messages.encode(msgspec.structs.replace(frame, data=data))
+        ciphertext = masking.sealed(kind + data, shared, frame.context())
+        body = messages.encode(msgspec.structs.replace(frame, data=ciphertext))
         if len(body) + _SIGNATURE > MAX_BYTES:
             raise WireError(f"a sealed frame of {len(body):,} bytes exceeds {MAX_BYTES:,}")
+        # Signed last, over the ciphertext: who carries frames cannot put its own signature on one.
         return self._identity.sign(_PURPOSE, _digest(body)) + body
 
     def checked(
         self, frame: bytes, sender: str, to: str, answers: bytes = b"", *, any_roster: bool = False
     ) -> SealedFrame:
-        """A frame, not yet opened, if `sender` sealed it to `to` as an answer to that nonce.
+        """Return a frame, not yet opened, if `sender` sealed it to `to` to answer that nonce.
 
         With `any_roster` its sender may have another roster of this study.
 
@@ -354,22 +381,34 @@ class Seals:
             raise WireError(
                 f"a frame of {len(frame):,} bytes exceeds {MAX_BYTES:,}; refused unread"
             )
+        signature = frame[:_SIGNATURE]
         body = frame[_SIGNATURE:]
         sealed = messages.decode(body, SealedFrame)
-        study = self._study[:_NAMED] + sealed.study[_NAMED:] if any_roster else self._study
-        due = {"study": study, "sender": sender, "to": to, "answers": answers}
-        for field, wrong in _MIXED_UP.items():
-            if getattr(sealed, field) != due[field]:
-                raise WireError(f"a frame came to {self.name!r}, and {wrong}; it was discarded")
-        keys, signature = self.roster.keys.get(sender), frame[:_SIGNATURE]
+
+        # Fields first: they cost nothing, and most frames that are wrong are of another question.
+        study = self._study
+        if any_roster:
+            # The study's name must still agree; the rest of the digest may be any roster's.
+            study = self._study[:_NAMED] + sealed.study[_NAMED:]
+        expected = {"study": study, "sender": sender, "to": to, "answers": answers}
+        for field, problem in _MIXED_UP.items():
+            if getattr(sealed, field) != expected[field]:
+                raise WireError(f"a frame came to {self.name!r}, and {problem}; it was discarded")
+
+        # Nothing is decrypted before the signature is verified: a stranger would else learn from
+        # what this end does with its data.
+        keys = self.roster.keys.get(sender)
         with self.sealing:
-            signed = keys is not None and verify(keys.signing, _PURPOSE, _digest(body), signature)
-        if not signed:
+            is_signed = keys is not None and verify(
+                keys.signing, _PURPOSE, _digest(body), signature
+            )
+        if not is_signed:
             raise WireError(
                 f"a frame came to {self.name!r} that {sender!r} did not sign; it was changed on "
                 f"its way, or made with another key than the roster has of {sender!r}, and was "
                 "discarded"
             )
+        # Last, since only a signed nonce says anything: a true frame that comes again.
         if sealed.nonce in self._nonces:
             raise WireError(
                 f"{self.name!r} has answered this frame before: it comes again; it was discarded"
@@ -377,7 +416,7 @@ class Seals:
         return sealed
 
     def open(self, frame: bytes, sender: str, answers: bytes = b"") -> Opened:
-        """What `sender` sealed to this end; `answers` is the nonce that it must answer.
+        """Open what `sender` sealed to this end; `answers` is the nonce that it must answer.
 
         Raises:
             WireError: The frame is too long, malformed or changed, of another study, sender or
@@ -389,31 +428,40 @@ class Seals:
         return opened
 
     def _unsealed(self, sealed: SealedFrame) -> bytes:
-        shared = masking.agree_with(self._own, {sealed.sender: sealed.nonce})[sealed.sender]
-        return masking.unsealed(sealed.data, shared, sealed.context())
+        """Decrypt a frame's data, by this end's secret and the sender's key of this frame alone."""
+        secrets = masking.agree_with(self._own_secret, {sealed.sender: sealed.nonce})
+        return masking.unsealed(sealed.data, secrets[sealed.sender], sealed.context())
 
     def _opened(self, sealed: SealedFrame) -> Opened:
-        data, sender, answers = self._unsealed(sealed), sealed.sender, sealed.answers
+        """Open a frame that was checked; WireError if what is in it does not fit its outside."""
+        data = self._unsealed(sealed)
+        sender = sealed.sender
+        is_answer = bool(sealed.answers)
         opened = Opened(data[:1], data[1:], sealed.nonce)
-        if opened.kind == BEGINNING and not answers:
+        if opened.kind == BEGINNING and not is_answer:
             first = messages.decode(opened.data, Beginning)
             opened = Opened(FRAME, first.frame, sealed.nonce, first.facts)
+
         if opened.kind == FRAME:
+            # An end that signs as itself could else put another's message inside.
             envelope = messages.decode(opened.data, Envelope)
             if (envelope.sender, envelope.to) != (sender, self.name):
                 raise WireError(
                     f"{sender!r} sealed a message from {envelope.sender!r} to {envelope.to!r} for "
                     f"{self.name!r}; it was discarded. Find out which software {sender!r} runs"
                 )
-        elif opened.kind != REFUSED or not answers:
+        elif opened.kind != REFUSED or not is_answer:
+            # A refusal answers a question, and is none itself.
             raise WireError(f"{sender!r} sealed something that is no message; it was discarded")
         return opened
 
     def ask(self, to: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """A question, sealed: an envelope, and facts where a stage begins with it."""
-        kind, data = FRAME, frame
+        """Seal a question: an envelope, and facts where a stage begins with it."""
+        kind = FRAME
+        data = frame
         if facts:
-            kind, data = BEGINNING, messages.encode(Beginning(facts, frame))
+            kind = BEGINNING
+            data = messages.encode(Beginning(facts, frame))
         with self.sealing:
             sealed = self.seal(to, kind, data)
         self.sealed[to] += len(sealed)
@@ -425,23 +473,28 @@ class Seals:
 
     def part(self) -> None:
         """Note that the question in hand says that the coordinator has its result."""
-        self._kind, self.has_ended = PARTING, True
+        self._kind = PARTING
+        self.has_ended = True
 
     @contextmanager
     def answered(self, frame: bytes, reply: Callable[[Opened], bytes]) -> Iterator[bytes]:
-        """The sealed answer to the coordinator's sealed question, or what `reply` refuses it with.
+        """Yield the sealed answer to the coordinator's sealed question, or `reply`'s refusal.
 
         It counts as answered where the block ends without an error: by then the answer must be
         stored, or sent. It is refused without `reply` where the coordinator has another roster of
         the study: in an answer that it can trust if that has this party's key. WireError as of
         `open`.
         """
-        began, to = time.perf_counter(), self.roster.coordinator
-        self._kind, computing = ANSWER, Stopwatch()
+        began = time.perf_counter()
+        to = self.roster.coordinator
+        self._kind = ANSWER
+        computing = Stopwatch()
         sealed = self.checked(frame, to, self.name, any_roster=True)
+        # Under another roster keys may differ, so that nothing of the question is looked at.
         question = self._opened(sealed) if sealed.study == self._study else None
         if question is not None and self._outdated:  # that was a question of long ago
-            self.refused, self._outdated = None, False
+            self.refused = None
+            self._outdated = False
         try:
             if question is None:
                 raise self._other_roster(sealed)
@@ -456,31 +509,47 @@ class Seals:
             answer = self.seal(to, REFUSED, refusal, sealed.nonce, sealed.study)
         sealing = time.perf_counter() - began - computing.seconds
         yield answer
-        took = time.time(), computing.seconds, sealing, self._kind
-        self._nonces.add(Exchange(sealed.nonce, len(frame), len(answer), *took))
+
+        # Only now, and not where the block raised: a question whose answer was neither stored nor
+        # sent must be answered when it comes again.
+        exchange = Exchange(
+            nonce=sealed.nonce,
+            received=len(frame),
+            sent=len(answer),
+            ended=time.time(),
+            computing=computing.seconds,
+            sealing=sealing,
+            kind=self._kind,
+        )
+        self._nonces.add(exchange)
         if self._kind == LAST:
-            made = self._nonces.made
-            seconds = (sum(one.computing for one in made), sum(one.sealing for one in made))
-            _log.warning(_OVER, self.name, len(made), *seconds)
+            exchanges = self._nonces.made
+            computing_seconds = sum(exchange.computing for exchange in exchanges)
+            sealing_seconds = sum(exchange.sealing for exchange in exchanges)
+            _log.warning(_OVER, self.name, len(exchanges), computing_seconds, sealing_seconds)
 
     def _other_roster(self, sealed: SealedFrame) -> StudyError:
-        """What a question is refused with whose sender has another roster."""
+        """Return what a question is refused with whose sender has another roster."""
         self._outdated = True
-        here, there = (one[_NAMED:].hex()[:16] for one in (self._study, sealed.study))
+        own_roster = self._study[_NAMED:].hex()[:16]
+        other_roster = sealed.study[_NAMED:].hex()[:16]
         try:
+            # What was sealed to this party's key opens, whichever roster it is bound to.
             self._unsealed(sealed)
         except WireError:
             return StudyError(
                 f"party {self.name!r} has the key {fingerprint(self._identity.public)}, and the "
-                f"coordinator's roster {there} has another for it, so that neither end trusts the "
-                "other. Put the party's earlier key back, or let the coordinator provision with "
-                "this one and send its roster.json again"
+                f"coordinator's roster {other_roster} has another for it, so that neither end "
+                "trusts the other. Put the party's earlier key back, or let the coordinator "
+                "provision with this one and send its roster.json again"
             )
         return StudyError(
-            f"party {self.name!r} has another roster than the coordinator: {here}, and there "
-            f"{there}. Send it the coordinator's roster.json again, then start both ends again"
+            f"party {self.name!r} has another roster than the coordinator: {own_roster}, and there "
+            f"{other_roster}. Send it the coordinator's roster.json again, then start both ends "
+            "again"
         )
 
 
 def _digest(body: bytes) -> bytes:
+    """Return the digest of a frame that is signed, of any length, in the place of all of it."""
     return blake2b(body).digest()

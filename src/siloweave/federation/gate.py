@@ -19,7 +19,10 @@ from typing import Any
 Headers = Mapping[bytes, bytes]
 """A request's headers, by their names in lower case."""
 
-_TOO_LATE, _TOO_LARGE, _BUSY = 408, 413, 503
+# Of HTTP (RFC 9110, section 15).
+_TOO_LATE = 408
+_TOO_LARGE = 413
+_BUSY = 503
 
 
 @dataclass
@@ -39,11 +42,12 @@ class Lane:
     at_once: int
     seconds: float
     waits: bool
-    _count: int = 0
-    _used: int = 0
+    _count: int = 0  # requests in the lane
+    _used: int = 0  # bytes of their bodies
     _room: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def _fits(self, size: int) -> bool:
+        """Return whether there is room for one more body of this size."""
         return self._count < self.at_once and self._used + size <= self.total_bytes
 
     async def enter(self, size: int) -> bool:
@@ -87,30 +91,38 @@ class Gate:
     def __init__(
         self, app: Any, is_known: Callable[[Headers], bool], nodes: Lane, strangers: Lane
     ) -> None:
-        self._app, self._is_known = app, is_known
-        self._nodes, self._strangers = nodes, strangers
+        self._app = app
+        self._is_known = is_known
+        self._nodes = nodes
+        self._strangers = strangers
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request."""
         headers = dict(scope["headers"])
         lane = self._nodes if self._is_known(headers) else self._strangers
-        size = headers.get(b"content-length", b"")
-        if not size.isdigit() or int(size) > lane.largest:
+
+        # A body without a length (chunked) could grow without end, so that it is refused as well.
+        announced = headers.get(b"content-length", b"")
+        if not announced.isdigit() or int(announced) > lane.largest:
             await refuse(send, _TOO_LARGE)
             return
-        if not await lane.enter(int(size)):
+        size = int(announced)
+
+        # Room is taken before a byte is read, and for the whole of what was announced.
+        if not await lane.enter(size):
             await refuse(send, _BUSY)
             return
         try:
             try:
                 body = await asyncio.wait_for(_body(receive), lane.seconds)
             except TimeoutError:
+                # Who sends slowly would hold its room for ever.
                 await refuse(send, _TOO_LATE)
                 return
             if body is not None:  # else the other end has left
                 await self._app(scope, _replayed(body, receive), send)
         finally:
-            await lane.leave(int(size))
+            await lane.leave(size)
 
 
 async def refuse(send: Any, status: int) -> None:

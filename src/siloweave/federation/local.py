@@ -43,13 +43,21 @@ Answer = Callable[[bytes], bytes]
 LIMIT = MAX_BYTES + 2**16
 """Bytes of a question or an answer: a frame, and what an engine says beside it."""
 
-_ASK, _ANSWER, _REFUSED, _FAILED = (bytes([kind]) for kind in range(1, 5))
+# Kinds of what crosses.
+_ASK = b"\1"
+_ANSWER = b"\2"
+_REFUSED = b"\3"
+_FAILED = b"\4"
 _HEAD = 9  # bytes before the data: its kind, and its length
 _PIECE = 2**20
 _WAIT_S = 0.1  # between two looks whether to stop
 _LONGEST = 100  # bytes of a socket's path that every system takes
 _DESCRIPTORS = Path("/proc/self/fd")  # by which Linux names an open folder in a few bytes
-_OTHERS, _GROUP_WRITES, _GROUP_ENTERS = 0o007, 0o020, 0o010  # bits of a folder's mode
+
+# Bits of a folder's mode.
+_OTHERS = 0o007
+_GROUP_WRITES = 0o020
+_GROUP_ENTERS = 0o010
 
 _log = logging.getLogger("siloweave")
 
@@ -58,37 +66,41 @@ class _LateError(Exception):
     """A deadline has passed."""
 
 
-def _sent(end: socket.socket, kind: bytes, data: bytes, until: float) -> None:
-    left = memoryview(kind + len(data).to_bytes(_HEAD - 1, "big") + data)
-    while left:
+def _send(end: socket.socket, kind: bytes, data: bytes, until: float) -> None:
+    """Send kind, length and data; `_LateError` if the other end takes too long."""
+    rest = memoryview(kind + len(data).to_bytes(_HEAD - 1, "big") + data)
+    while rest:
         _in_time(end, until)
-        left = left[end.send(left[:_PIECE]) :]
+        sent_bytes = end.send(rest[:_PIECE])
+        rest = rest[sent_bytes:]
 
 
 def _exactly(end: socket.socket, size: int, until: float) -> bytes:
-    """So many bytes; OSError if the other end closes before."""
-    found = bytearray()
-    while len(found) < size:
+    """Receive so many bytes; OSError if the other end closes before."""
+    # Grows with what comes: an announced length alone allocates nothing.
+    data = bytearray()
+    while len(data) < size:
         _in_time(end, until)
-        piece = end.recv(min(size - len(found), _PIECE))
+        piece = end.recv(min(size - len(data), _PIECE))
         if not piece:
-            raise ConnectionError(f"it closed after {len(found):,} of {size:,} bytes")
-        found += piece
-    return bytes(found)
+            raise ConnectionError(f"it closed after {len(data):,} of {size:,} bytes")
+        data += piece
+    return bytes(data)
 
 
 def _in_time(end: socket.socket, until: float) -> None:
     """Let the next call wait no longer than that; a sender of single bytes gains no time."""
-    left = until - time.monotonic()
-    if left <= 0:
+    seconds = until - time.monotonic()
+    if seconds <= 0:
         raise _LateError
-    end.settimeout(left)
+    end.settimeout(seconds)
 
 
 def _received(end: socket.socket, kinds: bytes, until: float) -> tuple[bytes, bytes]:
-    """Kind and data; the length is checked before a byte of the data is read."""
+    """Receive kind and data; the length is checked before a byte of the data is read."""
     head = _exactly(end, _HEAD, until)
-    kind, size = head[:1], int.from_bytes(head[1:], "big")
+    kind = head[:1]
+    size = int.from_bytes(head[1:], "big")
     if kind not in kinds:
         raise WireError(f"a connection began with {head!r}, which is no frame")
     if size > LIMIT:
@@ -111,6 +123,7 @@ def _listening(path: Path, node_user: int | None) -> socket.socket:
         try:
             with _short(path) as name:
                 end.bind(name)
+            # Its mode is set before `listen`: until then nobody can connect.
             if node_user is None:
                 path.chmod(0o600)
             else:
@@ -130,6 +143,7 @@ def _require_own_folder(folder: Path) -> None:
     """Make a folder for this user alone; InputError if others can enter the one that is there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.stat()
+    # Not every system looks at the mode of the socket itself, so that the folder keeps others out.
     if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
         raise InputError(
             f"{folder}: others can enter this folder, and it holds a party's socket. Let "
@@ -147,6 +161,8 @@ def _require_shared_folder(path: Path, node_user: int) -> None:
             f"node_user={node_user}: only Linux says which user connects to a socket. Run the node "
             "as this user, or use a spool folder"
         )
+    # In such a folder a group's members all get to the socket: only where the kernel says who
+    # connects can the node's user be told from them.
     folder = path.parent
     remedy = (
         f"let the party's user make it, and as root: chgrp GROUP {quote(str(folder))} && "
@@ -173,15 +189,17 @@ def _require_shared_folder(path: Path, node_user: int) -> None:
 
 def _remove_stale(path: Path) -> None:
     """Remove a killed process's socket; InputError if one answers, or a file is there."""
+    # Anything else is not ours to remove.
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise InputError(f"{path}: is no socket, and lies where one belongs; move it away")
-    with socket.socket(socket.AF_UNIX) as other:
+    with socket.socket(socket.AF_UNIX) as client:
         try:
             with _short(path) as name:
-                other.connect(name)
+                client.connect(name)
         except ConnectionRefusedError:
             path.unlink()
             return
+    # Two processes at one party would write one ledger, and each lack what the other released.
     raise InputError(f"{path}: another process answers there; end it first")
 
 
@@ -206,9 +224,11 @@ def _short(path: Path) -> Iterator[str]:
 
 def _user_of(end: socket.socket) -> int | None:
     """Return the user that the kernel gives of the other end; None elsewhere than on Linux."""
-    if (kind := getattr(socket, "SO_PEERCRED", None)) is None:
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
         return None
-    peer = end.getsockopt(socket.SOL_SOCKET, kind, struct.calcsize("3i"))
+    # struct ucred: process, user and group.
+    peer = end.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i"))
     _, user, _ = struct.unpack("3i", peer)
     return int(user)
 
@@ -242,12 +262,15 @@ class Server:
     def __init__(
         self, path: Path, answer: Answer, *, seconds: float = 30.0, node_user: int | None = None
     ) -> None:
-        self._path, self._answer, self._seconds = path, answer, seconds
+        self._path = path
+        self._answer = answer
+        self._seconds = seconds
         own_user = os.geteuid() if hasattr(os, "geteuid") else 0
         self._node_user = own_user if node_user is None else node_user
         self._end = _listening(path, None if self._node_user == own_user else node_user)
         self._end.settimeout(_WAIT_S)
-        self._stopped, self._at_work = threading.Event(), threading.Lock()
+        self._stopped = threading.Event()
+        self._at_work = threading.Lock()  # a ledger is written by one answer at a time
         self._free = threading.BoundedSemaphore(AT_ONCE)
         self._closed = False
         self._error: BaseException | None = None
@@ -266,11 +289,15 @@ class Server:
                     end, _ = self._end.accept()
                 except OSError as error:
                     self._free.release()
+                    # Without descriptors left, this would be tried again without a pause.
                     if error.errno in (errno.EMFILE, errno.ENFILE):
                         time.sleep(_WAIT_S)
                     continue
                 context = copy_context()  # of the study, so that its log gets what is logged
-                threading.Thread(target=context.run, args=(self._met, end), daemon=True).start()
+                connection = threading.Thread(
+                    target=context.run, args=(self._serve_connection, end), daemon=True
+                )
+                connection.start()
         finally:
             self.close()
         if self._error is not None:
@@ -285,22 +312,26 @@ class Server:
         self._stopped.set()
         self._end.close()
         with self._at_work:
+            # Once: a later `unlink` could take away another server's socket at this path.
             if not self._closed:
                 self._closed = True
                 self._path.unlink(missing_ok=True)
 
-    def _met(self, end: socket.socket) -> None:
-        """One connection."""
+    def _serve_connection(self, end: socket.socket) -> None:
+        """Receive one question from a connection, and send its answer."""
         try:
             with end:
                 # A group may have more members than the node's user, and root enters any folder.
-                if _user_of(end) not in (self._node_user, None):
+                user = _user_of(end)
+                if user not in (self._node_user, None):
                     raise WireError(
-                        f"a process of user {_user_of(end)} connected; answered are those of user "
+                        f"a process of user {user} connected; answered are those of user "
                         f"{self._node_user}"
                     )
                 _, question = _received(end, _ASK, time.monotonic() + self._seconds)
-                _sent(end, *self._answered(question), time.monotonic() + self._seconds)
+                kind, answer = self._answered(question)
+                # The answer may have taken hours; to be taken, it has as long as the question had.
+                _send(end, kind, answer, time.monotonic() + self._seconds)
         except WireError as error:
             _log.warning("%s: refused: %s", self._path, error)
         except (_LateError, OSError) as error:
@@ -309,12 +340,15 @@ class Server:
             self._free.release()
 
     def _answered(self, question: bytes) -> tuple[bytes, bytes]:
+        """Return kind and data of what answers a question."""
         with self._at_work:
+            # Who waited for the one before may come here after `stop`.
             if self._stopped.is_set():
                 return _FAILED, b""
             try:
                 return _ANSWER, self._answer(question)
             except WireError as error:
+                # Without its text: who carries frames has no need of it.
                 _log.warning("%s: refused: %s", self._path, error)
                 return _REFUSED, b""
             except BaseException as error:  # noqa: BLE001 - raised by `serve`, in its own thread
@@ -340,7 +374,7 @@ class Server:
 
 
 def ask(path: Path, frame: bytes, seconds: float) -> bytes:
-    """The answer to a frame, from the process that serves the socket at this path.
+    """Return the answer to a frame from the process that serves the socket at this path.
 
     Raises:
         WireError: The frame, or the answer, is too large or malformed, or the frame was refused.
@@ -354,7 +388,7 @@ def ask(path: Path, frame: bytes, seconds: float) -> bytes:
             _in_time(end, until)
             with _short(path) as name:
                 end.connect(name)
-            _sent(end, _ASK, frame, until)
+            _send(end, _ASK, frame, until)
             kind, data = _received(end, _ANSWER + _REFUSED + _FAILED, until)
     except (_LateError, TimeoutError) as error:
         raise RosterError(f"{path}: no answer within {seconds:g} s") from error

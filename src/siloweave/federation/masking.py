@@ -48,24 +48,28 @@ Seeds = npt.NDArray[np.uint64]
 
 
 def new_secret(entropy: Entropy | None = None) -> bytes:
-    """A fresh X25519 secret of 32 bytes, from the operating system's entropy or a party's own."""
-    return (entropy or OSEntropy()).bytes(KEY)
+    """Draw an X25519 secret of 32 bytes, from the operating system's entropy or a party's own."""
+    source = entropy or OSEntropy()
+    return source.bytes(KEY)
 
 
 def public_key(secret: bytes) -> bytes:
-    """The public key that belongs to a secret."""
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    """Return the public key that belongs to a secret."""
+    private_key = X25519PrivateKey.from_private_bytes(secret)
+    return private_key.public_key().public_bytes_raw()
 
 
 def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The secret shared with each peer, from one's own secret and the peers' public keys.
+    """Return the secret shared with each peer, from one's own secret and the peers' public keys.
 
     WireError, which names the peer, if a key has another length or is a point of small order.
     """
-    mine, shared = X25519PrivateKey.from_private_bytes(secret), {}
+    private_key = X25519PrivateKey.from_private_bytes(secret)
+    shared = {}
     for name, key in peers.items():
         try:
-            shared[name] = mine.exchange(X25519PublicKey.from_public_bytes(key))
+            # A point of small order raises: the secret would be zero, and known to everyone.
+            shared[name] = private_key.exchange(X25519PublicKey.from_public_bytes(key))
         except ValueError as error:
             raise WireError(
                 f"party {name!r}: its public key {key[:KEY].hex() or 'of no bytes'} is not usable; "
@@ -75,11 +79,14 @@ def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def stream(secret: bytes, info: bytes, size: int) -> Words:
-    """Pseudorandom uint32 words of a secret; `info` is used for one stream only."""
+    """Return pseudorandom uint32 words of a secret; `info` is used for one stream only."""
     key = HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)
+    # The nonce may be zero, as `info` gives every stream a key of its own.
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     words: Words = np.empty(size, dtype="<u4")
     data = words.view(np.uint8).data
+    # What encrypts zeros is the key stream. Written in place, piece by piece: a model's masks
+    # would else take several times their own memory.
     for start in range(0, len(data), len(_ZEROS)):
         part = data[start : start + len(_ZEROS)]
         cipher.update_into(_ZEROS[: len(part)], part)
@@ -87,7 +94,7 @@ def stream(secret: bytes, info: bytes, size: int) -> Words:
 
 
 def expanded(seeds: Seeds, info: bytes, size: int) -> npt.NDArray[np.uint8]:
-    """Pseudorandom bytes of many seeds, (seeds, size), of 128-bit seeds as (seeds, 2) numbers.
+    """Expand 128-bit seeds, (seeds, 2) numbers, to pseudorandom bytes, (seeds, size).
 
     AES(x) + x for x = seed + 0, 1, ... (all bitwise), under a public key that `info` gives: what
     Matyas, Meyer & Oseas made of a block cipher. Where AES is an ideal cipher, and at least 127
@@ -96,22 +103,30 @@ def expanded(seeds: Seeds, info: bytes, size: int) -> npt.NDArray[np.uint8]:
     fixed-key block ciphers").
     """
     key = HKDF(SHA256(), length=16, salt=None, info=b"siloweave seeds\0" + info).derive(b"")
-    blocks = np.empty((len(seeds), -(-size // 16), 2), dtype="<u8")
+
+    # Each block of 16 bytes is x: the seed with the block's number, from 0, in its first half.
+    blocks_each = -(-size // 16)
+    blocks = np.empty((len(seeds), blocks_each, 2), dtype="<u8")
     blocks[:] = seeds[:, None]
-    blocks[:, 1:, 0] ^= np.arange(1, blocks.shape[1], dtype=np.uint64)
+    blocks[:, 1:, 0] ^= np.arange(1, blocks_each, dtype=np.uint64)
+
+    # AES(x) + x. Without the sum, whoever knows the public key could decrypt a block to its seed.
     cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - one block each
-    blocks ^= np.frombuffer(cipher.update(blocks.data.cast("B")), "<u8").reshape(blocks.shape)
+    encrypted = cipher.update(blocks.data.cast("B"))
+    blocks ^= np.frombuffer(encrypted, "<u8").reshape(blocks.shape)
     return blocks.view(np.uint8).reshape(len(seeds), -1)[:, :size]
 
 
 def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> Words:
-    """The uint32 words to add to this party's counts; the whole cohort's are 0 modulo 2^32.
+    """Return the uint32 words to add to this party's counts; all of a cohort's are 0 modulo 2^32.
 
     `shared` holds the secret with every other party. The context is of run and step: a stream is
     never used for two messages.
     """
     total = np.zeros(size, dtype=np.uint32)
     for peer, secret in shared.items():
+        # Both ends of a pair derive one stream; the first by name adds it, the other subtracts it
+        # (Bonawitz et al. 2017, section 4.0.1).
         low, high = sorted((name, peer))
         info = b"siloweave mask\0" + b"\0".join((context, low.encode(), high.encode()))
         words = stream(secret, info, size)
@@ -120,12 +135,13 @@ def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> W
 
 
 def sealed(data: bytes, secret: bytes, info: bytes) -> bytes:
-    """Data encrypted under a secret (ChaCha20-Poly1305); `info` is used for one message only."""
+    """Encrypt data under a secret (ChaCha20-Poly1305); `info` is used for one message only."""
+    # A nonce of zeros is used once per key, as `info` gives every message a key of its own.
     return _cipher(secret, info).encrypt(bytes(12), data, info)
 
 
 def unsealed(data: bytes, secret: bytes, info: bytes) -> bytes:
-    """What `sealed` made; WireError if it was made otherwise, or changed."""
+    """Decrypt what `sealed` made; WireError if it was made otherwise, or changed."""
     try:
         return _cipher(secret, info).decrypt(bytes(12), data, info)
     except InvalidTag as error:
@@ -133,48 +149,58 @@ def unsealed(data: bytes, secret: bytes, info: bytes) -> bytes:
 
 
 def _cipher(secret: bytes, info: bytes) -> ChaCha20Poly1305:
+    """Return the cipher of one message, under a key that is derived for it alone."""
     key = HKDF(SHA256(), length=32, salt=None, info=b"siloweave seal\0" + info).derive(secret)
     return ChaCha20Poly1305(key)
 
 
 def room(parties: int, sigma: float) -> int:
-    """The largest count that a masked sum over `parties` holds beside noise of this width.
+    """Return the largest count that a masked sum over `parties` holds beside noise of this width.
 
     WireError if noise would fill more than half of what a party may add.
     """
+    # A sum is read as a signed number of 32 bits: beyond 2^31 it would turn into one below 0.
     bound = 2**31 // max(1, parties)
-    left = bound - ceil(_TAIL * sigma) - 1 if sigma < bound else 0
-    if left < bound // 2:
+    # One less, as 2^31 itself is no such number. A width that is not below the bound may be
+    # infinite, of which there is no ceiling.
+    most = bound - ceil(_TAIL * sigma) - 1 if sigma < bound else 0
+    if most < bound // 2:
         raise WireError(
             f"noise of width {sigma:g} is too wide for a masked sum over {parties} parties, where "
             f"each adds at most {bound:,}; spend more budget, or take fewer parties"
         )
-    return left
+    return most
 
 
 def cut(values: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
-    """Counts within plus and minus `most`; a cut is noted in the party's own log.
+    """Cut counts to within plus and minus `most`; a cut is noted in the party's own log.
 
     **Guarantee**: brings no two vectors further apart.
     """
     inside = np.clip(values, -most, most)
     if not np.array_equal(inside, values):
+        # Without the count or its place: they are of rows.
         _log.warning("a count is beyond the %s that a masked sum holds, and was cut", f"{most:,}")
     return inside
 
 
 def masked(values: npt.NDArray[np.int64], words: Words) -> Words:
-    """Noisy counts under a mask, modulo 2^32: a sum of them is right if it is within 32 bits."""
+    """Add a mask to noisy counts, modulo 2^32; their sum is right if it is within 32 bits."""
     return values.astype(np.uint32) + words
 
 
 def unmask_sum(parts: Iterable[Words]) -> npt.NDArray[np.int64]:
-    """The sum of the cohort's counts, from everyone's masked words."""
+    """Return the sum of the cohort's counts, from everyone's masked words."""
     total: Words | None = None
     for part in parts:
-        if total is not None and part.shape != total.shape:
+        if total is None:
+            total = part.copy()  # a part is a view of its message's bytes, which are read-only
+            continue
+        # numpy would add a part of one word to every word, and the masks would not cancel.
+        if part.shape != total.shape:
             raise WireError(f"masked sums of shapes {total.shape} and {part.shape} cannot be added")
-        total = part.copy() if total is None else total + part
+        total = total + part
     if total is None:
         raise WireError("no party answered; a sum over nobody is not a release")
+    # First as signed numbers of 32 bits: masks cancel modulo 2^32, and noise may be below 0.
     return total.astype(np.int32).astype(np.int64)

@@ -48,12 +48,16 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
     def __post_init__(self) -> None:
-        if len(self.shape) > 32 or any(n < 0 for n in self.shape):
+        # numpy before 2.0 has 32 dimensions at most; two lengths below 0 have a product above 0,
+        # which may fit the bytes.
+        if len(self.shape) > 32 or any(length < 0 for length in self.shape):
             raise WireError(f"an array announces the shape {self.shape}")
-        wanted = prod(self.shape) * int(self.dtype[2:])
-        if wanted != len(self.data):
+        # `prod` counts in Python's integers, which no announced shape makes overflow.
+        item_bytes = int(self.dtype[2:])
+        expected = prod(self.shape) * item_bytes
+        if expected != len(self.data):
             raise WireError(
-                f"an array of {self.dtype} and shape {self.shape} takes {wanted} bytes, "
+                f"an array of {self.dtype} and shape {self.shape} takes {expected} bytes, "
                 f"{len(self.data)} came"
             )
 
@@ -63,8 +67,9 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(dtype, values.shape, np.ascontiguousarray(values, dtype=dtype).tobytes())
 
     def numpy(self) -> npt.NDArray[np.generic]:
-        """The values, read-only; raises WireError on a number that is not finite."""
+        """Return the values, read-only; raise WireError on a number that is not finite."""
         values: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype)
+        # One NaN in a sum or an average would make the whole of it NaN.
         if self.dtype[1] == "f" and not np.isfinite(values).all():
             raise WireError("an array holds a number that is not finite")
         return values.reshape(self.shape)
@@ -116,8 +121,10 @@ class Masked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def value(self) -> Any:
         """What is sealed beside the entry."""
-        unset = isinstance(self.recovery, msgspec.UnsetType)
-        return [self.words, self.proofs] if unset else [self.words, self.recovery]
+        # One of both is empty: proofs are sent where no party may vanish, recovery where one may.
+        if isinstance(self.recovery, msgspec.UnsetType):
+            return [self.words, self.proofs]
+        return [self.words, self.recovery]
 
 
 class Relayed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,7 +169,8 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
     def error(self) -> SiloweaveError:
-        """The error, of a long text its beginning; of a class that is not known here, WireError."""
+        """Return the error: of a long text its beginning, of an unknown class a WireError."""
+        # By name among this package's errors alone: a peer cannot name any other class.
         return error_named(self.kind)(shortened(self.text, LONGEST_TEXT))
 
 
@@ -193,24 +201,26 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return Envelope(self.run, self.step + 1, self.sender, self.to, self.then)
 
     def answered(self, body: bytes) -> Envelope:
-        """What answers this question."""
+        """Return the envelope that answers this question."""
         return Envelope(self.run, self.step, self.to, self.sender, body)
 
 
 def items(reply: Reply) -> Iterator[tuple[str, Any]]:
-    """What the fields of a reply hold, by the field's name; of a tuple every item."""
+    """Yield what the fields of a reply hold, by the field's name; of a tuple every item."""
     for field in reply.__struct_fields__:
         value = getattr(reply, field)
-        yield from ((field, one) for one in (value if isinstance(value, tuple) else (value,)))
+        field_items = value if isinstance(value, tuple) else (value,)
+        for item in field_items:
+            yield field, item
 
 
 def payments(reply: Reply) -> set[str]:
-    """Hashes of the ledger entries that paid for what is in a reply."""
-    return {one.entry for _, one in items(reply) if isinstance(one, Released | Masked)}
+    """Return hashes of the ledger entries that paid for what is in a reply."""
+    return {item.entry for _, item in items(reply) if isinstance(item, Released | Masked)}
 
 
 def reply_type(request: type[Request[R]]) -> type[R]:
-    """The type that answers a request, read from its `Request[...]` base."""
+    """Return the type that answers a request, read from its `Request[...]` base."""
     for base in getattr(request, "__orig_bases__", ()):
         for argument in get_args(base):
             if isinstance(argument, type) and issubclass(argument, Reply):
@@ -230,10 +240,16 @@ An item takes up to 80 bytes of memory beside its own text or bytes, however few
 wire, so that a message takes about as much again as `MAX_BYTES` at most.
 """
 
+# MessagePack's specification, section "Formats": an item's first byte says what follows it.
+# Bytes that follow, where their number is fixed: numbers, ...
 _FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+# ... extensions of a fixed length, and the lengths of long lists and maps, ...
 _FIXED |= {0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+# ... and texts below 32 bytes, whose length is in the first byte.
 _FIXED |= {0xA0 + size: size for size in range(32)}
 _AFTER = tuple(_FIXED.get(first, 0) for first in range(256))  # bytes after an item's first one
+
+# Bytes of the length that follows, and tells how many more do: bytes, extensions, long texts.
 _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _EXTENSIONS = (0xC7, 0xC8, 0xC9)  # their kind, one byte, follows the length
 
@@ -241,7 +257,7 @@ S = TypeVar("S")
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """MessagePack bytes of a message."""
+    """Return the MessagePack bytes of a message; WireError if no receiver would read them."""
     data = msgspec.msgpack.encode(message)
     if len(data) > MAX_BYTES:
         raise WireError(
@@ -254,13 +270,20 @@ def encode(message: msgspec.Struct) -> bytes:
 
 def _check_items(data: bytes) -> None:
     """Refuse a message of too many items; one of fewer bytes than that is not walked through."""
-    place = count = 0
-    while len(data) > MAX_ITEMS and place < len(data):
+    # An item has a byte at least, so that a short message cannot hold too many.
+    if len(data) <= MAX_ITEMS:
+        return
+
+    place = 0
+    count = 0
+    while place < len(data):
         first = data[place]
         place += 1 + _AFTER[first]
-        if width := _SIZED.get(first):
-            size = int.from_bytes(data[place : place + width], "big")
-            place += width + size + (first in _EXTENSIONS)
+        length_bytes = _SIZED.get(first)
+        if length_bytes:
+            # A forged length leads beyond the end, which ends the walk: the decoder refuses it.
+            size = int.from_bytes(data[place : place + length_bytes], "big")
+            place += length_bytes + size + (first in _EXTENSIONS)
         count += 1
         if count > MAX_ITEMS:
             raise WireError(
@@ -271,12 +294,18 @@ def _check_items(data: bytes) -> None:
 
 def check_json(text: bytes) -> None:
     """Raise WireError for JSON of more than `MAX_ITEMS` items, before it is read."""
-    if (count := sum(map(text.count, (b",", b":", b"[", b"{"))) + 1) > MAX_ITEMS:
+    # Each item but the first follows one of these; those inside texts only make it stricter.
+    count = sum(map(text.count, (b",", b":", b"[", b"{"))) + 1
+    if count > MAX_ITEMS:
         raise WireError(f"JSON of {count:,} items exceeds {MAX_ITEMS:,}; refused unread")
 
 
 def decode(data: bytes, kind: type[S]) -> S:
-    """A message of type `kind`; WireError if it is too long, cut off, malformed or out of range."""
+    """Read a message of type `kind`.
+
+    WireError if it is too long, cut off, malformed or out of range.
+    """
+    # Both checks stand before the decoder, which allocates what it reads.
     if len(data) > MAX_BYTES:
         raise WireError(f"a message of {len(data):,} bytes exceeds {MAX_BYTES:,}; refused unread")
     _check_items(data)
@@ -294,25 +323,30 @@ _MIXED_UP = {
 }
 
 
-def answer_to(asked: Envelope, frame: bytes) -> Envelope:
-    """The envelope that answers a question.
+def answer_to(question: Envelope, frame: bytes) -> Envelope:
+    """Return the envelope that answers a question.
 
     WireError if it is no envelope, or answers something else: a reply that was kept and is sent
     again, or of another party, fits its type as well as the right one.
     """
-    answer, due = decode(frame, Envelope), asked.answered(b"")
-    for field, wrong in _MIXED_UP.items():
-        came, wanted = getattr(answer, field), getattr(due, field)
-        if came != wanted:
+    answer = decode(frame, Envelope)
+    expected = question.answered(b"")
+    for field, problem in _MIXED_UP.items():
+        received_value = getattr(answer, field)
+        expected_value = getattr(expected, field)
+        if received_value != expected_value:
             raise WireError(
-                f"the answer's {field} is {came!r} and must be {wanted!r}: {wrong}. Nothing of it "
-                "was used; find out what mixes up answers on their way, and start the run again"
+                f"the answer's {field} is {received_value!r} and must be {expected_value!r}: "
+                f"{problem}. Nothing of it was used; find out what mixes up answers on their way, "
+                "and start the run again"
             )
     return answer
 
 
 def body_digest(body: bytes, sender: str = "") -> bytes:
-    """Digest by which a step recognises its body, and who sent it."""
+    """Return the digest by which a step recognises its body, and who sent it."""
+    # A salt has 16 bytes at most, and a name may be longer. With the sender in the digest, another
+    # end cannot fetch the stored answer to somebody else's question by repeating it.
     salt = blake2b(sender.encode(), digest_size=16).digest() if sender else b""
     return blake2b(body, digest_size=32, salt=salt, person=b"siloweave step").digest()
 
@@ -327,7 +361,7 @@ def _decoded(digest: bytes, body: bytes, kinds: tuple[type[Request[Any]], ...]) 
 def decode_request(
     body: bytes, table: Mapping[type[Request[Any]], Callable[..., Reply]]
 ) -> Request[Any]:
-    """The request in `body`, which must be one that `table` answers.
+    """Read the request in `body`, which must be one that `table` answers.
 
     Parties that live in one process and get the same bytes share one decoded, immutable request.
     """
@@ -341,9 +375,10 @@ Sealed = Released[Any] | Masked | Relayed
 def check_sealed(reply: Reply, verify: Callable[[Sealed], bool]) -> None:
     """Raise WireError unless each field is Public, or was paid for at this very site."""
     for field, item in items(reply):
-        if isinstance(item, Public) or (
-            isinstance(item, Released | Masked | Relayed) and verify(item)
-        ):
+        if isinstance(item, Public):
+            continue
+        # The type alone shows nothing: a handler can build one of these without a payment.
+        if isinstance(item, Released | Masked | Relayed) and verify(item):
             continue
         raise WireError(
             f"{type(reply).__name__}.{field} is not sealed: it must be Public, or made by "

@@ -75,8 +75,8 @@ def environment(folder: Path | None = None) -> dict[str, str]:
     # A checkout is found by its place alone; an installed package by the interpreter.
     package = Path(__file__).resolve().parents[2]
     if package.name not in _INSTALLED:
-        others = variables.get("PYTHONPATH")
-        places = [str(package), others] if others else [str(package)]
+        allowed_places = variables.get("PYTHONPATH")
+        places = [str(package), allowed_places] if allowed_places else [str(package)]
         variables["PYTHONPATH"] = os.pathsep.join(places)
     return variables
 
@@ -87,5 +87,7 @@ def _lies_elsewhere(entry: str, folder: Path | None) -> bool:
         return False
     if folder is None:
         return True
-    place, served = Path(entry).resolve(), folder.resolve()
+    # Resolved, as a link may lead from anywhere into the folder.
+    place = Path(entry).resolve()
+    served = folder.resolve()
     return place != served.parent and not place.is_relative_to(served)

@@ -23,7 +23,11 @@ _ANSWER_BYTES = 2**16
 _ANSWER_S = 30.0
 """For that answer: a proxy that does not reach the coordinator says so by then."""
 _PORT = 3128  # of a proxy whose URL has none; most have their own
-_NO_PASSWORD, _BAD_GATEWAY, _TOO_LATE = 407, 502, 504
+
+# Of HTTP (RFC 9110, section 15).
+_NO_PASSWORD = 407
+_BAD_GATEWAY = 502
+_TOO_LATE = 504
 
 
 class Proxy(NamedTuple):
@@ -42,6 +46,7 @@ class Proxy(NamedTuple):
 
 
 def _bracketed(host: str) -> str:
+    """Return a host as it stands before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -75,26 +80,27 @@ def proxy_in(url: str) -> Proxy:
     return Proxy(parts.hostname, port, user, password, whole_url)
 
 
-def proxy_for(host: str, port: int, given: str | None, *, is_local: bool) -> Proxy | None:
+def proxy_for(host: str, port: int, owner_url: str | None, *, is_local: bool) -> Proxy | None:
     """Return the proxy on the way to a host; None where the way is direct.
 
     Args:
         host: Which is to be reached.
         port: Of the host.
-        given: The proxy's URL, as the owner gave it; it counts before the environment.
+        owner_url: The proxy's URL, as the owner gave it; it counts before the environment.
         is_local: Whether the host is this machine, which no proxy of the environment is for.
 
     Raises:
         InputError: A URL is not that of an HTTP proxy.
     """
-    if given:
-        return proxy_in(given)
+    if owner_url:
+        return proxy_in(owner_url)
     proxies = getproxies_environment()
     url = proxies.get("https") or proxies.get("all")
     if not url or is_local:
         return None
-    is_bypassed = proxy_bypass(f"{_bracketed(host)}:{port}")
-    return None if is_bypassed else proxy_in(url)
+    if proxy_bypass(f"{_bracketed(host)}:{port}"):  # NO_PROXY
+        return None
+    return proxy_in(url)
 
 
 def connected(host: str, port: int, seconds: float, proxy: Proxy | None = None) -> socket.socket:
@@ -122,16 +128,20 @@ def connected(host: str, port: int, seconds: float, proxy: Proxy | None = None) 
 
 
 def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
+    """Ask a proxy to connect to HOST:PORT (RFC 9110, section 9.3.6)."""
     lines = [f"CONNECT {where} HTTP/1.1", f"Host: {where}"]
     if proxy.user:
-        word = b64encode(f"{proxy.user}:{proxy.password}".encode()).decode()
-        lines.append(f"Proxy-Authorization: Basic {word}")
+        credentials = b64encode(f"{proxy.user}:{proxy.password}".encode()).decode()
+        lines.append(f"Proxy-Authorization: Basic {credentials}")
     try:
         end.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = _head(end)
     except OSError as error:
         raise ConnectionError(f"the proxy {proxy.address} does not answer ({error})") from error
-    status, _, reason = answer.partition(b"\r\n")[0].partition(b" ")[2].partition(b" ")
+
+    # The first line is "HTTP/1.1 STATUS REASON".
+    status_line = answer.partition(b"\r\n")[0]
+    status, _, reason = status_line.partition(b" ")[2].partition(b" ")
     if not answer.startswith(b"HTTP/1.") or not status.isdigit():
         raise InputError(
             f"{proxy.address}: is no HTTP proxy, as its answer begins with {answer[:20]!r}; see "
@@ -142,9 +152,9 @@ def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
     if 200 <= code < 300:
         return
     if code == _NO_PASSWORD:
-        wanted = "another password than it was shown" if proxy.user else "a password"
+        required = "another password than it was shown" if proxy.user else "a password"
         raise InputError(
-            f"the proxy {proxy.address} asks for {wanted} ({text}). Give it by "
+            f"the proxy {proxy.address} asks for {required} ({text}). Give it by "
             "HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT, with %40 for an @ in either"
         )
     if _BAD_GATEWAY <= code <= _TOO_LATE:  # it may be reached later
@@ -159,6 +169,7 @@ def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
 def _head(end: socket.socket) -> bytes:
     """Read an answer up to its empty line, byte by byte, as what follows is the tunnel's."""
     answer = bytearray()
+    # For the whole of it: a proxy that sends a byte now and then would be awaited for ever.
     until = time.monotonic() + _ANSWER_S
     while not answer.endswith(b"\r\n\r\n") and len(answer) < _ANSWER_BYTES:
         if time.monotonic() > until:

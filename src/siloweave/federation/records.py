@@ -63,26 +63,33 @@ class FolderTranscript:
         self._question = b""
         self._known: set[tuple[str, int, str]] = set()
         if path.is_file():
+            # A record that was cut short by a kill would make all after it unreadable.
             with path.open("r+b") as file:
-                file.truncate(sum(_LENGTH + len(data) for data in _records(file)))
-            self._known = {(one.run, one.step, one.party) for one in read_transcript(path)}
+                whole_bytes = sum(_LENGTH + len(data) for data in _records(file))
+                file.truncate(whole_bytes)
+            self._known = {
+                (record.run, record.step, record.party) for record in read_transcript(path)
+            }
 
     def record(self, received: TranscriptRecord) -> None:
         """Append one answer; a question that was just asked is not written twice."""
+        # A run that is started again asks its first steps anew, and has the same answers.
         place = (received.run, received.step, received.party)
         if place in self._known:
             return
         self._known.add(place)
+
         if received.question == self._question:
             received = msgspec.structs.replace(received, question=b"")
         else:
             self._question = received.question
         data = msgspec.msgpack.encode(received)
+        # Length and data in one write: a kill leaves at most one record cut short, at the end.
         _append(self._path, len(data).to_bytes(_LENGTH, "big") + data)
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Add to a file of its owner's alone; OSError, which names the file, if that fails."""
+    """Append to a file of its owner's alone; OSError, which names the file, if that fails."""
     with naming_file(path), open(path, "ab", opener=for_its_owner) as file:
         file.write(data)
 
@@ -102,21 +109,24 @@ def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
     with path.open("rb") as file:
         for data in _records(file):
             try:
-                found = messages.decode(data, TranscriptRecord)
+                record = messages.decode(data, TranscriptRecord)
             except WireError as error:
                 raise WireError(f"{path}: {error}; the transcript is damaged") from error
-            question = found.question or question
-            yield msgspec.structs.replace(found, question=question)
+            # Without a question a record answers that of the record before.
+            question = record.question or question
+            yield msgspec.structs.replace(record, question=question)
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
-    """Every whole record of a file; one that was cut short ends it."""
-    left = os.fstat(file.fileno()).st_size
+    """Yield every whole record of a file; one that was cut short ends it."""
+    bytes_left = os.fstat(file.fileno()).st_size
     while len(header := file.read(_LENGTH)) == _LENGTH:
-        size, left = int.from_bytes(header, "big"), left - _LENGTH
-        if size > left:
+        size = int.from_bytes(header, "big")
+        bytes_left -= _LENGTH
+        # A damaged length may announce terabytes, which `read` would allocate.
+        if size > bytes_left:
             return
-        left -= size
+        bytes_left -= size
         yield file.read(size)
 
 
@@ -131,28 +141,36 @@ class Receipts:
 
     def __init__(self, path: Path, keys: Mapping[str, bytes]) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path, self._keys = path, dict(keys)
-        known = read_receipts(path)
-        before = {one.party: one.key for one in known}
+        self._path = path
+        self._keys = dict(keys)
+        receipts = read_receipts(path)
+
+        # A party that lost its ledger and began a new one, with a new key, would spend its budget
+        # a second time, and nothing else would show it.
+        keys_before = {receipt.party: receipt.key for receipt in receipts}
         for party, key in keys.items():
-            if before.get(party, key) != key:
+            if keys_before.get(party, key) != key:
                 raise LedgerError(
                     f"party {party!r} has the key {fingerprint(key)}; before, it had "
-                    f"{fingerprint(before[party])} ({path}). Its key and its ledger were removed "
-                    "or replaced. Put them back from a backup, or run in a folder of its own."
+                    f"{fingerprint(keys_before[party])} ({path}). Its key and its ledger were "
+                    "removed or replaced. Put them back from a backup, or run in a folder of its "
+                    "own."
                 )
+
         if path.is_file():
             with path.open("r+b") as file:  # a line that was cut short is written over
-                file.truncate(file.read().rfind(b"\n") + 1)
-        self._runs = {(one.party, one.entry): one.run for one in known}
+                end_of_lines = file.read().rfind(b"\n") + 1
+                file.truncate(end_of_lines)
+        self._runs = {(receipt.party, receipt.entry): receipt.run for receipt in receipts}
         for party in keys:
             self._append(Receipt(party, keys[party]))
 
     def record(self, run: str, step: int, party: str, reply: Reply) -> None:
-        """Keep the payments that a reply carries; WireError if one is not a hash."""
+        """Store the payments that a reply carries; WireError if one is not a hash."""
         for field, item in items(reply):
             if not isinstance(item, Released | Masked):
                 continue
+            # The text comes from a party: as a receipt, anything else could never be verified.
             if not _HASH.fullmatch(item.entry):
                 raise WireError(
                     f"{field} names {item.entry[:64]!r} as the ledger entry that paid for it, "
@@ -166,14 +184,17 @@ class Receipts:
         A later run over the same folder, such as a score, is another's: a ledger that was sent
         before it has nothing of it.
         """
-        of_stages = f"{run}-"
-        return {
-            entry
-            for (name, entry), paid_in in self._runs.items()
-            if name == party and entry and (paid_in == run or paid_in.startswith(of_stages))
-        }
+        stage_prefix = f"{run}-"
+        entries = set()
+        for (name, entry), paid_in in self._runs.items():
+            is_of_run = paid_in == run or paid_in.startswith(stage_prefix)
+            # A party's first receipt holds its key, and no entry.
+            if name == party and entry and is_of_run:
+                entries.add(entry)
+        return entries
 
     def _append(self, receipt: Receipt) -> None:
+        """Append a receipt that the file does not have."""
         if (receipt.party, receipt.entry) in self._runs:
             return
         self._runs[receipt.party, receipt.entry] = receipt.run
@@ -205,11 +226,12 @@ class Absences:
         return {name for steps in self._steps.values() for name in steps}
 
     def of(self, run: str) -> dict[str, int]:
-        """The step in which a party vanished, by party."""
+        """Return the step in which each absent party vanished from a run, by party."""
         return dict(self._steps.get(run, {}))
 
     def record(self, run: str, step: int, party: str) -> None:
-        """Note a party; forced to disk."""
+        """Note that a party vanished; forced to disk."""
+        # The first step counts: from there on the party is in no sum of the run.
         self._steps.setdefault(run, {}).setdefault(party, step)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self._path, msgspec.json.encode(self._steps))

@@ -93,27 +93,35 @@ class Closing:
 
 
 def closed(request: Close, site: Site[Any]) -> Closed:
-    """The party's ledger, as it is."""
-    text = msgspec.json.encode(site.ledger.entries)
+    """Return the party's ledger, as it is."""
     ledger = site.ledger
-    header, head = Public(ledger.header, _WHY), Public(ledger.head, _WHY)
-    return Closed(header, Public(text, _WHY), head)
+    entries = msgspec.json.encode(ledger.entries)
+    return Closed(
+        header=Public(ledger.header, _WHY),
+        entries=Public(entries, _WHY),
+        head=Public(ledger.head, _WHY),
+    )
 
 
 def with_closing(handlers: Handlers) -> Handlers:
-    """A party's side of a method, and of the message that ends every run."""
+    """Return a party's side of a method, and of the message that ends every run."""
     return {**handlers, Close: closed}
 
 
 def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
-    """A party's entries, checked; `paid` are the hashes of those that paid for its replies."""
+    """Return a party's entries, checked; `paid` are the hashes of those that paid for replies."""
     messages.check_json(reply.entries.value)
     try:
         entries = msgspec.json.decode(reply.entries.value, type=Entries)
+        # An unbroken chain shows that no line before the head was changed or removed.
         check_chain(entries, reply.head.value)
     except (*UNREADABLE, LedgerError) as error:
         raise WireError(f"party {party!r} sent a ledger that cannot be read: {error}") from error
-    if missing := paid - {entry.hash for entry in entries}:
+
+    # A chain that was cut off, or written anew from some line on, is unbroken as well; what it
+    # then lacks is an entry that this session has seen at work.
+    missing = paid - {entry.hash for entry in entries}
+    if missing:
         raise WireError(
             f"party {party!r} sent a ledger without the entry {min(missing)[:16]}, which paid for "
             "one of its replies. Its end was cut off, or two copies of the party's folder have "
@@ -132,8 +140,8 @@ def naming_step(asked: Envelope) -> Iterator[None]:
         raise WireError(f"party {asked.to!r}, step {asked.step}: {error}") from error
 
 
-def _never(heard: Set[str]) -> bool:
-    """All answers are waited for."""
+def _never(answered: Set[str]) -> bool:
+    """Wait for all answers: no set of parties is enough."""
     return False
 
 
@@ -180,17 +188,19 @@ class Session:
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
-        twice = [name for name, count in Counter(roster).items() if count > 1]
-        if twice:
+        # Under one name, two parties' answers would replace each other.
+        repeated = [name for name, count in Counter(roster).items() if count > 1]
+        if repeated:
             raise RosterError(
-                f"the roster names {', '.join(twice)} twice; every party needs its own name"
+                f"the roster names {', '.join(repeated)} twice; every party needs its own name"
             )
         self.roster = tuple(roster)
         self.run = run
         self.sender = "coordinator"
         self.traffic = {name: course.Traffic() for name in roster}
         self.rounds = 0
-        self.tolerated, self.dropouts = tolerated, dropouts
+        self.tolerated = tolerated
+        self.dropouts = dropouts
         self._absences = absences
         self._vanished = absences.of(run) if absences else {}
         self.gone: set[str] = set()
@@ -200,8 +210,10 @@ class Session:
         self._sizes = {} if sizes is None else sizes
         self._transcript = transcript
         self._receipts = receipts
-        self._at_once, self._asking = at_once, asking or Stopwatch()
-        self._status, self._question = status, ""
+        self._at_once = at_once
+        self._asking = asking or Stopwatch()
+        self._status = status
+        self._question = ""  # tag of the last one, for the status
         self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
         self._late: dict[str, Future[tuple[course.Traffic, bytes] | None]] = {}  # not waited for
         self._along = False  # whether the last question had the one along that closes
@@ -209,7 +221,7 @@ class Session:
 
     @property
     def simulated(self) -> bool:
-        """Whether one process has the rows of all parties."""
+        """Return whether one process has the rows of all parties."""
         return self._carrier.simulated
 
     def recall(self, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
@@ -247,14 +259,15 @@ class Session:
     ) -> list[R]:
         """Ask some parties in one step, each something else; all else as of `ask`."""
         closes = last and set(requests) == set(self.roster)
-        return self._asked(requests, at_once, messages.encode(Close()) if closes else b"")
+        then = messages.encode(Close()) if closes else b""
+        return self._asked(requests, at_once, then)
 
     def plan(self, cohort: Iterable[str]) -> MaskPlan:
-        """Who masks with whom in a sum over a cohort, and how many of it may vanish."""
+        """Plan who masks with whom in a sum over a cohort, and how many of it may vanish."""
         return MaskPlan.of(cohort, self.tolerated, self.dropouts)
 
     def present(self, names: Iterable[str]) -> list[str]:
-        """Those that are not gone."""
+        """Return those of some parties that are not gone."""
         return [name for name in names if name not in self.gone]
 
     def ask_present(
@@ -266,7 +279,7 @@ class Session:
         last: bool = False,
         enough: Callable[[Set[str]], bool] = _never,
     ) -> dict[str, R]:
-        """Ask some parties in one step, of whom so many may vanish: the replies of the others.
+        """Ask some parties in one step, of whom so many may vanish; return the others' replies.
 
         A party whose carrier raises RosterError is gone, and is not asked again in the run, also
         if that is started again. `last` is as of `ask`, as long as nobody is gone. Once the names
@@ -278,54 +291,72 @@ class Session:
                 run may be started again when those of this step are back.
             WireError: as of `ask`.
         """
-        if not requests or not self.traffic.keys() >= requests.keys():
-            raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
+        self._check_roster(requests)
         step = self.rounds
+        # A run that is started again must lose the same parties at the same step as before: its
+        # parties open a sum once, for one list.
         self.gone |= {name for name, since in self._vanished.items() if since <= step}
         self._require(requests, may_vanish)
         if not self.dropouts:
-            return dict(zip(requests, self._asked(requests, at_once), strict=True))
-        asked = {name: one for name, one in requests.items() if name not in self.gone}
-        closes = last and set(asked) == set(self.roster)
-        then = messages.encode(Close()) if closes else b""
-        envelopes = list(self._envelopes(asked, self.rounds, then))
-        self.rounds += 1
-        lost = set[str]()
+            replies = self._asked(requests, at_once)
+            return dict(zip(requests, replies, strict=True))
 
-        def sent(one: Envelope) -> tuple[course.Traffic, bytes] | None:
+        present = {name: request for name, request in requests.items() if name not in self.gone}
+        closes = last and set(present) == set(self.roster)
+        then = messages.encode(Close()) if closes else b""
+        questions = list(self._envelopes(present, self.rounds, then))
+        self.rounds += 1
+        lost = set[str]()  # by any thread of this step, so that the others see it at once
+
+        def send(envelope: Envelope) -> tuple[course.Traffic, bytes] | None:
+            # Nobody else is asked once the step cannot succeed: what they would release now is
+            # paid for, and opens nothing.
             self._require(requests, may_vanish, lost)
-            late = self._late.pop(one.to, None)
+            late = self._late.pop(envelope.to, None)
             try:
+                # A party takes one question at a time: its last one must end first.
                 if late is None or late.result() is not None:
-                    return self._sent(one)
+                    return self._sent(envelope)
             except RosterError:
                 pass
-            lost.add(one.to)
+            lost.add(envelope.to)
             return None
 
+        # A question that closes the run is answered by all: each ledger is needed.
         enough = _never if closes else enough
         with self._asking:
-            found = self._each(sent, [one for one, _ in envelopes], at_once, enough)
-        late = {name: future for name, future in found.items() if not future.done()}
+            envelopes = [envelope for envelope, _ in questions]
+            pending = self._each(send, envelopes, at_once, enough)
+        late = {name: future for name, future in pending.items() if not future.done()}
         self._late |= late
-        answers = {name: one.result() for name, one in found.items() if name not in late}
+        answers = {name: future.result() for name, future in pending.items() if name not in late}
         self.gone |= {name for name, answer in answers.items() if answer is None}
+
+        # Who vanished is on disk before any reply of the step is used, see above.
         self._require(requests, may_vanish)
         if self._absences is not None:
-            for name in self.gone.intersection(asked):
+            for name in self.gone.intersection(present):
                 self._absences.record(self.run, step, name)
-        return {
-            one.to: self._received(one, kind, *answer)
-            for one, kind in envelopes
-            if (answer := answers.get(one.to)) is not None
-        }
+
+        received: dict[str, R] = {}
+        for envelope, kind in questions:
+            answer = answers.get(envelope.to)
+            if answer is not None:
+                received[envelope.to] = self._received(envelope, kind, *answer)
+        return received
+
+    def _check_roster(self, names: Mapping[str, Any]) -> None:
+        """Raise RosterError unless a step asks somebody, and only parties of the roster."""
+        if not names or not self.traffic.keys() >= names.keys():
+            raise RosterError(f"asked {list(names)}; the roster is {list(self.roster)}")
 
     def _require(self, names: Iterable[str], may_vanish: int, lost: Set[str] = frozenset()) -> None:
-        missing = self.gone | lost
-        if sum(name in missing for name in names) > may_vanish:
-            gone = ", ".join(f"party {name!r}" for name in self.roster if name in missing)
+        """Raise RosterError if more of some parties are gone, or lost in this step, than may."""
+        absent = self.gone | lost
+        if sum(name in absent for name in names) > may_vanish:
+            parties = ", ".join(f"party {name!r}" for name in self.roster if name in absent)
             raise RosterError(
-                f"{gone} did not answer, and {self.dropouts} may vanish from a sum, of few "
+                f"{parties} did not answer, and {self.dropouts} may vanish from a sum, of few "
                 "parties fewer. Nothing was opened; start the run again when they are back, or a "
                 "new one with more dropouts"
             )
@@ -333,148 +364,198 @@ class Session:
     def _asked(
         self, requests: Mapping[str, Request[R]], at_once: int, then: bytes = b""
     ) -> list[R]:
-        if not requests or not self.traffic.keys() >= requests.keys():
-            raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
-        self.rounds += self._along  # a step of its own
+        """Ask some parties in one step, all of whom must answer; return replies in their order."""
+        self._check_roster(requests)
+        # The last question closed the run, and another one follows: the close was a step.
+        self.rounds += self._along
         self._along = bool(then)
-        asked = self._envelopes(requests, self.rounds, then)
+        questions = self._envelopes(requests, self.rounds, then)
         self.rounds += 1
-        alone, found = max(at_once, self._at_once) == 1, list[R]()
-        for some in ([one] for one in asked) if alone else [list(asked)]:
+
+        # One by one, a large request is freed before the next one is encoded.
+        is_serial = max(at_once, self._at_once) == 1
+        batches = ([question] for question in questions) if is_serial else [list(questions)]
+        replies = list[R]()
+        for batch in batches:
             with self._asking:
-                answers = self._each(self._sent, [one for one, _ in some], at_once, _never)
-            found += [self._received(one, kind, *answers[one.to].result()) for one, kind in some]
-        return found
+                envelopes = [envelope for envelope, _ in batch]
+                answers = self._each(self._sent, envelopes, at_once, _never)
+            for envelope, kind in batch:
+                crossed, answer = answers[envelope.to].result()
+                replies.append(self._received(envelope, kind, crossed, answer))
+        return replies
 
     def _each(
         self,
         send: Callable[[Envelope], T],
-        asked: Sequence[Envelope],
+        envelopes: Sequence[Envelope],
         at_once: int,
         enough: Callable[[Set[str]], bool],
     ) -> dict[str, Future[T]]:
-        """What a function gives for each question, some at the same time; an error is the first's.
+        """Send each question, some at the same time; an error is the first party's.
 
         An interrupt, or what a party on another machine refuses, waits for no other one there: that
         may take an hour. Nor are others waited for once those that gave something are `enough`.
         """
-        found: dict[str, Future[T]] = {one.to: Future() for one in asked}
-        left = iter([(one, found[one.to]) for one in asked])
-        if (at_once := max(at_once, self._at_once)) == 1:
-            for one, future in left:
-                future.set_result(send(one))
-            return found
-        for _ in range(min(at_once, len(found))):
-            Thread(target=_work, args=(left, send), daemon=True).start()
+        answers: dict[str, Future[T]] = {envelope.to: Future() for envelope in envelopes}
+        # One iterator for all threads: each takes the next question that nobody has.
+        queue = iter([(envelope, answers[envelope.to]) for envelope in envelopes])
+        threads = max(at_once, self._at_once)
+        if threads == 1:
+            for envelope, answer in queue:
+                answer.set_result(send(envelope))
+            return answers
+
+        for _ in range(min(threads, len(answers))):
+            Thread(target=_work, args=(queue, send), daemon=True).start()
         try:
-            while wait(found.values(), _LOOK_S).not_done:
-                if self._at_once > 1 and enough(_gave(found)):
+            while wait(answers.values(), _LOOK_S).not_done:
+                # Parties in this process (`self._at_once` is 1) are all waited for, so that no
+                # thread goes on with their rows.
+                if self._at_once > 1 and enough(_gave(answers)):
                     break
         except BaseException:
-            for _, future in left:  # nobody else is asked
-                future.cancel()
-                future.set_running_or_notify_cancel()
+            # Emptied first, so that no thread takes another question.
+            for _, answer in queue:
+                answer.cancel()
+                answer.set_running_or_notify_cancel()
             if self._at_once == 1:  # what a party in this process has begun, it finishes
-                wait(found.values())
+                wait(answers.values())
             raise
-        _gave(found)
-        return found
+        _gave(answers)
+        return answers
 
     def _envelopes(
         self, requests: Mapping[str, Request[R]], step: int, then: bytes = b""
     ) -> Iterator[tuple[Envelope, type[R]]]:
-        """One by one, as the requests of a step may be large; one for all is encoded once."""
-        before, body = None, b""
-        proofs = {name: self._proofs.pop(name, {}) for name in requests}  # before answers bring new
+        """Yield a step's questions one by one, as they may be large, and the types of replies.
+
+        A request that is one object for several parties is encoded once.
+        """
+        last_request: Request[R] | None = None
+        body = b""
+        # Taken before the first answer comes, which brings new ones.
+        proofs = {name: self._proofs.pop(name, {}) for name in requests}
         self._closed = {}
         for name, request in requests.items():
-            if request is not before:
-                before, body = request, messages.encode(request)
+            if request is not last_request:
+                last_request = request
+                body = messages.encode(request)
                 self._question = str(type(request).__struct_config__.tag)
             kind = reply_type(type(request))
-            yield Envelope(self.run, step, self.sender, name, body, then, proofs[name]), kind
+            envelope = Envelope(self.run, step, self.sender, name, body, then, proofs[name])
+            yield envelope, kind
 
     def close(self) -> Closing:
         """End the run: every party sends its ledger, but for those that are gone and not back.
 
         WireError, which names the party, if a ledger was changed, or lacks what paid for a reply.
         """
-        replies = {}
-        if len(self._closed) == len(self.roster):
-            for name in self.roster:
-                asked_with, body = self._closed[name]
-                with naming_step(asked_with):
-                    replies[name] = self._read(asked_with, body, Closed)
-        else:
-            self._along = False  # what came with the last question is asked as the same step
-            gone, self.gone = self.gone, set()  # who is back sends its ledger, too
-            self._vanished, self._absences = {}, None
-            asked, there = dict.fromkeys(self.roster, Close()), set(self.roster) - gone
-            enough, at_once = there.issubset, max(1, len(gone))
-            replies = self.ask_present(asked, len(gone), at_once=at_once, enough=enough)
+        came_along = len(self._closed) == len(self.roster)
+        replies = self._closed_replies() if came_along else self._ask_to_close()
+
         paid = dict(self._paid)
         if self._receipts is not None:  # of stages before, and of what was asked before a restart
             paid = {name: paid[name] | self._receipts.paid(name, self.run) for name in paid}
-        ledgers = {name: _entries_in(name, one, paid[name]) for name, one in replies.items()}
-        return Closing(
-            ledgers,
-            {name: reply.head.value for name, reply in replies.items()},
-            {name: written(one.header.value, ledgers[name]) for name, one in replies.items()},
+        ledgers = {name: _entries_in(name, reply, paid[name]) for name, reply in replies.items()}
+        heads = {name: reply.head.value for name, reply in replies.items()}
+        files = {
+            name: written(reply.header.value, ledgers[name]) for name, reply in replies.items()
+        }
+        return Closing(ledgers, heads, files)
+
+    def _closed_replies(self) -> dict[str, Closed]:
+        """Read the ledgers that came along with the last answers."""
+        replies = {}
+        for name in self.roster:
+            envelope, body = self._closed[name]
+            with naming_step(envelope):
+                replies[name] = self._read(envelope, body, Closed)
+        return replies
+
+    def _ask_to_close(self) -> dict[str, Closed]:
+        """Ask every party for its ledger; who is gone sends it if it is back, and may not be."""
+        self._along = False  # what came with the last question is asked as the same step
+        absent = self.gone
+        self.gone = set()
+        self._vanished = {}
+        # Being absent now is no absence from a sum: a run that is started again must not have it.
+        self._absences = None
+
+        requests = dict.fromkeys(self.roster, Close())
+        present = set(self.roster) - absent
+        return self.ask_present(
+            requests,
+            len(absent),
+            at_once=max(1, len(absent)),
+            enough=present.issubset,
         )
 
-    def _sent(self, asked: Envelope) -> tuple[course.Traffic, bytes]:
-        """What crossed for a question, and the party's answer."""
-        frame, status = messages.encode(asked), self._status
+    def _sent(self, envelope: Envelope) -> tuple[course.Traffic, bytes]:
+        """Send a question; return what crossed for it, and the party's answer."""
+        frame = messages.encode(envelope)
+        status = self._status
         if status is not None:
-            status.asked(asked.step, self._question, asked.to)
+            status.asked(envelope.step, self._question, envelope.to)
         try:
-            answer = self._carrier.send(asked.to, frame)
+            answer = self._carrier.send(envelope.to, frame)
         except SiloweaveError as error:
             if status is not None:
-                status.refused(asked.to, str(error))
+                status.refused(envelope.to, str(error))
             raise
-        plain = len(frame), len(answer)
-        there, back = self._sizes.get(asked.to, plain)
+        # Sealed frames are longer than what they hold; their carrier counts them itself.
+        sent, received = self._sizes.get(envelope.to, (len(frame), len(answer)))
         if status is not None:
-            status.answered(asked.to, there, back)
-        return course.Traffic(1, there, back), answer
+            status.answered(envelope.to, sent, received)
+        return course.Traffic(1, sent, received), answer
 
     def _received(
-        self, asked: Envelope, kind: type[R], crossed: course.Traffic, answer: bytes
+        self, envelope: Envelope, kind: type[R], crossed: course.Traffic, answer: bytes
     ) -> R:
         """Count an answer, open it, write it down, and read it."""
-        name = asked.to
+        name = envelope.to
         self.traffic[name] += crossed
-        with naming_step(asked):
-            came = messages.answer_to(asked, answer)
-            if asked.then and came.then:
-                self._closed[name] = asked.next, came.then
-            return self._read(asked, came.body, kind)
+        with naming_step(envelope):
+            reply = messages.answer_to(envelope, answer)
+            if envelope.then and reply.then:
+                # Read in `close`: what closes a run is of no use where another question follows.
+                self._closed[name] = envelope.next, reply.then
+            return self._read(envelope, reply.body, kind)
 
-    def _read(self, asked: Envelope, body: bytes, kind: type[R]) -> R:
-        """Write a reply down, read it, and keep its payments."""
-        run, step, name = asked.run, asked.step, asked.to
+    def _read(self, envelope: Envelope, body: bytes, kind: type[R]) -> R:
+        """Write a reply down, read it, and remember its payments and proofs."""
+        run = envelope.run
+        step = envelope.step
+        name = envelope.to
+        # Before it is decoded: what a party sent is on record, also if it cannot be read.
         if self._transcript is not None:
-            self._transcript.record(records.TranscriptRecord(run, step, name, asked.body, body))
+            record = records.TranscriptRecord(run, step, name, envelope.body, body)
+            self._transcript.record(record)
         reply = messages.decode(body, kind)
         self._paid[name] |= payments(reply)
         for _, item in items(reply):
-            for reader, proof in item.proofs.items() if isinstance(item, Masked) else ():
-                self._proofs.setdefault(reader, {})[name] = proof
+            if isinstance(item, Masked):
+                # Each goes to its reader with the next question to it.
+                for reader, proof in item.proofs.items():
+                    self._proofs.setdefault(reader, {})[name] = proof
         if self._receipts is not None:
             self._receipts.record(run, step, name, reply)
         return reply
 
 
-def _work(left: Iterator[tuple[Envelope, Future[T]]], send: Callable[[Envelope], T]) -> None:
-    for one, future in left:
-        future.set_running_or_notify_cancel()
+def _work(queue: Iterator[tuple[Envelope, Future[T]]], send: Callable[[Envelope], T]) -> None:
+    """Send questions of a queue that threads share until it is empty."""
+    for envelope, answer in queue:
+        # From here on nobody can cancel it, so that its result is set exactly once.
+        answer.set_running_or_notify_cancel()
         try:
-            future.set_result(send(one))
+            answer.set_result(send(envelope))
         except BaseException as error:  # noqa: BLE001 - raised where the result is read
-            future.set_exception(error)
+            answer.set_exception(error)
 
 
-def _gave(found: Mapping[str, Future[Any]]) -> set[str]:
-    """Who gave something so far; raises the first error of those that are done."""
-    return {name for name, one in found.items() if one.done() and one.result() is not None}
+def _gave(answers: Mapping[str, Future[Any]]) -> set[str]:
+    """Return who gave something so far; raise the first error of those that are done."""
+    return {
+        name for name, answer in answers.items() if answer.done() and answer.result() is not None
+    }

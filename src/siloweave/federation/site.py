@@ -62,8 +62,11 @@ _log = logging.getLogger("siloweave")
 _packed = msgspec.msgpack.encode
 
 _SHOWN = 60  # characters of a value in a message
-_DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
-_ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again
+
+# A stored reply is the digest of the request's body, then the hash of the ledger's last entry
+# (which must still be in the ledger before the reply is sent again), then the frame itself.
+_DIGEST = 32  # bytes
+_ENTRY = 64  # bytes
 _REPLY = ".reply"  # how the names of files with replies end
 _LOST = (
     "A second draw would be a second release. Put the party's store back, or agree on a new budget "
@@ -107,19 +110,23 @@ class Terms:
     smallest_cohort: int = 1
 
     def __post_init__(self) -> None:
-        whole("tolerated", self.tolerated, 1 if len(self.roster) > 1 else 0)
+        # With 0, a party could subtract its own share of the noise from a sum over several.
+        fewest_colluders = 1 if len(self.roster) > 1 else 0
+        whole("tolerated", self.tolerated, fewest_colluders)
         MaskPlan.require(len(self.roster), self.tolerated, self.dropouts)
 
     def plan(self, cohort: Iterable[str]) -> MaskPlan:
-        """Who masks with whom in a sum over a cohort, and how many of it may vanish."""
+        """Plan who masks with whom in a sum over a cohort, and how many of it may vanish."""
         return MaskPlan.of(cohort, self.tolerated, self.dropouts)
 
     def missing(self, size: int) -> int:
-        """Shares of the noise that a sum over `size` parties must do without."""
+        """Count the shares of the noise that a sum over `size` parties must do without."""
         return MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
 
     def check_cohort(self, party: str, cohort: Mapping[str, bytes], tolerated: int) -> None:
         """Raise WireError for a sum over others, over too few, or with too little noise."""
+        # With a stranger in the cohort the coordinator could play that stranger itself; a sum
+        # without this party would have no use for its words but to single them out.
         strangers = [name for name in cohort if name not in self.roster]
         if strangers or party not in cohort:
             raise WireError(
@@ -127,22 +134,28 @@ class Terms:
                 f"the study is {_short(list(self.roster))}. Nothing was released"
             )
         self._check_size(party, "was asked for a sum over", len(cohort), "released")
-        if tolerated != (wanted := self.missing(len(cohort))):
+
+        # Each share of the noise is sized by what the sum must withstand. A lower number would
+        # make every share too small, and colluders could subtract theirs from what is left.
+        due = self.missing(len(cohort))
+        if tolerated != due:
             whom = "colluders and dropouts" if self.dropouts else "colluders"
             raise WireError(
                 f"party {party!r} was asked for a sum of {len(cohort)} parties that withstands "
-                f"{tolerated} {whom}; the study says {wanted}. Nothing was released"
+                f"{tolerated} {whom}; the study says {due}. Nothing was released"
             )
 
     def check_active(self, party: str, active: Sequence[str]) -> None:
         """Raise WireError where a sum would open over too few parties."""
         self._check_size(party, "was asked to open a sum over", len(active), "opened")
 
-    def _check_size(self, party: str, what: str, size: int, done: str) -> None:
+    def _check_size(self, party: str, request: str, size: int, done: str) -> None:
+        """Raise WireError, of a request in words, for a sum over too few parties."""
+        # A sum over few parties has few honest ones to hide among.
         if size < self.smallest_cohort:
             parties = "party" if size == 1 else "parties"
             raise WireError(
-                f"party {party!r} {what} {size} {parties}; by the study's settings none is over "
+                f"party {party!r} {request} {size} {parties}; by the study's settings none is over "
                 f"fewer than {self.smallest_cohort}. Nothing was {done}"
             )
 
@@ -155,28 +168,33 @@ class Terms:
             siloweave.errors.WireError: party 'north': the request says rounds = 500, and ...
         """
         for name, value in stated.items():
-            known = self.facts.get(name)
-            if name not in self.facts or known != value:
+            # `None` is a value that a study may state, so that the name is looked up by itself:
+            # a fact that the study lacks must not pass as one that it states to be None.
+            agreed = self.facts.get(name)
+            if name not in self.facts or agreed != value:
                 raise WireError(
                     f"party {party!r}: the request says {name} = {_short(value)}, and the study "
-                    f"says {_short(known)}. Nothing was released; the coordinator must run the "
+                    f"says {_short(agreed)}. Nothing was released; the coordinator must run the "
                     "study that was agreed on"
                 )
 
 
 def _short(value: Any) -> str:
+    """Return a value's text for a message, cut where a peer made it long."""
     text = str(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    if len(text) <= _SHOWN:
+        return text
+    return text[: _SHOWN - 1] + "…"
 
 
 class Store(Protocol):
     """What a site keeps between messages. Conforming: MemoryStore, FolderStore."""
 
     def get(self, name: str) -> bytes | None:
-        """The bytes kept under `name`, or None."""
+        """Return the bytes stored under `name`, or None."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep `data` so that it survives whatever the store is made to survive."""
+        """Store `data` so that it survives whatever the store is made to survive."""
 
 
 class MemoryStore:
@@ -187,20 +205,22 @@ class MemoryStore:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-        self._reply = ""
+        self._values: dict[str, bytes] = {}
+        self._last_reply = ""
 
     def get(self, name: str) -> bytes | None:
-        """The bytes kept under `name`, or None."""
-        return self._kept.get(name)
+        """Return the bytes stored under `name`, or None."""
+        return self._values.get(name)
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep `data`; a new reply cuts the one before down to the digest of its request."""
+        """Store `data`; a new reply cuts the one before down to the digest of its request."""
         if name.startswith("reply/"):
-            if self._reply:
-                self._kept[self._reply] = self._kept[self._reply][:_DIGEST]
-            self._reply = name
-        self._kept[name] = data
+            if self._last_reply:
+                # A run of thousands of replies would fill the memory. The digest must stay: with
+                # no trace of the step, the site would take it for a new one and draw again.
+                self._values[self._last_reply] = self._values[self._last_reply][:_DIGEST]
+            self._last_reply = name
+        self._values[name] = data
 
 
 class FolderStore:
@@ -214,20 +234,30 @@ class FolderStore:
     """
 
     def __init__(self, folder: Path, secret: bytes = b"") -> None:
-        self._folder, self._secret = folder, secret
+        self._folder = folder
+        self._secret = secret
+        # 0o700: masks, noise streams and unsent replies lie here, for their owner alone.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _path(self, name: str) -> Path:
-        end = _REPLY if name.startswith("reply/") else ""
-        return self._folder / (blake2b(name.encode(), digest_size=20).hexdigest() + end)
+        # A run's name comes from a peer; as a path it could lead out of the folder.
+        digest = blake2b(name.encode(), digest_size=20).hexdigest()
+        suffix = _REPLY if name.startswith("reply/") else ""
+        return self._folder / (digest + suffix)
 
     def get(self, name: str) -> bytes | None:
-        """The bytes kept under `name`, or None; WireError if the file was damaged or cut."""
+        """Return the bytes stored under `name`, or None.
+
+        WireError if the file was damaged or cut, or somebody else wrote it.
+        """
         path = self._path(name)
         try:
             stored = path.read_bytes()
         except FileNotFoundError:
             return None
+
+        # Without this check a damaged masked sum would be sent as if it were right, and a file
+        # that somebody put there could set a party's stream of noise.
         data = stored[:-_DIGEST]
         if len(stored) < _DIGEST or self._checksum(name, data) != stored[-_DIGEST:]:
             raise WireError(
@@ -238,17 +268,22 @@ class FolderStore:
         return data
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep `data` as a file, whole or not at all."""
+        """Store `data` as a file, whole or not at all."""
         write_whole(self._path(name), data + self._checksum(name, data))
 
     def payments(self) -> Iterator[str]:
-        """Hashes of the ledger's entries without which no reply that is kept may be sent."""
-        for path in (one for one in self._folder.iterdir() if one.suffix == _REPLY):
+        """Yield hashes of the ledger's entries without which no stored reply may be sent."""
+        for path in self._folder.iterdir():
+            if path.suffix != _REPLY:
+                continue
             with path.open("rb") as file:
                 file.seek(_DIGEST)
-                yield file.read(_ENTRY).decode("ascii", "replace").strip()
+                entry = file.read(_ENTRY)
+            # The checksum is not read here: the hash is only looked up in the ledger.
+            yield entry.decode("ascii", "replace").strip()
 
     def _checksum(self, name: str, data: bytes) -> bytes:
+        # The name is covered, too: else one file could be put in the place of another.
         text = name.encode() + b"\0" + data
         return blake2b(text, digest_size=_DIGEST, key=self._secret).digest()
 
@@ -262,7 +297,9 @@ class _Sum(msgspec.Struct, frozen=True):
     cohort: dict[str, bytes]
 
     def bound(self, sender: str, reader: str) -> bytes:
-        """What is bound to all that both received for this sum."""
+        """Return what is bound to all that both received for this sum."""
+        # The request's digest is what matters: parties that were asked different things cannot
+        # open what they seal for each other, and so notice that the coordinator lied.
         context = f"sum of step {self.step}, {self.request.hex()}"
         return "\0".join((self.run, sender, reader, context)).encode()
 
@@ -320,12 +357,15 @@ class Site(Generic[Rows]):
         self.terms = terms or Terms({name: ledger.key})
         self._source = entropy
         self._stream: Entropy | None = entropy  # of the step that is being answered
-        self._store, self._digest = store, digest
+        self._store = store
+        self._digest = digest
+        # A fresh key per process: a seal is of this very site, and never stored or sent on.
         self._seal_key = os.urandom(32)
-        self._agreed: dict[tuple[str, str, bytes], bytes] = {}
+        self._agreed: dict[tuple[str, str, bytes], bytes] = {}  # secrets, by run, peer and key
         self._begun: set[str] = set()
         self._at = Envelope("", 0, "", name, b"")
-        self._count = self._masks = 0
+        self._count = 0  # payments of the step that is being answered
+        self._masks = 0  # masked sums of that step
         self._charged: list[Event] = []  # by the answer that is being made
         self._paid: set[str] = set()
         self.memo: dict[Any, Any] = {}
@@ -334,8 +374,11 @@ class Site(Generic[Rows]):
     def begin(self, envelope: Envelope) -> None:
         """Start answering a step; WireError where what came shows that the coordinator lied."""
         self._at = envelope
-        self._count = self._masks = 0
+        self._count = 0
+        self._masks = 0
         self._stream = None
+        # Without proofs nothing is compared yet: a step that releases nothing may go on, and
+        # `_charge` compares before anything is paid for.
         if envelope.proofs:
             self._compare()
 
@@ -345,24 +388,31 @@ class Site(Generic[Rows]):
         They show it by proofs, see `release_masked`. Nothing is looked at twice.
         """
         stored = self._store.get(self._unproved)
-        sum_ = messages.decode(stored, _Sum) if stored else None
-        if sum_ is None or (sum_.run, sum_.step) == (self._at.run, self._at.step):
+        last_sum = messages.decode(stored, _Sum) if stored else None
+        # Proofs of a sum come with the question after it, so a second sum of the same step waits.
+        if last_sum is None or (last_sum.run, last_sum.step) == (self._at.run, self._at.step):
             return
-        others = {other: key for other, key in sum_.cohort.items() if other != self.name}
-        for other, secret in self.agree(others).items():
-            proof = self._at.proofs.get(other, b"")
+
+        # Without this a coordinator could ask each party for another sum, read them all, and go
+        # on; now the run ends at the first party that is not shown everyone's proof.
+        others = {name: key for name, key in last_sum.cohort.items() if name != self.name}
+        for peer, secret in self.agree(others).items():
+            proof = self._at.proofs.get(peer, b"")
             try:
-                masking.unsealed(proof, secret, sum_.bound(other, self.name))
+                masking.unsealed(proof, secret, last_sum.bound(peer, self.name))
             except WireError as error:
                 raise WireError(
-                    f"party {self.name!r} was not shown that {other!r} received the same in step "
-                    f"{sum_.step} of run {sum_.run}, and both are in one sum. Nothing more is "
-                    "released; the coordinator lied to one of them, or relayed something else"
+                    f"party {self.name!r} was not shown that {peer!r} received the same in step "
+                    f"{last_sum.step} of run {last_sum.run}, and both are in one sum. Nothing more "
+                    "is released; the coordinator lied to one of them, or relayed something else"
                 ) from error
+
+        # Only here: a proof that is missing once must be missing again after a restart.
         self._store.put(self._unproved, b"")
 
     @property
     def _unproved(self) -> str:
+        """Name in the store of the sum of which no proofs have come yet."""
         return f"unproved/{self._keyed_for}"
 
     @property
@@ -379,10 +429,12 @@ class Site(Generic[Rows]):
         after a crash, and so are its payments.
         """
         name = f"stream/{self.context}"
-        if (drawn := self._store.get(name)) is None:
-            drawn = self.entropy.bytes(32)
-            self._store.put(name, drawn)
-        self._stream = mechanisms.StoredEntropy(drawn, private=self._source.private)
+        seed = self._store.get(name)
+        if seed is None:
+            seed = self.entropy.bytes(32)
+            # Stored before it is used: a seed that a crash loses after a payment would draw anew.
+            self._store.put(name, seed)
+        self._stream = mechanisms.StoredEntropy(seed, private=self._source.private)
 
     @property
     def run(self) -> str:
@@ -405,8 +457,10 @@ class Site(Generic[Rows]):
         Where a limit holds for what all parties release together, each may release once. A question
         that is asked again is answered from the store, and does not come here.
         """
-        steps = {_step_of(one) for one in self.ledger.entries if one.run == self._at.run}
-        if steps - {str(self._at.step)}:
+        run_entries = (entry for entry in self.ledger.entries if entry.run == self._at.run)
+        paid_steps = {_step_of(entry) for entry in run_entries}
+        # This very step may have paid before a crash; its entry then pays for the next draw.
+        if paid_steps - {str(self._at.step)}:
             raise WireError(
                 f"party {self.name!r}: this run has released something before, and what is asked "
                 "for may only come first. Nothing was released; start a new run"
@@ -418,10 +472,15 @@ class Site(Generic[Rows]):
         Returns the hash of the entry, after which the noise may be drawn. Nothing is charged where
         that noise cannot be drawn (InputError), or the limit does not allow it (BudgetError).
         """
+        # The count tells payments of one step apart, and is the same where a step is asked again
+        # after a crash: the ledger then returns the entry that it has, and charges nothing.
         self._count += 1
-        return self._charge(event, what, f"{self._at.step}.{self._count}", self._at.sender).hash
+        step = f"{self._at.step}.{self._count}"
+        return self._charge(event, what, step, self._at.sender).hash
 
     def _charge(self, event: Event, what: str, step: str, to: str) -> Entry:
+        """Charge the ledger for an event; nothing is charged where this raises."""
+        # Both checks stand before the charge: budget that is spent never comes back.
         if event.width is not None:
             check_width(event.width, self._source)
         self._compare()
@@ -430,6 +489,7 @@ class Site(Generic[Rows]):
         return entry
 
     def _sealed(self, entry: str, value: Any) -> bytes:
+        """Return this process's seal of a value and of the entry that paid for it."""
         body = entry.encode() + b"\0" + _packed(value)
         return blake2b(body, key=self._seal_key, digest_size=32).digest()
 
@@ -442,6 +502,7 @@ class Site(Generic[Rows]):
         return self._drawn(self.pay(event, what), draw)
 
     def _drawn(self, entry: str, draw: Callable[[], T]) -> Released[T]:
+        """Draw a value that an entry on disk has paid for, and seal it."""
         value = draw()
         return Released(value, entry, self._sealed(entry, value))
 
@@ -453,9 +514,17 @@ class Site(Generic[Rows]):
         Nothing is computed, and LedgerError raised, if there is no such entry of this run for this
         receiver, or its event is bounded, so that it covers one release alone.
         """
-        known = next((e for e in self.ledger.entries if e.hash == entry), None)
-        mine = known is not None and (known.run, known.to) == (self._at.run, self._at.sender)
-        if known is None or not mine or not isinstance(known.event, NonPrivate):
+        matches = (payment for payment in self.ledger.entries if payment.hash == entry)
+        payment = next(matches, None)
+
+        # An entry of another run or receiver would let values leave that nobody paid for there;
+        # under a bounded one, a second draw would cost what the ledger does not show.
+        covers = (
+            payment is not None
+            and (payment.run, payment.to) == (self._at.run, self._at.sender)
+            and isinstance(payment.event, NonPrivate)
+        )
+        if not covers:
             raise LedgerError(
                 f"party {self.name!r}: entry {entry[:12]!r} does not pay for what is asked in step "
                 f"{self._at.step} of run {self._at.run}. Only a release without protection, of "
@@ -469,13 +538,13 @@ class Site(Generic[Rows]):
         That is post-processing of releases that are bounded, and of one without a bound it is part.
         LedgerError if this run has paid for nothing yet.
         """
-        paid = [entry for entry in self.ledger.entries if entry.run == self._at.run]
-        if not paid:
+        payments = [entry for entry in self.ledger.entries if entry.run == self._at.run]
+        if not payments:
             raise LedgerError(
                 f"party {self.name!r}: run {self._at.run} has paid for nothing that synthetic "
                 "columns could be made of"
             )
-        return self._drawn(paid[-1].hash, make)
+        return self._drawn(payments[-1].hash, make)
 
     def release_derived(self, what_follows: Callable[[], T]) -> Released[T]:
         """Release what is computed from noise that this answer has paid for, and from no row.
@@ -483,11 +552,11 @@ class Site(Generic[Rows]):
         That is post-processing, and costs nothing more. LedgerError if this answer has paid for
         nothing yet.
         """
+        # That something was charged is not enough: it may stay here (`keep_private`), under an
+        # entry of no step.
+        step = (self._at.run, str(self._at.step))
         entries = self.ledger.entries if self._charged else ()
-        if not entries or (entries[-1].run, _step_of(entries[-1])) != (
-            self._at.run,
-            str(self._at.step),
-        ):
+        if not entries or (entries[-1].run, _step_of(entries[-1])) != step:
             raise LedgerError(
                 f"party {self.name!r}: step {self._at.step} of run {self._at.run} has paid for "
                 "nothing from which a release could follow"
@@ -500,21 +569,28 @@ class Site(Generic[Rows]):
         `draw` must not fail by the rows: a later step of the run may draw under the same entry.
         """
         name = f"kept/{self._at.run}/{what}"
-        if (kept := self._store.get(name)) is None:
+        number = self._store.get(name)
+        if number is None:
             self._charge(event, what, f"kept {what}", "stays at the party")
-            here, self._stream = self._stream, self._source.at(name)
-            kept = str(draw()).encode()
-            self._stream = here
-            self._store.put(name, kept)
-        return int(kept)
+
+            # A stream of its own: which step comes first must not decide what is drawn here, nor
+            # this draw what the step draws after it.
+            step_stream = self._stream
+            self._stream = self._source.at(name)
+            number = str(draw()).encode()
+            self._stream = step_stream
+            self._store.put(name, number)
+        return int(number)
 
     def remember(self, name: str, value: bytes) -> None:
-        """Keep something of this run for a later message."""
+        """Store something of this run for a later message."""
         self._store.put(f"memory/{self._at.run}/{name}", value)
 
     def recall(self, name: str, run: str | None = None) -> bytes | None:
-        """What was remembered under `name` in this run, or in the one that is named."""
-        return self._store.get(f"memory/{self._at.run if run is None else run}/{name}")
+        """Return what was remembered under `name` in this run, or in the one that is named."""
+        if run is None:
+            run = self._at.run
+        return self._store.get(f"memory/{run}/{name}")
 
     def release_masked(
         self,
@@ -542,57 +618,77 @@ class Site(Generic[Rows]):
         before the sum is taken, nothing is learned at all (see masking.py and dropouts.py). After
         the charge nothing here raises, whatever the counts are.
         """
+        # All that may raise stands before the charge. After it, an error would tell that counts
+        # were unusual, and the step could never be answered.
         self.terms.check_cohort(self.name, cohort, event.tolerated)
         if len(cohort) != event.shares or counts.size != event.dimension:
+            # The ledger would be charged for other noise than what is added.
             raise WireError(
                 f"a sum of {counts.size:,} numbers over {len(cohort)} parties was asked for, with "
                 f"noise for {event.dimension:,} numbers of {event.shares}"
             )
         plan = self.terms.plan(cohort)
-        shared = self.agree({p: k for p, k in cohort.items() if plan.vanish or p != self.name})
-        inside = masking.cut(counts, masking.room(len(cohort), event.share_sigma))
+        # Where parties may vanish, each holds a share of its own seeds, sealed as to the others.
+        peers = {name: key for name, key in cohort.items() if plan.vanish or name != self.name}
+        shared = self.agree(peers)
+        most = masking.room(len(cohort), event.share_sigma)
+        inside = masking.cut(counts, most)
+
         entry = self.pay(event, what)
+
         self._masks += 1  # a stream masks one message only
         context = f"{self.context}/{self._masks}".encode()
         digest = messages.body_digest(self._at.body + besides)
+        masked_sum = _Sum(self._at.run, self._at.step, digest, dict(cohort))
         recovery: Recovery | msgspec.UnsetType = msgspec.UNSET
         proofs: dict[str, bytes] = {}
-        sum_ = _Sum(self._at.run, self._at.step, digest, dict(cohort))
         if plan.vanish:
-            seeds, recovery = self._shared_out(sum_, shared)
+            # What opens the sum is sealed under `bound`, so that it opens among equal requests.
+            seeds, recovery = self._shared_out(masked_sum, shared)
             words = plan.masks(self.name, seeds, context, counts.size)
         else:
+            # The digest is in the masks' context: they cancel among equal requests alone.
             words = masking.mask(self.name, shared, context + digest, counts.size)
-            for other, secret in shared.items():
-                proofs[other] = masking.sealed(b"", secret, sum_.bound(self.name, other))
-            self._store.put(self._unproved, messages.encode(sum_))
-        noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
-        made = Masked(Array.of(masking.masked(noisy, words), "<u4"), entry, b"", recovery, proofs)
-        return msgspec.structs.replace(made, seal=self._sealed(entry, made.value))
+            for peer, secret in shared.items():
+                proofs[peer] = masking.sealed(b"", secret, masked_sum.bound(self.name, peer))
+            # Stored before the reply, so that no kill lets a next payment skip the proofs.
+            self._store.put(self._unproved, messages.encode(masked_sum))
 
-    def _shared_out(self, sum_: _Sum, shared: Mapping[str, bytes]) -> tuple[list[bytes], Recovery]:
-        """Seeds of this party's masks in a sum, which it remembers, and what opens them."""
-        plan, seeds = self.terms.plan(sum_.cohort), [new_seed(self.entropy)]
+        # The noise is drawn last: seeds are drawn from the same stream before it.
+        noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
+        masked_words = Array.of(masking.masked(noisy, words), "<u4")
+        unsealed = Masked(masked_words, entry, b"", recovery, proofs)
+        return msgspec.structs.replace(unsealed, seal=self._sealed(entry, unsealed.value))
+
+    def _shared_out(
+        self, masked_sum: _Sum, shared: Mapping[str, bytes]
+    ) -> tuple[list[bytes], Recovery]:
+        """Return the seeds of this party's masks in a sum, which it remembers, and what opens them.
+
+        See dropouts.py. The first seed is of its own mask, the others of those with neighbours.
+        """
+        plan = self.terms.plan(masked_sum.cohort)
+        seeds = [new_seed(self.entropy)]
         for peer in plan.neighbours[self.name]:
+            # Sorted, so that both ends of a pair derive the same seed.
             low, high = sorted((self.name, peer))
-            seeds.append(pair_seed(shared[peer], sum_.bound(low, high)))
+            seeds.append(pair_seed(shared[peer], masked_sum.bound(low, high)))
+
         shares = split(seeds, len(plan.names), plan.threshold, self.entropy)
-        before = self.recall("lists") or b""
-        sealed = {
-            name: masking.sealed(
-                messages.encode(_Shares(share, before)),
-                shared[name],
-                sum_.bound(self.name, name),
-            )
-            for name, share in zip(plan.names, shares, strict=True)
-        }
-        self.remember("sum", messages.encode(sum_))
+        # Each share carries the digest of the lists that this party was shown for the sum before:
+        # a reader that was shown others then refuses, see `_share_of`.
+        lists_before = self.recall("lists") or b""
+        sealed = {}
+        for name, share in zip(plan.names, shares, strict=True):
+            data = messages.encode(_Shares(share, lists_before))
+            sealed[name] = masking.sealed(data, shared[name], masked_sum.bound(self.name, name))
+        self.remember("sum", messages.encode(masked_sum))
         return seeds, Recovery(digests_of(seeds), sealed)
 
     def open_shares(
         self, step: int, active: Sequence[str], dead: Sequence[str], sealed: Mapping[str, bytes]
     ) -> dict[str, bytes]:
-        """This party's shares of what opens the sum of a step, by active party; once a sum.
+        """Return this party's shares of what opens a step's sum, by active party; once a sum.
 
         Args:
             step: The last in which this party masked something.
@@ -608,36 +704,46 @@ class Site(Generic[Rows]):
         **Guarantee**: that of dropouts.py. Shares are of fresh seeds and of no row.
         """
         stored = self.recall("sum")
-        sum_ = messages.decode(stored, _Sum) if stored else None
-        if sum_ is None or sum_.step != step:
+        masked_sum = messages.decode(stored, _Sum) if stored else None
+        if masked_sum is None or masked_sum.step != step:
+            last_step = masked_sum.step if masked_sum else "none"
             raise WireError(
                 f"party {self.name!r} was asked to open step {step}, and "
-                f"{sum_.step if sum_ else 'none'} is its last sum that may be. Nothing was opened"
+                f"{last_step} is its last sum that may be. Nothing was opened"
             )
-        plan = self.terms.plan(sum_.cohort)
+        plan = self.terms.plan(masked_sum.cohort)
         plan.check_lists(self.name, active, dead)
         self.terms.check_active(self.name, active)
-        lists = messages.encode(_Lists(step, messages.body_digest(_packed(sorted(active)))))
-        before = self.recall("lists") or b""
-        if before and messages.decode(before, _Lists).step == step and before != lists:
+
+        # Two openings of one sum over different parties differ by what a single party added.
+        active_digest = messages.body_digest(_packed(sorted(active)))
+        lists = messages.encode(_Lists(step, active_digest))
+        lists_before = self.recall("lists") or b""
+        is_second = bool(lists_before) and messages.decode(lists_before, _Lists).step == step
+        if is_second and lists_before != lists:
             raise WireError(
                 f"party {self.name!r} was asked to open the sum of step {step} a second time, over "
                 "other parties. Nothing more was opened; the coordinator must ask once"
             )
-        shared, found = self.agree(sum_.cohort), {}
+
+        secrets = self.agree(masked_sum.cohort)
+        opened: dict[str, bytes] = {}
         for name in active:
-            bound = sum_.bound(name, self.name)
-            share = self._share_of(name, sealed.get(name, b""), shared[name], bound, before)
-            places = plan.opened(name, dead)
-            pieces = (share[SEED * i : SEED * (i + 1)] for i in places)
-            found[name] = b"".join(pieces)
+            sent = sealed.get(name, b"")
+            bound = masked_sum.bound(name, self.name)
+            share = self._share_of(name, sent, secrets[name], bound, lists_before)
+            # A share of every seed was sent; only those leave that the lists open.
+            pieces = (share[SEED * i : SEED * (i + 1)] for i in plan.opened(name, dead))
+            opened[name] = b"".join(pieces)
+
+        # Remembered before the answer leaves, so that no restart allows other lists.
         self.remember("lists", lists)
-        return found
+        return opened
 
     def _share_of(
-        self, sender: str, sealed: bytes, secret: bytes, bound: bytes, before: bytes
+        self, sender: str, sealed: bytes, secret: bytes, bound: bytes, lists_before: bytes
     ) -> bytes:
-        """A party's share for this one, if both received and were shown the same."""
+        """Return a party's share for this one, if both received and were shown the same."""
         try:
             sent = messages.decode(masking.unsealed(sealed, secret, bound), _Shares)
         except WireError as error:
@@ -646,7 +752,10 @@ class Site(Generic[Rows]):
                 "coordinator asked both something else in one step. Nothing was opened; find out "
                 "which requests both received"
             ) from error
-        mine, theirs = (messages.decode(b, _Lists) if b else None for b in (before, sent.before))
+
+        # Lists of different steps say nothing against each other: either may have missed a sum.
+        mine = messages.decode(lists_before, _Lists) if lists_before else None
+        theirs = messages.decode(sent.before, _Lists) if sent.before else None
         if mine and theirs and mine.step == theirs.step and mine != theirs:
             raise WireError(
                 f"parties {self.name!r} and {sender!r} were shown other lists of who is in the sum "
@@ -655,24 +764,27 @@ class Site(Generic[Rows]):
         return sent.shares
 
     def mask_key(self) -> Public[bytes]:
-        """This party's public key for masks in the present run, and its signature of it."""
+        """Return this party's public key for masks in the present run, with its signature."""
         key = masking.public_key(self._secret())
         why = "a key, drawn without looking at rows"
         return Public(self.signed_key(key, masking.PURPOSE), why)
 
     def signed_key(self, key: bytes, purpose: bytes) -> bytes:
-        """A public key of this run, and the party's signature of it for one purpose."""
+        """Return a public key of this run, and the party's signature of it for one purpose."""
         assert self.ledger.identity is not None  # a ledger that is only read pays for nothing
         return key + self.ledger.identity.sign(purpose, self._key_message(self.name, key))
 
     def key_of(self, name: str, signed: bytes, purpose: bytes) -> bytes:
-        """The public key in what `signed_key` gave another party.
+        """Return the public key in what `signed_key` gave another party.
 
         WireError if the party that the roster names did not sign it in this run.
         """
-        key, signature = signed[: masking.KEY], signed[masking.KEY :]
-        known = self.terms.roster.get(name, b"")
-        if not verify(known, purpose, self._key_message(name, key), signature):
+        key = signed[: masking.KEY]
+        signature = signed[masking.KEY :]
+        # Without the signature the coordinator could put a key of its own in a party's place, and
+        # take off every mask and read every sealed share that is meant for that party.
+        signer = self.terms.roster.get(name, b"")
+        if not verify(signer, purpose, self._key_message(name, key), signature):
             raise WireError(
                 f"party {self.name!r} was given a key that party {name!r} did not sign in this "
                 "run. Nothing was released; find out who changed it"
@@ -680,6 +792,9 @@ class Site(Generic[Rows]):
         return key
 
     def _key_message(self, name: str, key: bytes) -> bytes:
+        """Return what a party signs of a key."""
+        # With the run, a key that was signed in an earlier one does not pass; with the name, a
+        # party cannot pass another's key as its own.
         return b"\0".join((self._keyed_for.encode(), name.encode(), key))
 
     @property
@@ -691,24 +806,40 @@ class Site(Generic[Rows]):
         return self.terms.study or self._at.run
 
     def agree_with_dealer(self, key: bytes) -> bytes:
-        """The secret shared with the coordinator, by a key that nobody signed."""
+        """Return the secret shared with the coordinator, by a key that nobody signed."""
         return masking.agree_with(self._secret(), {"the coordinator": key})["the coordinator"]
 
     def _secret(self) -> bytes:
+        """Return this party's X25519 secret of the run, drawn when it is first needed."""
         name = f"secret/{self._keyed_for}"
-        if (secret := self._store.get(name)) is None:
+        secret = self._store.get(name)
+        if secret is None:
             secret = masking.new_secret(self._source.at(name))
+            # Stored before its public key leaves: after a kill the others would mask with a key
+            # that this party no longer has.
             self._store.put(name, secret)
         return secret
 
     def agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
-        """The secret shared with every peer, computed once a run; its signed key is checked."""
+        """Return the secret shared with every peer, computed once a run.
+
+        WireError, before any secret is computed, if a key was not signed by its party.
+        """
         run = self._at.run
-        new = {n: signed for n, signed in peers.items() if (run, n, signed) not in self._agreed}
-        keys = {name: self.key_of(name, signed, masking.PURPOSE) for name, signed in new.items()}
+        # The signed key is part of what is looked up: another key under a name that was checked
+        # before is a new one, and is checked.
+        unchecked = {
+            name: signed
+            for name, signed in peers.items()
+            if (run, name, signed) not in self._agreed
+        }
+        keys = {
+            name: self.key_of(name, signed, masking.PURPOSE) for name, signed in unchecked.items()
+        }
         if keys:
             secrets = masking.agree_with(self._secret(), keys)
-            self._agreed |= {(run, name, new[name]): secret for name, secret in secrets.items()}
+            for name, secret in secrets.items():
+                self._agreed[run, name, unchecked[name]] = secret
         return {name: self._agreed[run, name, signed] for name, signed in peers.items()}
 
     def relay(self, words: masking.Words, readers: Mapping[str, bytes], context: str) -> Relayed:
@@ -732,7 +863,10 @@ class Site(Generic[Rows]):
     def open_relayed(
         self, sender: str, data: bytes, key: bytes, secret: bytes, context: str
     ) -> masking.Words:
-        """The words that another party relayed to this one; WireError if they were changed."""
+        """Return the words that another party relayed to this one.
+
+        WireError if they were changed, or are of another message, sender, reader or run.
+        """
         try:
             inner = masking.unsealed(key, secret, self._bound_to(sender, self.name, context))
             plain = masking.unsealed(data, inner, self._bound_to(sender, "", context))
@@ -744,11 +878,12 @@ class Site(Generic[Rows]):
         return np.frombuffer(plain, dtype="<u4")
 
     def _bound_to(self, sender: str, reader: str, context: str) -> bytes:
-        """What a relayed message is of."""
+        """Return what a relayed message is bound to; `reader` is empty where several read it."""
         return "\0".join((self._at.run, sender, reader, context)).encode()
 
     def sealed_here(self, item: messages.Sealed) -> bool:
-        """Whether this very object was sealed here."""
+        """Return whether this very object was sealed here."""
+        # Without a seal, a handler could send a `Released` that it made itself, under any entry.
         if isinstance(item, Relayed):
             return item.seal == self._sealed("", [item.data, item.keys])
         return item.seal == self._sealed(item.entry, item.value)
@@ -774,23 +909,30 @@ class Site(Generic[Rows]):
         drawn, so that nothing but the failure shows; a handler must not fail there by its rows.
         """
         envelope = messages.decode(frame, Envelope)
+        # Another party's steps would be answered from these rows, and counted under its name.
         if envelope.to != self.name:
             raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
         first = self._answer(envelope, handlers)
         if not envelope.then:
             return first
+
+        # The first answer is stored by now, so that the second step follows it as if it had come
+        # by itself.
         second = messages.decode(self._answer(envelope.next, handlers), Envelope)
-        both = msgspec.structs.replace(messages.decode(first, Envelope), then=second.body)
+        joint = msgspec.structs.replace(messages.decode(first, Envelope), then=second.body)
         with suppress(WireError):  # too large together: the second is asked again by itself
-            return messages.encode(both)
+            return messages.encode(joint)
         return first
 
     def _answer(self, envelope: Envelope, handlers: Handlers) -> bytes:
-        """The reply to one question: the stored one if it was answered before."""
+        """Return the reply to one question: the stored one if it was answered before."""
         self._begin_run(envelope.run)
         name = f"reply/{envelope.run}/{envelope.step}"
         digest = messages.body_digest(envelope.body, envelope.sender)
-        if (stored := self._store.get(name)) is not None:
+
+        # A step that was answered gets the stored bytes: a new draw would be a second release.
+        stored = self._store.get(name)
+        if stored is not None:
             self._refuse_changed(envelope, stored, digest, "answered")
             if len(stored) == _DIGEST:
                 raise WireError(
@@ -800,51 +942,67 @@ class Site(Generic[Rows]):
                 )
             self._check_paid(stored[_DIGEST : _DIGEST + _ENTRY].decode().strip())
             return stored[_DIGEST + _ENTRY :]
+
+        # A step without a stored reply may still have been paid for, see both functions.
         self._refuse_again(envelope, digest)
         self._refuse_lost(envelope)
         data = self._answered(envelope, digest, handlers)
+
+        # The reply is on disk before it is returned, and so before it is sent.
         entries = self.ledger.entries
         paid = entries[-1].hash if entries else ""
         self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)
         return data
 
     def _answered(self, envelope: Envelope, digest: bytes, handlers: Handlers) -> bytes:
-        """What a handler replies; if it fails after a charge, the refusal is stored.
+        """Return what a handler replies; if it fails after a charge, the refusal is stored.
 
         A charge counts also where an earlier attempt wrote its entry: a process that was killed
         after that has stored no refusal.
         """
-        self._charged, kind = [], "message"
+        self._charged = []
+        kind = "message"
         try:
             request = messages.decode_request(envelope.body, handlers)
             kind = type(request).__name__
             self._count_asked(envelope, str(type(request).__struct_config__.tag))
             self.begin(envelope)
             reply = handlers[type(request)](request, self)
+            # Whatever a handler returns, nothing leaves that was not paid for at this site.
             messages.check_sealed(reply, self.sealed_here)
             return messages.encode(envelope.answered(messages.encode(reply)))
         except OSError:  # as a kill: no row decides it
             raise
         except Exception as error:
-            known = isinstance(error, SiloweaveError)
-            where = f"party {self.name!r}, step {envelope.step} of run {envelope.run}"
-            if all(isinstance(event, NonPrivate) for event in self._charged) or isinstance(
-                error, BudgetError | LedgerError
-            ):
-                refused = error if known else WireError(f"{where}: its {kind} cannot be answered")
-            else:
-                refused = WireError(
-                    f"{where}: its {kind} failed after it was paid for. Nothing was sent, and it "
-                    "will not be drawn again; the party's own log says why"
-                )
+            place = f"party {self.name!r}, step {envelope.step} of run {envelope.run}"
+            refused = self._refusal_of(error, place, kind)
             if refused is not error:
-                _log.warning("%s: %s failed, %s in %s", where, kind, *places(error))
+                _log.warning("%s: %s failed, %s in %s", place, kind, *places(error))
             if self._charged:
+                # Stored before it is raised: asked again, the step must not draw anew.
                 refusal = Refusal(type(refused).__name__, str(refused))
                 self._store.put(self._refused(envelope), digest + messages.encode(refusal))
             if refused is error:
                 raise
             raise refused from error
+
+    def _refusal_of(self, error: Exception, place: str, kind: str) -> Exception:
+        """Return the error that the coordinator is told of, where a handler raised `error`.
+
+        An error of this package says what its author meant to cross. Any other may name a value of
+        a row, so that its text does not cross. Where bounded noise was paid for, and perhaps drawn,
+        the text is fixed, since an error's wording may depend on rows and noise; only a BudgetError
+        or LedgerError, which speaks of the ledger, crosses as it is.
+        """
+        is_unbounded = all(isinstance(event, NonPrivate) for event in self._charged)
+        if not is_unbounded and not isinstance(error, BudgetError | LedgerError):
+            return WireError(
+                f"{place}: its {kind} failed after it was paid for. Nothing was sent, and it "
+                "will not be drawn again; the party's own log says why"
+            )
+        if isinstance(error, SiloweaveError):
+            return error
+        return WireError(f"{place}: its {kind} cannot be answered")
 
     def _count_asked(self, envelope: Envelope, tag: str) -> None:
         """Refuse a question that is asked more often than the study's plan says.
@@ -854,36 +1012,43 @@ class Site(Generic[Rows]):
         """
         if self.terms.asked is None:
             return
-        name, most = f"asked/{envelope.run}", self.terms.asked.get(tag, 0)
+        name = f"asked/{envelope.run}"
+        most = self.terms.asked.get(tag, 0)  # a question that the plan lacks is never answered
         stored = self._store.get(name)
         before = messages.decode(stored, _Asked) if stored else _Asked()
         if (before.step, before.tag) == (envelope.step, tag):
             return
+
         times = before.times.get(tag, 0) + 1
         if times > most:
             raise WireError(
                 f"party {self.name!r} was asked {tag!r} {times} times in run {envelope.run!r}; by "
                 f"the study's plan it answers {most}. Nothing was released"
             )
-        now = _Asked(envelope.step, tag, before.times | {tag: times})
-        self._store.put(name, messages.encode(now))
+        # Counted before it is answered: a question after a kill must not be free of charge.
+        counted = _Asked(envelope.step, tag, before.times | {tag: times})
+        self._store.put(name, messages.encode(counted))
 
     def _refused(self, envelope: Envelope) -> str:
+        """Return the name in the store of a step's refusal."""
         return f"refused/{envelope.run}/{envelope.step}"
 
     def _refuse_again(self, envelope: Envelope, digest: bytes) -> None:
         """Refuse a step that was refused before, after it was paid for, as it was then."""
-        if (stored := self._store.get(self._refused(envelope))) is not None:
-            self._refuse_changed(envelope, stored, digest, "refused")
-            raise messages.decode(stored[_DIGEST:], Refusal).error()
+        stored = self._store.get(self._refused(envelope))
+        if stored is None:
+            return
+        self._refuse_changed(envelope, stored, digest, "refused")
+        raise messages.decode(stored[_DIGEST:], Refusal).error()
 
-    def _refuse_changed(self, asked: Envelope, stored: bytes, digest: bytes, done: str) -> None:
+    def _refuse_changed(self, envelope: Envelope, stored: bytes, digest: bytes, done: str) -> None:
         """Refuse a step that was asked with another body, or by somebody else, before."""
+        # A stored reply would answer a question that it does not fit.
         if stored[:_DIGEST] != digest:
             raise WireError(
-                f"party {self.name!r}: step {asked.step} of run {asked.run} was {done} before for "
-                "another request; a step is asked once. Start a new run, with a name of its own "
-                "(run=...)."
+                f"party {self.name!r}: step {envelope.step} of run {envelope.run} was {done} "
+                "before for another request; a step is asked once. Start a new run, with a name "
+                "of its own (run=...)."
             )
 
     def _begin_run(self, run: str) -> None:
@@ -894,11 +1059,14 @@ class Site(Generic[Rows]):
         """
         if run in self._begun:
             return
-        name, rows = f"begun/{run}", self._digest()
-        before = self._store.get(name)
-        if before != rows:
+        name = f"begun/{run}"
+        rows = self._digest()
+        rows_before = self._store.get(name)
+        if rows_before != rows:
+            # Rows of a run that has paid for nothing may still change. Once it has paid, later
+            # answers would be of other rows than those that its ledger's entries are about.
             paid = any(entry.run == run for entry in self.ledger.entries)
-            if paid and before is None:
+            if paid and rows_before is None:
                 raise LedgerError(
                     f"party {self.name!r}: its ledger holds releases of run {run}, and its store "
                     f"does not know that run; what was sent is gone. {_LOST}"
@@ -919,31 +1087,43 @@ class Site(Generic[Rows]):
         What was found there once need not be looked up again: a run that resumes asks for
         thousands of stored replies, and the ledger that paid for them is as long.
         """
-        if entry not in self._paid:
-            self.ledger.verify([entry] if entry else [])
-            self._paid = {"", *(known.hash for known in self.ledger.entries)}
+        if entry in self._paid:
+            return
+        # A reply sent again without its entry would be a release that no ledger shows.
+        required = [entry] if entry else []
+        self.ledger.verify(required)
+        self._paid = {"", *(payment.hash for payment in self.ledger.entries)}
 
-    def _refuse_lost(self, asked: Envelope) -> None:
+    def _refuse_lost(self, envelope: Envelope) -> None:
         """Refuse a step before the last that was paid: its reply was sent, and is gone."""
         for entry in reversed(self.ledger.entries):
             step = _step_of(entry)
-            if entry.run != asked.run or not step.isdecimal():
+            # A number that stays at the party is charged under words, not under a step.
+            if entry.run != envelope.run or not step.isdecimal():
                 continue
-            if int(step) > asked.step:
+            # Only the run's last payment counts. One of this very step, whose draw was never
+            # sent, pays for the next draw.
+            if int(step) > envelope.step:
                 raise LedgerError(
-                    f"party {self.name!r}: step {asked.step} of run {asked.run} was answered, for "
-                    f"step {step} was paid after it, and the reply is gone. {_LOST}"
+                    f"party {self.name!r}: step {envelope.step} of run {envelope.run} was "
+                    f"answered, for step {step} was paid after it, and the reply is gone. {_LOST}"
                 )
             return
 
 
 def places(error: BaseException) -> tuple[str, str]:
-    """What failed, and where in the code: not the error's text, which may name a value of a row."""
+    """Return what failed, and where in the code.
+
+    Not the error's text, which may name a value of a row.
+    """
     frames = extract_tb(error.__traceback__)[-3:]
-    places = (f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in frames)
-    return type(error).__name__, " > ".join(places)
+    calls = [f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in frames]
+    return type(error).__name__, " > ".join(calls)
 
 
 def _step_of(entry: Entry) -> str:
-    """The step of a run that an entry paid for; words for a number that stays at the party."""
+    """Return the step of a run that an entry paid for.
+
+    Words, such as "kept rows", for a number that stays at the party.
+    """
     return entry.step.partition(".")[0]

@@ -52,8 +52,10 @@ try:
 except ImportError:  # not on Windows, where nothing keeps a second coordinator out
     fcntl = None
 
-STOP, DONE = "stop", "done"
-"""In `to-PARTY`: a file that ends `serve`, and the folder of what was answered."""
+STOP = "stop"
+"""In `to-PARTY`: a file that ends `serve`."""
+DONE = "done"
+"""In `to-PARTY` and `from-PARTY`: the folder of what was answered."""
 LOCK = "coordinator.lock"
 """In the spool folder: says which coordinator uses it."""
 SHARED = stat.S_ISGID | stat.S_IRWXG
@@ -70,19 +72,28 @@ _FIRST_S = 0.001  # a pause before the next look into a folder, which doubles up
 
 
 def _to(folder: Path, party: str) -> Path:
+    """Return the subfolder of the coordinator's questions to a party."""
     return folder / f"to-{_plain(party)}"
 
 
 def _from(folder: Path, party: str) -> Path:
+    """Return the subfolder of a party's answers."""
     return folder / f"from-{_plain(party)}"
 
 
 def _plain(party: str) -> str:
-    return party if _PLAIN.fullmatch(party) else messages.body_digest(party.encode()).hex()
+    """Return a party's name, or a digest of one that is no plain name of a folder."""
+    # A name such as ../.. would lead out of the spool folder.
+    if _PLAIN.fullmatch(party):
+        return party
+    return messages.body_digest(party.encode()).hex()
 
 
 def _is_shared(folder: Path) -> bool:
-    """Whether the owner of a spool folder shares it with a group; a folder to be made is not."""
+    """Return whether the owner of a spool folder shares it with a group.
+
+    A folder that is still to be made is not shared.
+    """
     try:
         return folder.stat().st_mode & SHARED == SHARED
     except OSError:
@@ -101,6 +112,8 @@ class _Open:
         if not _BY_DESCRIPTOR:
             _refuse_link(path)
             return
+        # The system itself refuses a link here, in the same call that opens: between a look and an
+        # opening, another could put a link in the folder's place.
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             if above is None:
@@ -112,13 +125,15 @@ class _Open:
             raise
 
     def at(self, name: str) -> str | Path:
-        """What a system call takes for a name in it, beside `dir_fd`."""
-        return self.path / name if self.descriptor is None else name
+        """Return what a system call takes for a name in the folder, beside `dir_fd`."""
+        if self.descriptor is None:
+            return self.path / name
+        return name
 
     def names(self) -> list[str]:
-        """Return all names in it."""
+        """Return all names in the folder."""
         if self.descriptor is None:
-            return [one.name for one in self.path.iterdir()]
+            return [entry.name for entry in self.path.iterdir()]
         return os.listdir(self.descriptor)  # noqa: PTH208 - pathlib knows no descriptors
 
     def __enter__(self) -> _Open:
@@ -130,7 +145,7 @@ class _Open:
 
 
 def _refuse_link(place: Path) -> None:
-    """InputError where a subfolder is a link, which whoever made it could point anywhere."""
+    """Raise InputError where a subfolder is a link, which its maker could point anywhere."""
     if place.is_symlink():
         raise InputError(
             f"{place}: is a link, and links in a spool folder are not followed. Find out who made "
@@ -145,6 +160,7 @@ class _Box:
         self.path = path
         self._is_shared = _is_shared(path.parent)
         mode = 0o2770 if self._is_shared else 0o700
+        # Folders are made for their owner alone; `_own` opens them once they are seen to be ours.
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):  # a link, which leads somewhere or nowhere, too
@@ -152,8 +168,8 @@ class _Box:
             with _Open(path) as folder:
                 with suppress(FileExistsError):
                     os.mkdir(folder.at(DONE), 0o700, dir_fd=folder.descriptor)
-                with _Open(path / DONE, folder) as done:
-                    for place in (folder, done):
+                with _Open(path / DONE, folder) as done_folder:
+                    for place in (folder, done_folder):
                         self._own(place, mode)
         except OSError as error:
             above = quote(str(path.parent))
@@ -163,15 +179,18 @@ class _Box:
                 f"spool folder that is made for them: mkdir {above} && chgrp GROUP {above} && "
                 f"chmod 2770 {above}"
             ) from error
-        self._seen: dict[str, tuple[int, ...]] = {}  # marks of files as they were before a read
-        self._ignored: dict[str, tuple[int, ...]] = {}
+        self._marks: dict[str, tuple[int, ...]] = {}  # of files as they were before a read
+        self._ignored: dict[str, tuple[int, ...]] = {}  # marks of files that were ignored
 
     def _own(self, place: _Open, mode: int) -> None:
         """Give a subfolder its mode; OSError where another user's is not shared."""
         facts = place.path.stat() if place.descriptor is None else os.fstat(place.descriptor)
         if not stat.S_ISDIR(facts.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if hasattr(os, "geteuid") and facts.st_uid != os.geteuid():
+
+        # A folder that another user made in advance would let that user take files away.
+        is_of_other_user = hasattr(os, "geteuid") and facts.st_uid != os.geteuid()
+        if is_of_other_user:
             if not self._is_shared:
                 raise PermissionError(errno.EPERM, "another user owns it")
         elif place.descriptor is None:
@@ -180,43 +199,45 @@ class _Box:
             os.fchmod(place.descriptor, mode)
 
     def names(self) -> list[str]:
-        """Names of files that may be frames; others are ignored."""
+        """Return names of files that may be frames; others are ignored."""
         with _Open(self.path) as folder:
             names = folder.names()
             with suppress(FileNotFoundError), _Open(self.path / DONE, folder):
                 pass  # a link there is refused before anything is read
-        found = []
+        frame_names = []
         for name in sorted(names):
             if _NAME.fullmatch(name):
-                found.append(name)
+                frame_names.append(name)
             elif name not in (STOP, DONE) and not name.endswith(NEW):
                 self.ignore(name, "its name is not that of a frame")
-        return found
+        return frame_names
 
     def read(self, name: str) -> bytes | None:
-        """A file's bytes; None if it is not there, or was ignored and is the same as then."""
+        """Return a file's bytes; None if it is not there, or was ignored and is unchanged."""
         with suppress(FileNotFoundError), _Open(self.path) as folder:
             return self._read(name, folder)
         return None
 
     def read_done(self, name: str) -> bytes | None:
-        """The bytes of a file that was answered; as of `read`."""
+        """Return the bytes of a file that was answered; as of `read`."""
         with (
             suppress(FileNotFoundError),
             _Open(self.path) as folder,
-            _Open(self.path / DONE, folder) as done,
+            _Open(self.path / DONE, folder) as done_folder,
         ):
-            return self._read(name, done)
+            return self._read(name, done_folder)
         return None
 
     def take_stop(self) -> bool:
-        """Whether there is a file that ends the party; it is removed."""
+        """Return whether there is a file that ends the party; it is removed."""
         with suppress(FileNotFoundError), _Open(self.path) as folder:
             os.unlink(folder.at(STOP), dir_fd=folder.descriptor)
             return True
         return False
 
     def _read(self, name: str, folder: _Open) -> bytes | None:
+        """Return a file's bytes from an open folder; as of `read`."""
+        # No link is followed, and a pipe that somebody put there does not block the opening.
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
@@ -228,15 +249,18 @@ class _Box:
             why = "it is a link, which is not followed" if is_link else "it cannot be opened"
             self.ignore(name, f"{why} ({error.strerror})")
             return None
+
         try:
+            # Of the file that is open, not of its name, which may be another's by now.
             facts = os.fstat(descriptor)
-            self._seen[name] = _marks(facts)
-            if self._ignored.get(name) == self._seen[name]:
+            self._marks[name] = _marks(facts)
+            if self._ignored.get(name) == self._marks[name]:
                 return None
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > messages.MAX_BYTES:
                 self.ignore(name, f"it is no file of at most {messages.MAX_BYTES:,} bytes")
                 return None
             with os.fdopen(os.dup(descriptor), "rb") as file:
+                # The file may have grown since: it is read no further than one byte too many.
                 return file.read(messages.MAX_BYTES + 1)
         finally:
             os.close(descriptor)
@@ -244,7 +268,7 @@ class _Box:
     def ignore(self, name: str, why: object) -> None:
         """Name a file in the log, and leave it as it is until it changes."""
         with suppress(OSError):
-            marks = self._seen.pop(name, None) or _marks(os.lstat(self.path / name))
+            marks = self._marks.pop(name, None) or _marks(os.lstat(self.path / name))
             if self._ignored.get(name) != marks:
                 self._ignored[name] = marks
                 _log.warning("%s: ignored: %s", self.path / name, why)
@@ -259,16 +283,18 @@ class _Box:
 
     def finish(self, name: str) -> None:
         """Move a file to what was answered, if it is still there."""
-        self._seen.pop(name, None)
+        self._marks.pop(name, None)
         with (
             suppress(OSError),
             _Open(self.path) as folder,
-            _Open(self.path / DONE, folder) as done,
+            _Open(self.path / DONE, folder) as done_folder,
         ):
             os.replace(
-                folder.at(name), done.at(name),
-                src_dir_fd=folder.descriptor, dst_dir_fd=done.descriptor,
-            )  # fmt: skip
+                folder.at(name),
+                done_folder.at(name),
+                src_dir_fd=folder.descriptor,
+                dst_dir_fd=done_folder.descriptor,
+            )
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole; InputError if it cannot be written."""
@@ -284,7 +310,10 @@ class _Box:
 
 
 def _marks(facts: os.stat_result) -> tuple[int, ...]:
-    """By which a file is known as unchanged; compared with those of the same file alone."""
+    """Return marks by which a file is recognised as unchanged.
+
+    They are compared with those of the same file alone: no clock of another machine is read.
+    """
     return facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
@@ -302,8 +331,11 @@ class Spool:
     """
 
     def __init__(self, folder: Path, seals: Seals, *, seconds: float, pause: float = 0.5) -> None:
-        self._folder, self._lock = folder, -1
-        self._seals, self._seconds, self._pause = seals, seconds, pause
+        self._folder = folder
+        self._lock = -1  # descriptor of the file that keeps others out
+        self._seals = seals
+        self._seconds = seconds
+        self._pause = pause
         self.noticed: Callable[[str, str], object] = lambda name, why: None
         self._boxes = {
             name: (_Box(_to(folder, name)), _Box(_from(folder, name)))
@@ -316,6 +348,7 @@ class Spool:
         """Keep other coordinators out of the folder; InputError, which names who is there."""
         if fcntl is None:
             return self
+        # Two coordinators would take each other's answers, and ask for each step twice.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = self._folder / LOCK
         try:
@@ -328,10 +361,10 @@ class Spool:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                who = os.pread(lock, 200, 0).decode("utf-8", "replace").strip()
+                holder = os.pread(lock, 200, 0).decode("utf-8", "replace").strip()
                 raise InputError(
-                    f"{self._folder}: another coordinator uses this spool folder ({who}). End it "
-                    "first, or give another folder"
+                    f"{self._folder}: another coordinator uses this spool folder ({holder}). End "
+                    "it first, or give another folder"
                 ) from error
             except OSError as error:  # a file system without locks
                 _log.warning("%s: no lock can be held there (%s)", file, error.strerror)
@@ -357,10 +390,11 @@ class Spool:
 
     @property
     def _study(self) -> str:
+        """Name of the study, in quotes."""
         return repr(self._seals.roster.study)
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """The party's answer to `frame`; with facts where a stage begins with it.
+        """Return the party's answer to `frame`; with facts where a stage begins with it.
 
         Raises:
             RosterError: The party is unknown, or did not answer in time. The question stays where
@@ -372,57 +406,71 @@ class Spool:
             raise RosterError(f"party {name!r} is not there; present are {sorted(self._boxes)}")
         questions, answers = self._boxes[name]
         mark = self._seals.mark(frame)
-        if (known := self._asked(name, mark)) is None:
+
+        # A coordinator that was killed finds its question by the mark, which nobody else can
+        # compute; the rest of a file's name is of the nonce.
+        earlier = self._asked(name, mark)
+        if earlier is None:
             sealed = self._seals.ask(name, frame, facts)
             nonce = self._seals.checked(sealed, self._seals.name, name).nonce
-            called = mark + blake2b(nonce, digest_size=10).hexdigest()
-            questions.write(called, sealed)
+            file_name = mark + blake2b(nonce, digest_size=10).hexdigest()
+            questions.write(file_name, sealed)
         else:
-            called, nonce = known
+            file_name, nonce = earlier
+
         try:
-            opened = self._answer(name, called, nonce)
+            opened = self._answer(name, file_name, nonce)
         except RosterError:
-            if known is not None:  # answered long ago, perhaps, and the answer is lost
-                questions.finish(called)
+            if earlier is not None:  # answered long ago, perhaps, and the answer is lost
+                questions.finish(file_name)
             raise
-        questions.finish(called)  # first: a question without an answer is waited for
-        answers.finish(called)
+        questions.finish(file_name)  # first: a question without an answer is waited for
+        answers.finish(file_name)
         return opened.envelope()
 
     def _asked(self, name: str, mark: str) -> tuple[str, bytes] | None:
-        """File and nonce of a question of this mark that waits for its answer, or has it."""
+        """Return file and nonce of a question of this mark that waits for its answer, or has it."""
         questions, answers = self._boxes[name]
-        found = {one.name for box in (questions, answers) for one in box.path.glob(f"{mark}*")}
-        for called in sorted(filter(_NAME.fullmatch, found)):
-            if (known := questions.read_done(called)) is None:
-                known = questions.read(called)
-            elif not (answers.path / called).exists():
+        paths = (path for box in (questions, answers) for path in box.path.glob(f"{mark}*"))
+        file_names = {path.name for path in paths}
+        for file_name in sorted(filter(_NAME.fullmatch, file_names)):
+            question = questions.read_done(file_name)
+            if question is None:
+                question = questions.read(file_name)
+            elif not (answers.path / file_name).exists():
                 continue  # its answer was taken; a question that lies there again is a copy
+            if question is None:
+                continue
+            # It must be this coordinator's own: a nonce that others chose would be waited for.
             with suppress(WireError):  # of an earlier roster, or not ours
-                if known is not None:
-                    return called, self._seals.checked(known, self._seals.name, name).nonce
+                return file_name, self._seals.checked(question, self._seals.name, name).nonce
         return None
 
-    def _answer(self, name: str, called: str, nonce: bytes) -> Opened:
-        """The answer to the question of this nonce, or RosterError in the end."""
+    def _answer(self, name: str, file_name: str, nonce: bytes) -> Opened:
+        """Return the answer to the question of this nonce, or raise RosterError in the end."""
         questions, answers = self._boxes[name]
-        end, wait, odd = time.monotonic() + self._seconds, _FIRST_S, ""
+        end = time.monotonic() + self._seconds
+        wait = _FIRST_S
+        ignored = ""
         while True:
-            late = time.monotonic() >= end
-            if (data := answers.read(called)) is not None:
+            # Looked at before the read, so that there is one more look once it is late.
+            is_late = time.monotonic() >= end
+            data = answers.read(file_name)
+            if data is not None:
                 try:
                     return self._seals.open(data, name, nonce)
                 except WireError as error:
-                    answers.ignore(called, error)
-                    odd = f" An answer was ignored: {error}."
+                    # Anyone who can write in the folder may put a file there: it is waited on.
+                    answers.ignore(file_name, error)
+                    ignored = f" An answer was ignored: {error}."
                     self.noticed(name, str(error))
-            if late:
-                if odd:
-                    answers.finish(called)  # so that the question is asked anew
+            if is_late:
+                if ignored:
+                    answers.finish(file_name)  # so that the question is asked anew
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s. Its question lies "
                     f"in {questions.path}; see that the party runs, that files are carried, and "
-                    f"{self._seals.again}.{odd}"
+                    f"{self._seals.again}.{ignored}"
                 )
             time.sleep(min(wait, max(0.0, end - time.monotonic())))
             wait = min(2 * wait, self._pause)
@@ -460,9 +508,11 @@ def serve(
         StudyError: What the study was refused with.
     """
     watch = watch or Watch(f"party {seals.name!r}")
-    questions, answers = _Box(_to(folder, seals.name)), _Box(_from(folder, seals.name))
+    questions = _Box(_to(folder, seals.name))
+    answers = _Box(_from(folder, seals.name))
     answers.tidy()
-    wait, end = _FIRST_S, time.monotonic() + seconds
+    wait = _FIRST_S
+    end = time.monotonic() + seconds
     watch.connected()
     watch.waits(f"waiting for the first question in {folder}")
     try:
@@ -477,7 +527,8 @@ def serve(
             watch.connected()
             if questions.take_stop():
                 return
-            if any(_taken(questions, answers, name, seals, reply) for name in names):
+            # One question a look: another may have come meanwhile, or a file that ends the party.
+            if any(_answered(questions, answers, name, seals, reply) for name in names):
                 watch.waits("waiting for the next question", is_said=False)
                 wait = _FIRST_S
                 continue
@@ -495,14 +546,16 @@ def serve(
         ) from error
 
 
-def _taken(
+def _answered(
     questions: _Box, answers: _Box, name: str, seals: Seals, reply: Callable[[Opened], bytes]
 ) -> bool:
-    """Whether a question was answered; one that cannot be opened is ignored."""
-    if (frame := questions.read(name)) is None:
+    """Answer a question, and return whether that was done; one that does not open is ignored."""
+    frame = questions.read(name)
+    if frame is None:
         return False
     try:
         with seals.answered(frame, reply) as answer:
+            # Within the block: the question counts as answered once its answer is written.
             answers.write(name, answer)
     except WireError as error:
         questions.ignore(name, error)

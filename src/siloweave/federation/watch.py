@@ -18,7 +18,9 @@ from siloweave.progress import duration
 WIDTH = 80
 """Most characters of a line."""
 
-_FIRST_S, _LONGEST_S = 60.0, 3600.0  # between two lines about one wait; doubles up to the second
+# Between two lines about one wait, which doubles from the first to the longest.
+_FIRST_S = 60.0
+_LONGEST_S = 3600.0
 _log = logging.getLogger("siloweave")
 
 
@@ -63,51 +65,64 @@ class Watch:
         say: Callable[[str], object] = lambda line: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._say, self._clock = name, say, clock
-        self._lock = threading.Lock()
-        self._what, self._since, self._due = "", 0.0, _FIRST_S
-        self._is_connected, self._was_connected = False, False
+        self._name = name
+        self._say = say
+        self._clock = clock
+        self._lock = threading.Lock()  # an engine's threads tell of the link
+        self._awaited = ""  # what is waited for, in words; nothing if empty
+        self._since = 0.0
+        self._due = _FIRST_S  # seconds of waiting after which the next line is said
+        self._is_connected = False
+        self._was_connected = False
         self._lost_at: float | None = None
 
     def _tell(self, text: str) -> None:
+        """Say a text in the terminal, and note it whole in the log."""
         _log.info("%s: %s", self._name, text)
         self._say(line_of(f"{self._name}: {text}"))
 
-    def waits(self, what: str, *, is_said: bool = True) -> None:
+    def waits(self, text: str, *, is_said: bool = True) -> None:
         """Begin to wait for something else; `look` says from time to time for how long."""
         with self._lock:
-            self._what, self._since, self._due = what, self._clock(), _FIRST_S
-            if is_said and what:
-                self._tell(what)
+            self._awaited = text
+            self._since = self._clock()
+            self._due = _FIRST_S
+            if is_said and text:
+                self._tell(text)
 
     def look(self) -> None:
         """Say for how long this end has waited, after a minute and then ever more rarely."""
         with self._lock:
             waited = self._clock() - self._since
-            if self._what and waited >= self._due:
+            if self._awaited and waited >= self._due:
                 self._due = waited + min(max(waited, _FIRST_S), _LONGEST_S)
-                self._tell(f"{self._what}, for {duration(waited)} now")
+                self._tell(f"{self._awaited}, for {duration(waited)} now")
 
     def connected(self) -> None:
         """Say that the link is there, or is back."""
         with self._lock:
             if self._is_connected:
                 return
-            is_back, away = self._was_connected and self._lost_at is not None, 0.0
-            if self._lost_at is not None:
-                away = self._clock() - self._lost_at
-            self._is_connected, self._was_connected, self._lost_at = True, True, None
-            self._tell(f"back after {duration(away)}" if is_back else "connected")
+            text = "connected"
+            # A first connection that took some tries is none that is back.
+            if self._was_connected and self._lost_at is not None:
+                text = f"back after {duration(self._clock() - self._lost_at)}"
+            self._is_connected = True
+            self._was_connected = True
+            self._lost_at = None
+            self._tell(text)
 
     def lost(self, why: str) -> None:
         """Say that the link is gone, or is not there yet; once, until it is."""
         with self._lock:
             if self._lost_at is not None:
                 return
-            self._is_connected, self._lost_at = False, self._clock()
-            what = "lost" if self._was_connected else "not connected"
-            room = WIDTH - len(f"{self._name}: {what} (); trying again")
-            self._tell(f"{what} ({_cut(why, room)}); trying again")
+            self._is_connected = False
+            self._lost_at = self._clock()
+            state = "lost" if self._was_connected else "not connected"
+            # The reason is cut, and not the line's end, which says that nobody need do anything.
+            room = WIDTH - len(f"{self._name}: {state} (); trying again")
+            self._tell(f"{state} ({_cut(why, room)}); trying again")
 
     def notes(self, text: str) -> None:
         """Say something else."""
@@ -117,5 +132,5 @@ class Watch:
     def ended(self, why: str) -> None:
         """Say that this end waits for nothing more, and why."""
         with self._lock:
-            self._what = ""
+            self._awaited = ""
             self._tell(f"ended ({why})")
