@@ -247,7 +247,6 @@ class SecurePlan:
         if not sensitivity:
             return None
 
-        # Below a sigma of 1, noise that is rounded to whole numbers would cost more than this.
         sigma = max(1.0, sensitivity / sqrt(2 * _ROWS_SHARE * self.rho))
         rows = self.budget.neighbours.rows
         margin = ceil(_MARGIN * sigma)
@@ -328,7 +327,7 @@ class SecurePlan:
     @cached_property
     def tail(self) -> float:
         """Probability of an end of noise of coins: all of them have `_ESCAPES` of delta."""
-        # Every table has two ends, and a neighbour moves it at one or two cells for each row.
+        # Both ends of a cell's noise, once for every row that a neighbour adds or removes.
         ends = 2 * self.moved * self.budget.neighbours.rows
         delta_each = _ESCAPES * self.budget.delta / (ends * self.most_tables)
         return float(2.0 ** min(-20, -ceil(-log2(delta_each))))
