@@ -927,8 +927,8 @@ def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables
         raise party.refused(f"was asked to count after {party.shared:,} of its rows were shared")
 
     party.take(request.deliveries)
-    for sender, words in request.corrections.items():
-        site.remember(f"correction/{sender}", words.data)
+    for sender, correction in request.corrections.items():
+        site.remember(f"correction/{sender}", correction.data)
 
     alone = list[Released[Array]]()
     joint = list[Released[Array]]()
