@@ -337,7 +337,7 @@ def two_round_buys(
 
 
 def error_forecast(
-    schema: Schema, domain: Domain, rows: int, bought: Bought, drawn: int | None = None
+    schema: Schema, domain: Domain, rows: int, bought: Bought, drawn_rows: int | None = None
 ) -> ErrorForecast:
     """Return what noise, and the drawing of rows, will be off by.
 
@@ -346,10 +346,10 @@ def error_forecast(
         domain: Their codes.
         rows: How many there are.
         bought: By `aim_buys` and the like.
-        drawn: How many rows are drawn; as many if None.
+        drawn_rows: How many rows are drawn; as many if None.
     """
     rows = max(rows, 1)
-    drawn = max(drawn or rows, 1)
+    drawn_rows = max(drawn_rows or rows, 1)
 
     # By noise, column by column.
     shares: dict[int, float] = {}
@@ -363,10 +363,10 @@ def error_forecast(
         columns.append(ColumnError(name, size, share, mean, is_noise))
 
     # By drawing rows, and both for pairs.
-    uneven = _unevenness(domain.sizes, drawn, bought)
+    uneven = _unevenness(domain.sizes, drawn_rows, bought)
     codes = np.maximum(np.array(domain.sizes, dtype=np.float64), 1.0)
-    share_drawn = uneven * float(_multinomial(codes, drawn).mean())
-    pair, pair_drawn = _pair_errors(domain, numbers_of(schema), shares, rows, drawn, bought)
+    share_drawn = uneven * float(_multinomial(codes, drawn_rows).mean())
+    pair, pair_drawn = _pair_errors(domain, numbers_of(schema), shares, rows, drawn_rows, bought)
 
     wrong = fmean(column.share * column.codes / 2 for column in columns)
     return ErrorForecast(
@@ -438,12 +438,12 @@ def _cell_error(size: int, sigma: float, shrinkage: float) -> float:
     return float(open_error + np.abs(fitted - zipf[:, None]).mean()) / 2
 
 
-def _multinomial(cells: Floats, drawn: float) -> Floats:
+def _multinomial(cells: Floats, drawn_rows: float) -> Floats:
     """Return the expected error of a cell's share if rows are drawn one by one."""
-    return _MEAN_ABS * np.sqrt((1 - 1 / cells) / cells / drawn)
+    return _MEAN_ABS * np.sqrt((1 - 1 / cells) / cells / drawn_rows)
 
 
-def _unevenness(sizes: Sequence[int], drawn: float, bought: Bought) -> float:
+def _unevenness(sizes: Sequence[int], drawn_rows: float, bought: Bought) -> float:
     """Return how unevenly rows are drawn from cliques, as a share of drawing them one by one.
 
     The rows of each stratum, which is a cell of the columns that a clique shares with those drawn
@@ -453,8 +453,8 @@ def _unevenness(sizes: Sequence[int], drawn: float, bought: Bought) -> float:
     and many strata hold no row: the variance is in proportion to the geometric mean of both.
     """
     conditions = bought.pairs / len(sizes)
-    strata = exp(min(log(drawn), conditions * log(typical_size(sizes))))
-    return min(1.0, _ROUNDED * sqrt(sqrt(strata / drawn)))
+    strata = exp(min(log(drawn_rows), conditions * log(typical_size(sizes))))
+    return min(1.0, _ROUNDED * sqrt(sqrt(strata / drawn_rows)))
 
 
 def _pair_errors(
@@ -462,7 +462,7 @@ def _pair_errors(
     numbers: frozenset[str],
     shares: dict[int, float],
     rows: float,
-    drawn: float,
+    drawn_rows: float,
     bought: Bought,
 ) -> tuple[float, float]:
     """Return the expected error of a pair's cell, mean over pairs, by noise and by drawing rows.
@@ -495,8 +495,8 @@ def _pair_errors(
     alone = np.hypot(by_first, by_second)
     by_noise = float(kinds.times @ np.hypot(alone, beyond)) / every
 
-    uneven = measured * _unevenness(domain.sizes, drawn, bought) + (1 - measured) * _EVEN
-    by_drawing = float(kinds.times @ (uneven * _multinomial(cells, drawn))) / every
+    uneven = measured * _unevenness(domain.sizes, drawn_rows, bought) + (1 - measured) * _EVEN
+    by_drawing = float(kinds.times @ (uneven * _multinomial(cells, drawn_rows))) / every
     return by_noise, by_drawing
 
 

@@ -107,7 +107,7 @@ class NoisyHistogram:
 
     def product(self) -> Table:
         """Return rows whose columns have these frequencies and nothing to do with each other."""
-        columns: list[npt.NDArray[np.int64]] = []
+        columns: list[npt.NDArray[Any]] = []
         for name, counts in self.columns.items():
             # Rounding the cumulative counts makes the rows as many as they shall be.
             ends = np.floor(np.cumsum(counts) / counts.sum() * _DRAWN + 0.5)
