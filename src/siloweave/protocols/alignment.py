@@ -134,7 +134,8 @@ def align_rows(
     if len(party_data) < 2:
         raise RosterError(f"data has {len(party_data)} parties; an alignment needs two or more")
 
-    job = Job(UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
+    run_folder = Path(folder) if folder else None
+    job = Job(UNBOUNDED, folder=run_folder, run=run, limited=False)
     start = time.perf_counter()
     sides = {name: partial(_alignment_side, side_data) for name, side_data in party_data.items()}
     with closing(direct_parties(sides, job)) as carrier:

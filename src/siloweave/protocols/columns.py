@@ -363,11 +363,10 @@ def _gathered(load: LoadCoder, joint: Any, setup: Setup, session: Session) -> Co
             cells |= {column_cells.column.name: column_cells for column_cells in one_way.cells}
 
     # Columns are in the order of the schema, whoever has them.
-    encodings = {
-        encoding.column: encoding
-        for decoder in decoders.values()
-        for encoding in decoder.features.encodings
-    }
+    encodings: dict[str, Any] = {}
+    for decoder in decoders.values():
+        for encoding in decoder.features.encodings:
+            encodings[encoding.column] = encoding
     names = [name for name in setup.schema.names if name in encodings]
     features = Features(setup.schema, tuple(encodings[name] for name in names))
     net = JoinedGenerator(joint, decoders, features)
@@ -508,7 +507,8 @@ def _packed(rows: Table, schema: Schema, codes: Sequence[Ints]) -> tuple[DrawnCo
     for i, column in enumerate(schema.columns):
         if column.kind in BINNED:
             values, missing = numbers_of(column, rows)
-            packed = Array.of(values, "<f8" if column.kind == "continuous" else "<i8")
+            dtype = "<f8" if column.kind == "continuous" else "<i8"
+            packed = Array.of(values, dtype)
         else:
             values = rows.lookup(column.name, column.options)
             missing = values < 0
@@ -535,7 +535,9 @@ def _unpacked(
         cells: Any = as_written(column, values, None)
     else:
         cells, _ = labels_of(column, values.astype(np.int64))
-    return cells, missing if column.missing else None
+    if not column.missing:
+        return cells, None
+    return cells, missing
 
 
 def _cut(

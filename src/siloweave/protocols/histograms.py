@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import sqrt
 from typing import Any
 
@@ -303,7 +304,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
         encoder: Of equally wide bins.
         queries: What the method is to answer.
     """
-    named = {name for query in queries for name in query}
+    named = set(chain.from_iterable(queries))
     wide: list[Column] = []
     for column in encoder.schema.columns:
         if column.name not in named or column.kind not in BINNED:

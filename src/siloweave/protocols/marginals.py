@@ -246,7 +246,9 @@ def marginal_result(
     # A party in this process would keep the last model that it was sent, with all its tables.
     unpacked.cache_clear()
     if synth.chooses:
-        met = {clique for measurement in measured for clique in measurement.cliques}
+        met: set[Clique] = set()
+        for measurement in measured:
+            met.update(measurement.cliques)
         candidates = more_candidates(synth, encoder.domain)
         queries += [clique for clique in candidates if clique in met]
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
@@ -330,7 +332,7 @@ def marginal_forecast(
 
         # The model, and how long it takes to fit.
         growth = _GROWN if case.rows * case.budget.epsilon >= _GROWS else _SMALL
-        most: float = (growth if all_pairs else 1) * cells
+        most: float = growth * cells if all_pairs else cells
         if grown:
             most = grown(synth, case, domain, queries, answers)
         tree = min(cells_in(limit), domain.size(), most)

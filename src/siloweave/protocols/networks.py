@@ -176,7 +176,7 @@ class GANModel(NetworkModel):
     @property
     def takes(self) -> frozenset[str]:
         """Columns of categories that are conditions."""
-        numbers = {b.column for b in self.net.heads.blocks if b.kind == "number"}
+        numbers = {block.column for block in self.net.heads.blocks if block.kind == "number"}
         return frozenset(self.net.heads.columns) - numbers
 
     def shares(self, column: str) -> tuple[float, ...] | None:
@@ -308,9 +308,11 @@ def training_forecast(
 
     # Six multiplications for each weight and row that is read.
     multiplied = sum(_MULTIPLIED * count * (rows_read or 0.0) for count, rows_read in stages)
+    compile_seconds = _PRIVATE_COMPILE_S if private else _COMPILE_S
+    dearer = _PRIVATE if private else 1.0
     seconds = _START_S + 2 * _ROW_S * rows * len(schema.columns)
-    seconds += len(stages) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
-    seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * multiplied
+    seconds += len(stages) * compile_seconds
+    seconds += _MULTIPLY_S * dearer * multiplied
     memory_bytes = _COPIES * 4 * rows * width + 16 * 4 * weights
     return Forecast(
         asked,

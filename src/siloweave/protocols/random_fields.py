@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf, sqrt
 from typing import Any, Protocol
 
@@ -315,14 +316,14 @@ def private_field(
     shares = {pair: score / rows for pair, score in scores.items()}
     initial = initial_marginals(domain, cliques, shares, useful, settings.widest)
     initial = run.first(initial, len(initial))
-    covered = {name for clique in initial for name in clique}
+    covered = set(chain.from_iterable(initial))
     initial += [(name,) for name in domain.names if name not in covered]
 
     # Candidates, of which those are measured later on which the model is wrong.
     rng = generator(fold_in(key, "candidates"))
     weights = candidate_weights(domain, cliques, useful, settings.widest, rng)
     measured_first = set(initial)
-    weights = {clique: w for clique, w in weights.items() if clique not in measured_first}
+    weights = {clique: weight for clique, weight in weights.items() if clique not in measured_first}
     plan = _Plan.of(run, len(initial), len(weights), rho - scores_rho, errors_rho)
 
     progress("measuring", 0.2)

@@ -461,10 +461,11 @@ def _edge(column: Column, place: int) -> int | float:
     if place == 0:
         return 0
     edges = magnitudes(column)
-    edge = float(-edges[-place - 1] if place < 0 else edges[min(place, edges.size - 1)])
-    if column.kind == "continuous":
-        return edge
-    return int(edge) - 1 if place > 0 else max(int(edge), 1 - 2**_HIGHEST)
+    if place > 0:
+        edge = float(edges[min(place, edges.size - 1)])
+        return edge if column.kind == "continuous" else int(edge) - 1
+    edge = float(-edges[-place - 1])
+    return edge if column.kind == "continuous" else max(int(edge), 1 - 2**_HIGHEST)
 
 
 def clipped(table: Table, schema: Schema) -> Table:
@@ -520,7 +521,9 @@ def _least(schema: Schema) -> Schema:
     unbounded = {name for name, facts in open_facts(schema).items() if "low" in facts}
     columns: list[Column] = []
     for column in schema.columns:
-        columns.append(changed(column, low=0, high=1) if column.name in unbounded else column)
+        if column.name in unbounded:
+            column = changed(column, low=0, high=1)
+        columns.append(column)
     return Schema(tuple(columns))
 
 
@@ -592,7 +595,8 @@ def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
 
     # With its open facts as they were, each column that was sent must be the party's own.
     reopened: list[Column] = []
-    for column in sent.columns if sent.names == schema.names else ():
+    sent_columns = sent.columns if sent.names == schema.names else ()
+    for column in sent_columns:
         declared = schema[column.name]
         column_facts = facts.get(column.name, ())
         if column_facts and column.learned == column_facts:

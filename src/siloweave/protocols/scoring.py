@@ -37,7 +37,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from math import floor, fsum, sqrt
 from pathlib import Path
 from typing import Any, Literal
@@ -550,7 +550,9 @@ def score_parties(
         paid[name] = [entry for entry in ledgers[name] if entry.run == run]
 
     scores = tuple(score for _, score in results.values())
-    answered = {query for party_queries, _ in results.values() for query in party_queries}
+    answered: set[Clique] = set()
+    for party_queries, _ in results.values():
+        answered.update(party_queries)
     errors = [score.error for score in scores]
     rows = [score.rows for score in scores]
     return FederatedScore(
@@ -614,7 +616,9 @@ def _scoring_side(rows: ScoredRows, party: Party, run: str, facts: bytes) -> Par
 
 def _check_budgets(budget: Any, total: Any) -> None:
     """Raise BudgetError for what is no budget, or has no bound."""
-    budgets = {"budget": budget, "total": budget if total is None else total}
+    budgets = {"budget": budget}
+    if total is not None:
+        budgets["total"] = total
     for name, value in budgets.items():
         if not isinstance(value, Budget):
             raise BudgetError(f"{name}={value!r} is no Budget; give Budget(epsilon, delta)")
@@ -659,7 +663,7 @@ def _before(
             f"data has the parties {', '.join(codes)}, and the ledgers of after are of "
             f"{', '.join(after.ledgers)}; give each party's table under its name there"
         )
-    if any(entry.run == run for entries in after.ledgers.values() for entry in entries):
+    if any(entry.run == run for entry in chain.from_iterable(after.ledgers.values())):
         raise InputError(f"run={run!r} is in the ledgers already; give this score its own name")
     return after.ledgers
 
@@ -695,7 +699,9 @@ def _judged(synthetic: Any, encoder: Encoder) -> tuple[Codes, Frame]:
     table = None if isinstance(synthetic, Codes) else read(synthetic)
     codes = synthetic if table is None else encoder.encode(table)
     require_rows(codes, "synthetic")
-    return codes, "file" if table is None else table.frame
+    if table is None:
+        return codes, "file"
+    return codes, table.frame
 
 
 def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str, job: Job) -> dict[str, Codes]:

@@ -34,15 +34,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from itertools import combinations, count, pairwise
+from itertools import chain, combinations, count, pairwise
 from math import ceil, inf, log2, pi, prod, sqrt
+from operator import gt
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.method import Asked, Case, Forecast, Setup, Task, same_people_note
+from siloweave.core.method import (
+    Asked,
+    Case,
+    ErrorForecast,
+    Forecast,
+    Setup,
+    Task,
+    same_people_note,
+)
 from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, CapacityError, InputError, WireError, count_of
 from siloweave.federation import masking
@@ -222,7 +231,10 @@ class SecurePlan:
     @cached_property
     def owners(self) -> dict[str, str]:
         """Which party has each column."""
-        return {name: party for party, part in self.parts.items() for name in part.names}
+        owners: dict[str, str] = {}
+        for party, part in self.parts.items():
+            owners |= dict.fromkeys(part.names, party)
+        return owners
 
     @property
     def unit(self) -> float:
@@ -412,7 +424,7 @@ class SecurePlan:
 
     def as_sent(self, clique: Clique) -> Clique:
         """Return the columns of a clique, party by party."""
-        return tuple(name for half in self.halves(clique).values() for name in half)
+        return tuple(chain.from_iterable(self.halves(clique).values()))
 
     def table_for(self, clique: Clique, sigma: float) -> NoisyTable:
         """Return a marginal that costs what Gaussian noise of `sigma` does."""
@@ -539,8 +551,7 @@ def _dealt(
         widths: Bytes of each table's words; by the number of rows, if there are none.
         coins: Coins of a cell.
     """
-    codes = dict(zip(domain.names, domain.sizes, strict=True))
-    shapes = [[codes[name] for name in clique] for clique in wide]
+    shapes = [domain.shape(clique) for clique in wide]
     cells = [prod(shape) for shape in shapes]
     if not widths:
         usual_width = 2 if rows < _NARROW else 4
@@ -879,7 +890,7 @@ def _made(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party:
     # A column may be cut into fewer bins than the study allows, never more.
     widest = first_encoder(plan.schema, synth).domain
     fits = len(agreed.sizes) == len(widest.sizes)
-    if not fits or any(n > m for n, m in zip(agreed.sizes, widest.sizes, strict=True)):
+    if not fits or any(map(gt, agreed.sizes, widest.sizes)):
         raise WireError(f"{who} was sent more codes than the study's columns can have")
     domain = Domain(widest.names, agreed.sizes)
     if domain.shape(codes.domain.names) != codes.domain.sizes:
@@ -988,7 +999,8 @@ class _Dealt:
 
     def cells(self, rows: int, cells: int, modulus: int) -> products.CellWords:
         """Return C of the next table, (rows, cells)."""
-        return self._next("cells", (rows, cells), "<u4" if modulus == 2**32 else "<u2")
+        dtype = "<u4" if modulus == 2**32 else "<u2"
+        return self._next("cells", (rows, cells), dtype)
 
     def _next(self, kind: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         rest = self._rest.get(kind, memoryview(b""))
@@ -1227,7 +1239,9 @@ def _slabs_in(
         row_bytes: As `_bytes_of` returns them.
     """
     first = -(-max(0, rows - most) // max(1, number - 1))
-    ends = [min(k * first, rows - min(most, rows)) for k in range(number)] + [rows]
+    last = rows - min(most, rows)  # where the last slab, the largest, begins
+    starts = [min(k * first, last) for k in range(number)]
+    ends = [*starts, rows]
     slabs = list[_Slab]()
     proven = 0
     for start, stop in pairwise(ends):
@@ -1279,19 +1293,12 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     widest = max(codes for codes, _ in owned)
     crossed = shared * max(map(sum, _bytes_of(owned))) + 4 * widest * (every - widest)
     named = synth.target is not None or synth.workload != "auto"  # else wide tables are rare
-    measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
+    batches = _MOST_BATCHES if case.parties > 1 else 1
+    measured = 1 + batches
     measured += 2 * (4 * coins > _FEW_COINS * MAX_BYTES)  # one more, each time
     asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
-
-    error = None
-    if case.rows > 1:
-        rho = plan.rho_tables / plan.unit**2
-        numbers = numbers_of(encoder.schema)
-        spread = (synth.pairs_share, synth.shrinkage)
-        bought = two_round_buys(encoder.domain, numbers, case.rows, rho, *spread)
-        error = error_forecast(encoder.schema, encoder.domain, case.rows, bought)
 
     to_parties: float | None = None
     if case.parties > 1 and plan.bound is not None:
@@ -1308,12 +1315,26 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,
-        error=error,
+        error=_foreseen_error(synth, case, plan, encoder),
         epsilon_to_parties=to_parties,
         memory_mb=base.memory_mb + 1e-6 * memory,
         bytes_per_party=crossed + 4 * (2 * dealt // case.parties) + wide * named,
         seconds=(base.seconds or 0.0) + 1e-9 * seconds,
     )
+
+
+def _foreseen_error(
+    synth: Any, case: Case, plan: SecurePlan, encoder: Encoder
+) -> ErrorForecast | None:
+    """Forecast the error of the synthetic table; None where nobody guesses how many rows it has."""
+    if case.rows <= 1:
+        return None
+    rho = plan.rho_tables / plan.unit**2
+    domain = encoder.domain
+    numbers = numbers_of(encoder.schema)
+    shares = (synth.pairs_share, synth.shrinkage)
+    bought = two_round_buys(domain, numbers, case.rows, rho, *shares)
+    return error_forecast(encoder.schema, domain, case.rows, bought)
 
 
 def _bins_note(plan: SecurePlan, case: Case, bins: int) -> str:
@@ -1480,7 +1501,9 @@ class SecureMarginals:
         batch = list[NoisyTable]()
         wide = list[NoisyTable]()
         coins = 0
-        room = _FULL * MAX_BYTES - (0 if self._slabs else self._last_rows)
+        room = _FULL * MAX_BYTES
+        if not self._slabs:
+            room -= self._last_rows
         for table in tables:
             joint = len(self.plan.holders(table.clique)) > 1
             table_coins = 4 * self.domain.size(table.clique) * table.coins.number if joint else 0

@@ -350,7 +350,8 @@ def _joint(codes: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.ND
 
 def _words_of(seeds: Seeds, info: str, rest: npt.NDArray[np.int64], modulus: int) -> CellWords:
     """Return H: words below a modulus for the cells of the columns but the root, of each seed."""
-    kind = np.dtype("<u4" if modulus == 2**32 else "<u2")
+    dtype = "<u4" if modulus == 2**32 else "<u2"
+    kind = np.dtype(dtype)
     size = int(rest.prod()) * kind.itemsize
     words: CellWords = expanded(seeds, info.encode(), size).view(kind)
     return words

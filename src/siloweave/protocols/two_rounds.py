@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import comb, prod, sqrt
@@ -280,11 +280,17 @@ def _tables(
         number = sum(comb(len(clique), size) for clique in cliques)
         if size > 3 and number > _MOST_TABLES:
             break
-        wider = dict.fromkeys(table for clique in cliques for table in combinations(clique, size))
+        wider = dict.fromkeys(_subsets(cliques, size))
         for table in wider:
             if domain.size(table) <= most and allowed([table]):
                 tables[table] = None
     return list(tables)
+
+
+def _subsets(cliques: Iterable[Clique], size: int) -> Iterator[Clique]:
+    """Yield all sets of so many columns inside a clique; again where another holds it, too."""
+    for clique in cliques:
+        yield from combinations(clique, size)
 
 
 def _components(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
@@ -313,7 +319,7 @@ def _targets(workload: Sequence[Clique]) -> list[Clique]:
     for first, second in pairs:
         thirds = near.get(second, [])
         triples += [(first, second, third) for third in thirds if (first, third) in pairs]
-    spanned = {pair for triple in triples for pair in combinations(triple, 2)}
+    spanned = set(_subsets(triples, 2))
     return [*triples, *(query for query in workload if query not in spanned)]
 
 
@@ -341,7 +347,7 @@ class _Design:
     ) -> None:
         # p: the precision of each effect before the second round.
         prior = {answer.clique: 1 / max(answer.sigma, 1e-9) ** 2 for answer in planned}
-        triples = dict.fromkeys(triple for table in tables for triple in combinations(table, 3))
+        triples = dict.fromkeys(_subsets(tables, 3))
         for triple in triples:
             prior[triple] = max(1, _freedom(domain, triple)) / (_TRIPLE * rows) ** 2
         place = {effect: i for i, effect in enumerate(prior)}
@@ -485,7 +491,7 @@ def plan(
         progress("planning", 0.1 + 0.7 * chosen / (chosen + waiting))
     no_room(list(rehearsal.left_out))
 
-    covered = {name for pair in rehearsal.chosen for name in pair}
+    covered = set(chain.from_iterable(rehearsal.chosen))
     singles = [answer.clique for answer in pairs if len(answer.clique) == 1]
     uncovered = [clique for clique in singles if clique[0] not in covered]
     return [*rehearsal.chosen, *uncovered]

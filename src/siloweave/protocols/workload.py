@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import chain, combinations
 from math import ceil, comb, pi, sqrt
 from typing import Any, Literal, TypeAlias
 
@@ -260,7 +260,9 @@ def shortlist(
         turn: Number of the round, from 0.
         has_target: Whether sets take turns.
     """
-    linked = {pair for clique in measured for pair in combinations(clique, 2)}
+    linked: set[Clique] = set()
+    for clique in measured:
+        linked.update(combinations(clique, 2))
 
     def links(clique: Clique) -> int:
         return sum(pair in linked for pair in combinations(clique, 2))
@@ -338,7 +340,7 @@ def _named_or_all(
 
     # A column in no set is a query by itself, or nothing would be known of it.
     sets = _sets(domain, degree, megabytes)
-    covered = {name for clique in sets for name in clique}
+    covered = set(chain.from_iterable(sets))
     return [*sets, *((name,) for name in domain.names if name not in covered)]
 
 
@@ -367,7 +369,7 @@ def weights_of(
     if not workload:
         raise InputError("the workload is empty; name at least one set of columns")
     # The sum over queries, of the columns in both, is a sum over columns of the queries with each.
-    times = Counter(name for query in workload for name in query)
+    times = Counter(chain.from_iterable(workload))
     weights: dict[Clique, float] = {}
     for clique in dict.fromkeys([*closure(workload, domain), *candidates]):
         column_times = sorted(times[name] for name in clique)
