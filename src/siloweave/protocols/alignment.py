@@ -125,6 +125,7 @@ def align_rows(
     column_rules = _rules(rules, study_columns)
     _check(most, workers, chunk)
 
+    # Every table is read, and named in what is wrong with it, before any party is asked.
     policy = IdPolicy(missing, duplicates)
     processes = workers or os.cpu_count() or 1
     party_data: dict[str, AlignmentData] = {}
@@ -134,6 +135,7 @@ def align_rows(
     if len(party_data) < 2:
         raise RosterError(f"data has {len(party_data)} parties; an alignment needs two or more")
 
+    # No ledger has a limit: what an alignment releases has no finite epsilon.
     run_folder = Path(folder) if folder else None
     job = Job(UNBOUNDED, folder=run_folder, run=run, limited=False)
     start = time.perf_counter()

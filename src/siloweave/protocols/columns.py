@@ -63,7 +63,7 @@ def columns_data(table: Table, setup: Setup, place: Place) -> OwnerData:
     """Return a party's columns, whose rows must fit the schema."""
     schema = parts_of(setup)[place.name]
     columns = table.select(list(schema.names))
-    Encoder(schema).encode(columns)
+    Encoder(schema).encode(columns)  # refuses what does not fit
     return OwnerData(columns, schema, place.progress, place.store)
 
 
@@ -507,11 +507,11 @@ def _packed(rows: Table, schema: Schema, codes: Sequence[Ints]) -> tuple[DrawnCo
     for i, column in enumerate(schema.columns):
         if column.kind in BINNED:
             values, missing = numbers_of(column, rows)
-            dtype = "<f8" if column.kind == "continuous" else "<i8"
-            packed = Array.of(values, dtype)
+            packed = Array.of(values, "<f8" if column.kind == "continuous" else "<i8")
         else:
             values = rows.lookup(column.name, column.options)
             missing = values < 0
+            # A place among the options for every row: without a value, the first one.
             packed = Array.of(np.where(missing, 0, values), "<i4")
         cells = (Array.of(codes[i], "<u1"),) if codes else ()
         columns.append(DrawnColumn(packed, Array.of(missing, "<u1"), cells))
@@ -597,6 +597,7 @@ class _FarDecoder(FeatureModel):
     ) -> tuple[Table, dict[str, Ints]]:
         """Return columns that parties made, and of drawn rows also the cell of each."""
         setup = self.task.setup
+        # Each question is a step of the run, of which a study declares how many there may be.
         step = next(self.steps, None)
         if step is None:
             raise InputError(
@@ -685,6 +686,8 @@ def decoded_rows(
     synth: Any = setup.synth
     if session.simulated:
         return _gathered(load, joint, setup, session)
+
+    # Where columns stay with their parties, each makes its own, and says only how many rows.
     if not synth.shared:
         number = (result.num_rows or 1) if count is None else count
         batches = [joint.sample(number, key=fold_in(task.seed, _BATCHES[0]))]
@@ -695,6 +698,7 @@ def decoded_rows(
             CheckedReply(name).number("rows", reply.rows.value, least=number, most=number)
         return DrawnRows(number, setup.declared)
 
+    # Else they are sent and put together, and drawn again where they break a constraint.
     model = _FarDecoder(
         joint, Features.declared(setup.schema), target=getattr(synth, "target", None),
         session=session, task=task, result=result, steps=iter(range(most_decoded(setup))),

@@ -329,6 +329,7 @@ def foreseen_blocks(schema: Schema, numeric: Any) -> tuple[Block, ...]:
     blocks = list[Block]()
     start = 0
     for block in Features.declared(schema).blocks:
+        # Blocks move behind those that modes add before them.
         blocks.append(replace(block, start=start))
         if numeric == "modes" and block.kind == "number":
             blocks.append(Block(block.column, blocks[-1].stop, _MODES, "categorical"))
@@ -357,7 +358,7 @@ def _bounds(settings: Mapping[str, Any], weights: int, rows: int) -> Iterator[fl
     """Yield the rows that a stage reads at most, by each setting that bounds its length."""
     row_work = _MULTIPLIED * weights
     passes = settings.get("passes")
-    work = settings.get("work")
+    work = settings.get("work")  # 10^12 multiplications
     minutes = settings.get("minutes")
 
     yield float("inf")

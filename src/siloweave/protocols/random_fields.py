@@ -125,13 +125,13 @@ class Answers(Protocol):
         """Those of the owner's budget."""
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
-        """R-score of every pair, see `statistics.marginals.r_score`."""
+        """Return the R-score of every pair, see `statistics.marginals.r_score`."""
 
     def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
-        """L1 distance of every marginal from the model's, in rows."""
+        """Return the L1 distance of every marginal from the model's, in rows."""
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
-        """The marginals themselves, axes in domain order."""
+        """Return the marginals themselves, axes in domain order."""
 
 
 @dataclass(frozen=True)

@@ -432,6 +432,8 @@ def ask_scores(
     for i, (name, columns) in enumerate(party_columns.items()):
         progress(f"party {i + 1} of {number}", i / number)
         answered = party_queries[name]
+
+        # The table's own marginals, with a query's columns in the order that the party has.
         sent_queries: list[Clique] = []
         shares: list[Array] = []
         for query in answered:

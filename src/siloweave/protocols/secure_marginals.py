@@ -858,12 +858,14 @@ def _party(synth: Any, site: Site[OwnerData], agreed: _Agreed | None = None) -> 
 
     # Rows are encoded once, not at every question.
     if stored not in site.memo:
-        site.memo[stored] = _made(synth, site, msgspec.msgpack.decode(stored, type=_Agreed))
+        site.memo[stored] = _encoded_party(
+            synth, site, msgspec.msgpack.decode(stored, type=_Agreed)
+        )
     party: _Party = site.memo[stored]
     return party
 
 
-def _made(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party:
+def _encoded_party(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party:
     """Encode this party's rows, and check what it was sent against the study.
 
     Raises:
@@ -950,7 +952,7 @@ def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables
         event = party.plan.event(group.kind, len(group.tables), release)
         if group.first == group.second:
             label = f"{number}: {names}"
-            alone.append(site.release(event, label, partial(_counted, party, group)))
+            alone.append(site.release(event, label, partial(_noisy_counts, party, group)))
             continue
 
         others = " and ".join(name for name in group.openers if name != site.name)
@@ -1053,7 +1055,7 @@ def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
     site.remember("prices", msgspec.msgpack.encode(prices))
 
 
-def _counted(party: _Party, group: Group) -> Array:
+def _noisy_counts(party: _Party, group: Group) -> Array:
     """Return noisy counts of tables over one party's columns, one after the other."""
     columns = tuple(column[: party.real] for column in party.codes.columns)
     codes = Codes(party.codes.domain, columns)
@@ -1146,6 +1148,7 @@ def secure_facts(setup: Setup) -> dict[str, Any]:
 
 def check_codes(setup: Setup, learn: float = 0.0) -> None:
     """Raise CapacityError for so many codes that masked rows, or coins of pairs, cannot be sent."""
+    # Masked rows.
     domain = first_encoder(coded_schema(setup), setup.synth).domain
     total = sum(domain.sizes)
     if total > _MOST_CODES:
@@ -1155,6 +1158,8 @@ def check_codes(setup: Setup, learn: float = 0.0) -> None:
             f"and every row is sent with a number for each; at most {_MOST_CODES:,} may be. Put "
             "rare categories together in the schema, or use fewer bins"
         )
+
+    # Coins of pairs of two parties, once it is public who has which columns.
     if not setup.columns:
         return
     plan = SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget)
@@ -1490,7 +1495,7 @@ class SecureMarginals:
         measurements: dict[Clique, Measurement] = {}
         batches = list(self._batches(tables))
         for batch in batches:
-            measurements |= self._measured(batch, last=last and batch is batches[-1])
+            measurements |= self._measure_batch(batch, last=last and batch is batches[-1])
         return [measurements[table.clique] for table in tables]
 
     def _batches(self, tables: Sequence[NoisyTable]) -> Iterator[tuple[NoisyTable, ...]]:
@@ -1506,15 +1511,20 @@ class SecureMarginals:
             room -= self._last_rows
         for table in tables:
             joint = len(self.plan.holders(table.clique)) > 1
-            table_coins = 4 * self.domain.size(table.clique) * table.coins.number if joint else 0
+            table_coins = 0
+            if joint:
+                table_coins = 4 * self.domain.size(table.clique) * table.coins.number
             shifted = [table] if self.plan.is_shifted(table.clique) else []
             _, dealt, _ = self.plan.dealt([*wide, *shifted], self.domain, self.rows)
+
+            # A table too many begins the next batch. One alone is sent, however large it is.
             if batch and coins + table_coins + dealt > room:
                 yield tuple(batch)
                 batch = []
                 wide = []
                 coins = 0
                 room = _FULL * MAX_BYTES
+
             batch.append(table)
             wide = [*wide, *shifted]
             coins += table_coins
@@ -1529,7 +1539,7 @@ class SecureMarginals:
         row_bytes = max(delivered for *_, delivered in _bytes_of(owned))
         return row_bytes * (last.stop - last.start)
 
-    def _measured(
+    def _measure_batch(
         self, tables: tuple[NoisyTable, ...], *, last: bool = False
     ) -> dict[Clique, Measurement]:
         deliveries = _ByParty(dict)

@@ -519,6 +519,7 @@ def noisy_sums(
         raise RosterError("a sum over no party was asked for; raise participation")
     plan = session.plan(cohort)
     step = session.rounds
+    # Where nobody may vanish, all masks cancel, and one question is enough.
     if not plan.vanish:
         replies = zip(cohort, session.ask(request, cohort, last=last), strict=True)
         return NoisySum(summed(replies, shapes), tuple(cohort))
@@ -604,8 +605,11 @@ def opened_sum(
     Raises:
         WireError: A party sent words, or shares, that are no part of this sum; names it.
     """
+    # What every party sent with its masked counts, by which wrong shares are noticed.
     dead = [name for name in plan.names if name not in masked]
     digests = {name: _recovery(name, reply, plan).digests for name, reply in masked.items()}
+
+    # Shares of each party's own mask, and of those that it has in common with a dead one.
     sizes = {name: dropouts.SEED * len(plan.opened(name, dead)) for name in masked}
     shares: dict[str, dict[str, bytes]] = {}
     for name, reply in opened.items():
@@ -615,6 +619,8 @@ def opened_sum(
         for party, share in party_shares.items():
             checked.items(f"bytes of a share of {party!r}", share, count=sizes[party])
         shares[name] = party_shares
+
+    # Masks of two active parties cancel in the sum; the others are taken off.
     total: Any = sum(_words(masked.items(), shapes))
     total = plan.without_masks(total, digests, shares, context.encode())
     return _tables(unmask_sum([total]), shapes)

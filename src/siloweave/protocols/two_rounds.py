@@ -512,12 +512,16 @@ class _Rehearsal:
         self.settings = settings
         self.megabytes = min(8e-6 * tree_cells(domain, []), settings.max_model_mb)  # so far
         self.answers = [answer for answer in pairs if len(answer.clique) == 1]
+
+        # A pair is open, chosen or left out.
         two_ways = [answer for answer in pairs if len(answer.clique) == 2]
         self.open: dict[Clique, Measurement] = {answer.clique: answer for answer in two_ways}
         self.chosen: dict[Clique, float] = {}  # and their scores when they were chosen
         self.left_out: dict[Clique, Measurement] = {}  # as the model would be too large
         self.tried: set[Clique] = set()  # in exchanges
         self.brought = 0  # by them
+
+        # The model of single columns, and how much each pair would improve it.
         self.model = self._fit(None)
         self.scores: dict[Clique, float] = {
             pair: self._score(answer) for pair, answer in self.open.items()
