@@ -1380,8 +1380,8 @@ def _foreseen(synth: Any, case: Case, encoder: Encoder, shared: int) -> tuple[in
         return 0, 0
     domain = encoder.domain
     queries = queries_of(synth, encoder)
-    pairs = sorted((clique for clique in closure(queries, domain) if len(clique) == 2),
-                   key=domain.size)  # fmt: skip
+    pairs = [clique for clique in closure(queries, domain) if len(clique) == 2]
+    pairs.sort(key=domain.size)
     if not pairs:
         return 0, 0
 
