@@ -128,8 +128,10 @@ def release_rows(
 
     def noisy() -> int:
         if isinstance(event, Laplace):
-            return int(mechanisms.add_laplace([rows], event.scale, entropy=site.entropy)[0])
-        return int(mechanisms.add_gaussian([rows], event.sigma, entropy=site.entropy)[0])
+            (number,) = mechanisms.add_laplace([rows], event.scale, entropy=site.entropy)
+        else:
+            (number,) = mechanisms.add_gaussian([rows], event.sigma, entropy=site.entropy)
+        return int(number)
 
     return (site.release(event, "number of rows", noisy),), ()
 
@@ -694,7 +696,8 @@ def decoded_rows(
         requests: dict[str, KeepColumns] = {}
         for name, vectors in _cut(setup, result, batches):
             requests[name] = KeepColumns(task.seed, vectors)
-        for name, reply in zip(requests, session.ask_each(requests, last=True), strict=True):
+        replies = session.ask_each(requests, last=True)
+        for name, reply in zip(requests, replies, strict=True):
             CheckedReply(name).number("rows", reply.rows.value, least=number, most=number)
         return DrawnRows(number, setup.declared)
 

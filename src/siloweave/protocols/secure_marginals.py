@@ -321,7 +321,8 @@ class SecurePlan:
     def first_sigma(self) -> float:
         """Noise of the first measurement, of all columns and pairs."""
         number = sum(len(clique) <= 2 for clique in self.closure)
-        return self.unit * sqrt(number / (2 * self.synth.pairs_share * self.rho_tables))
+        first_rho = self.synth.pairs_share * self.rho_tables
+        return self.unit * sqrt(number / (2 * first_rho))
 
     @cached_property
     def crossing(self) -> list[Clique]:
@@ -413,7 +414,8 @@ class SecurePlan:
         A root is a table's column of most codes. They are in the order in which they are needed
         first.
         """
-        return _roots(domain, [clique for clique in cliques if self.is_shifted(clique)])
+        shifted = [clique for clique in cliques if self.is_shifted(clique)]
+        return _roots(domain, shifted)
 
     def halves(self, clique: Clique) -> dict[str, Clique]:
         """Return every holder's part of a clique."""
@@ -648,16 +650,19 @@ class _Party:
     def mask(self, step: int, slab: tuple[int, int]) -> Words:
         """Return U of a step: the mask of this party's one-hot rows."""
         start, stop = slab
+        context = _in_run(self.site.run, step)
         width = sum(self.codes.domain.sizes)
-        return products.masks(self.dealer, _in_run(self.site.run, step), stop - start, width)
+        return products.masks(self.dealer, context, stop - start, width)
 
     def shifted(self, step: int, slab: tuple[int, int]) -> npt.NDArray[np.int64]:
         """Return m = x + b of a step: this party's shifted codes, (rows, columns)."""
         start, stop = slab
         codes = self.rows(slab)
         sizes = self.codes.domain.sizes
-        b = products.shifts(self.dealer, _in_run(self.site.run, step), stop - start, sizes)
-        m: npt.NDArray[np.int64] = (np.stack(codes.columns, axis=1) + b) % np.array(sizes)
+        context = _in_run(self.site.run, step)
+        b = products.shifts(self.dealer, context, stop - start, sizes)
+        x = np.stack(codes.columns, axis=1)
+        m: npt.NDArray[np.int64] = (x + b) % np.array(sizes)
         return m
 
     def prove(self, words: Array, planned: Sequence[_Slab], now: int) -> int:
@@ -739,7 +744,8 @@ class _Party:
             raise self.refused(f"was sent another number of rows by {sender!r}")
 
         # Step 7: without its proof, a row could be counted many times, at a price of one.
-        masked, shifted = np.split(words[:-1].reshape(rows, width), [sum(sizes)], axis=1)
+        by_row = words[:-1].reshape(rows, width)
+        masked, shifted = np.split(by_row, [sum(sizes)], axis=1)
         m = shifted.astype(np.int64)
         proof = int(words[-1])
         fits = (m < np.array(sizes)).all() and (masked < products.P).all()
@@ -754,7 +760,8 @@ class _Party:
 
         # Step 3: A = X^T W + R at the first party, and B = M^T V + Q at the second.
         if self.before(other):
-            total = products.masks(self.dealer, _in_run(self.site.run, "R", *pair), *shape)
+            context = _in_run(self.site.run, "R", *pair)
+            total = products.masks(self.dealer, context, *shape)
         else:
             total = self._words(f"correction/{other}", shape)
         for step in self.slabs:
@@ -1059,7 +1066,8 @@ def _noisy_counts(party: _Party, group: Group) -> Array:
     """Return noisy counts of tables over one party's columns, one after the other."""
     columns = tuple(column[: party.real] for column in party.codes.columns)
     codes = Codes(party.codes.domain, columns)
-    exact = np.concatenate([marginal(codes, table.clique).reshape(-1) for table in group.tables])
+    counts = [marginal(codes, table.clique).reshape(-1) for table in group.tables]
+    exact = np.concatenate(counts)
     noisy = mechanisms.add_gaussian(exact, group.kind.sigma, entropy=party.site.entropy)
     return Array.of(noisy, "<i8")
 
@@ -1089,7 +1097,8 @@ def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable
 
     # Step 5: a pad. With a coordinator that tells two parties different things, none cancels.
     digest = party.digest(tables)
-    pad = products.pad(party.secret(other), _in_run(release, digest), len(words), modulus)
+    context = _in_run(release, digest)
+    pad = products.pad(party.secret(other), context, len(words), modulus)
     noisy = products.added(words, noise, modulus)
     if first:
         return products.added(noisy, pad, modulus)
@@ -1219,7 +1228,8 @@ def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
     """
     row_bytes = _bytes_of(owned)
     full = _SLAB * MAX_BYTES
-    most = max(1, int(full / max(max(sent, delivered) for _, sent, delivered in row_bytes)))
+    largest = max(max(sent, delivered) for _, sent, delivered in row_bytes)
+    most = max(1, int(full / largest))
 
     # Fewer messages than these cannot hold all rows, whatever is sent when.
     whole = max(proof + delivered for proof, _, delivered in row_bytes)
@@ -1292,7 +1302,9 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     if not owned:  # as if each party had as many
         codes = sum(encoder.domain.sizes)
         columns = len(encoder.domain.names)
-        owned = [(-(-codes // case.parties), -(-columns // case.parties))] * case.parties
+        codes_each = -(-codes // case.parties)
+        columns_each = -(-columns // case.parties)
+        owned = [(codes_each, columns_each)] * case.parties
     slabs = len(_slabs_of(owned, shared))
     every = sum(codes for codes, _ in owned)
     widest = max(codes for codes, _ in owned)
@@ -1363,7 +1375,11 @@ def _crossing_cells(plan: SecurePlan, domain: Domain, parties: int, most: float 
 
 def only_alone(plan: SecurePlan) -> str:
     """Return a sentence about a budget too small for any table of several parties."""
-    enough = enough_epsilon(plan.budget, lambda budget: replace(plan, budget=budget).opens_pairs)
+
+    def opens_pairs(budget: Budget) -> bool:
+        return replace(plan, budget=budget).opens_pairs
+
+    enough = enough_epsilon(plan.budget, opens_pairs)
     return (
         f"epsilon = {plan.budget.epsilon:g} is too small for tables of columns of several parties; "
         "columns of one party are measured, and those of different parties are independent in the "
@@ -1429,7 +1445,8 @@ class SecureMarginals:
     def __init__(self, session: Session, task: Task) -> None:
         setup = task.setup
         self.session = session
-        self.plan = SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget)
+        schema = coded_schema(setup)
+        self.plan = SecurePlan(setup.synth, schema, parts_of(setup), setup.budget)
         self._secret = kept_secret(task)
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once
@@ -1439,7 +1456,8 @@ class SecureMarginals:
     def _begin(self, setup: Setup) -> None:
         plan = self.plan
         queries_of(plan.synth, first_encoder(plan.schema, plan.synth))  # refuses unknown columns
-        replies = dict(zip(plan.parts, self.session.ask(Begin(), list(plan.parts)), strict=True))
+        answers = self.session.ask(Begin(), list(plan.parts))
+        replies = dict(zip(plan.parts, answers, strict=True))
 
         # How many rows there are, by the first party.
         first_reply = replies[plan.first]
@@ -1473,7 +1491,8 @@ class SecureMarginals:
         if joint and not self.plan.opens_pairs:
             return False
         wide = _wide(joint)
-        return len(cliques) <= self.plan.most_tables // 2 and _fit(self.domain, wide, self.rows)
+        most = self.plan.most_tables // 2
+        return len(cliques) <= most and _fit(self.domain, wide, self.rows)
 
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], *, last: bool = False
@@ -1574,7 +1593,8 @@ class SecureMarginals:
         """
         parties = list(self.plan.parts)
         run = self.session.run
-        planned = _slabs_of(_owned(self.plan, self.domain), self.plan.shared(self.rows))
+        owned = _owned(self.plan, self.domain)
+        planned = _slabs_of(owned, self.plan.shared(self.rows))
         steps = {slab: self.session.rounds + number for number, slab in enumerate(planned)}
 
         totals: dict[tuple[str, str], Words] = {}
@@ -1606,7 +1626,8 @@ class SecureMarginals:
                 part = products.product(masks[first], masks[second])
                 pair = (first, second)
                 totals[pair] = products.added(totals[pair], part) if pair in totals else part
-            deliveries = self._deliveries(slab, step, dict(zip(parties, replies, strict=True)))
+            reply_of = dict(zip(parties, replies, strict=True))
+            deliveries = self._deliveries(slab, step, reply_of)
 
         corrections = _ByParty(dict)
         for (first, second), total in totals.items():
@@ -1650,7 +1671,8 @@ class SecureMarginals:
         context = _in_run(self.session.run, step)
         U = products.masks(shared, context, count, sum(sizes))
         b = products.shifts(shared, context, count, sizes)
-        return products.proof_words(self._proof_seed(party, step), U, b, sizes, slice(first, last))
+        seed = self._proof_seed(party, step)
+        return products.proof_words(seed, U, b, sizes, slice(first, last))
 
     def _coins(self, party: str, tables: Sequence[NoisyTable]) -> dict[str, Array]:
         """Return G for the tables that a party opens as the second one, by the first one."""
@@ -1678,7 +1700,8 @@ class SecureMarginals:
         first_party = self.plan.servers[0]
 
         # Step 6: a root's seeds s of the first party, and s' of the second.
-        roots = self.plan.roots([table.clique for table in tables], self.domain)
+        cliques = [table.clique for table in tables]
+        roots = self.plan.roots(cliques, self.domain)
         seeds: dict[str, tuple[masking.Seeds, masking.Seeds]] = {}
         for root, size in roots.items():
             context = _in_run(run, step, root)
@@ -1757,7 +1780,8 @@ def opened_tables(
             sigma = group.kind.sigma
 
         ends = np.cumsum([domain.size(table.clique) for table in group.tables])
-        for table, cells in zip(group.tables, np.split(opened, ends[:-1]), strict=True):
+        pieces = np.split(opened, ends[:-1])
+        for table, cells in zip(group.tables, pieces, strict=True):
             if has_coins:
                 who = f"parties {group.first!r} and {group.second!r}"
                 bounds = bounds.after(who, table.clique, cells, group.coins)

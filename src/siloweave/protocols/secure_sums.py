@@ -254,7 +254,8 @@ def release_noisy(site: Site[Any], event: Gaussian, label: str, exact: Ints) -> 
     """Pay for whole numbers of a party's own, then add the noise of `event` to each."""
 
     def draw() -> Array:
-        return Array.of(mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy), "<i8")
+        noisy = mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy)
+        return Array.of(noisy, "<i8")
 
     return site.release(event, label, draw)
 
@@ -385,8 +386,9 @@ def with_dropouts(forecast: Forecast, synth: Any, parties: int, cohort: float) -
     sums = asked[OpenSum]
     size = len(plan.names)
     seeds = 1 + len(plan.neighbours[plan.names[0]])
-    party_bytes = 2 * dropouts.SEED * seeds + _SEALED_BYTES + dropouts.SEED * (1 + plan.vanish)
-    sum_bytes = size * party_bytes
+    shares_bytes = 2 * dropouts.SEED * seeds
+    digest_bytes = dropouts.SEED * (1 + plan.vanish)
+    sum_bytes = size * (shares_bytes + _SEALED_BYTES + digest_bytes)
     note = (
         f"{synth.dropouts} parties of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
         f"more question for each of {sums:,} sums, {sum_bytes / 1e3:,.0f} kB more to and from a "
@@ -427,7 +429,8 @@ class SumNoise:
             size: Parties in the cohort.
             cells: Numbers in the sum, or more.
         """
-        missing = dropouts.MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
+        plan = dropouts.MaskPlan.for_size(size, self.tolerated, self.dropouts)
+        missing = plan.missing
         rho = 1 / (2 * self.sigma**2)
         sigma = share_sigma(rho, sensitivity=1.0, shares=size, tolerated=missing, dimension=cells)
         return sigma, missing
@@ -634,7 +637,8 @@ def add_exact(
     Raises:
         WireError: A party sent other tables; names it.
     """
-    for name, reply in zip(parties, session.ask(CountExactly(tuple(sums)), parties), strict=True):
+    replies = session.ask(CountExactly(tuple(sums)), parties)
+    for name, reply in zip(parties, replies, strict=True):
         checked = CheckedReply(name)
         sent = checked.items("tables", reply.tables, count=len(sums))
         for total, table in zip(sums.values(), sent, strict=True):

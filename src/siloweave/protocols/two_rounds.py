@@ -401,7 +401,8 @@ class _Design:
             gain[self.closed] = 0.0
             best = self._best(gain, chosen, allowed)
             before, *earlier = past[max(0, len(past) - 1 - _PATIENCE)]
-            if gain[best] <= 0 or (len(past) > _PATIENCE and error > (1 - _LEAST_GAIN) * before):
+            is_stuck = len(past) > _PATIENCE and error > (1 - _LEAST_GAIN) * before
+            if gain[best] <= 0 or is_stuck:
                 break
             chosen = np.append(chosen, best)
             x = np.append(x, x.mean())
