@@ -86,30 +86,33 @@ class Bought:
 
 
 def typical_size(sizes: Sequence[int]) -> float:
-    """The geometric mean of the columns' codes."""
+    """Return the geometric mean of the columns' codes."""
     return exp(fmean(log(max(size, 1)) for size in sizes))
 
 
 def small_pair(sizes: Sequence[int]) -> int:
-    """Cells of a pair that is smaller than nine in ten; 1 where there is no pair."""
+    """Return the cells of a pair that is smaller than nine in ten; 1 where there is no pair."""
+    # Pairs by their cells. Columns of the same size are taken together, as wide tables have many.
     counts = sorted(Counter(sizes).items())
-    cells = Counter[int]()
+    pairs = Counter[int]()
     for i, (size, times) in enumerate(counts):
-        cells[size * size] += times * (times - 1) // 2
-        for other, others in counts[i + 1 :]:
-            cells[size * other] += times * others
-    left = sum(cells.values()) // 10
-    for number in sorted(cells):
-        left -= cells[number]
-        if cells[number] and left < 0:
-            return number
+        pairs[size * size] += times * (times - 1) // 2
+        for larger_size, larger_times in counts[i + 1 :]:
+            pairs[size * larger_size] += times * larger_times
+
+    smaller = sum(pairs.values()) // 10
+    for cells in sorted(pairs):
+        smaller -= pairs[cells]
+        if pairs[cells] and smaller < 0:
+            return cells
     return 1
 
 
 def numbers_of(schema: Schema | Encoder) -> frozenset[str]:
     """Return the columns of numbers."""
     facts = schema.schema if isinstance(schema, Encoder) else schema
-    return frozenset(c.name for c in facts.columns if c.kind in ("integer", "continuous"))
+    kinds = ("integer", "continuous")
+    return frozenset(column.name for column in facts.columns if column.kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,14 @@ class _PairKinds:
             if size > 1
         )
         counts = sorted(columns.items())
-        kinds = [(a, b, times * others) for (a, times), (b, others) in combinations(counts, 2)]
-        kinds += [(a, a, times * (times - 1) // 2) for a, times in counts if times > 1]
-        rows = [(a, b, times, _DEPENDENCE[x + y]) for (a, x), (b, y), times in kinds]
+
+        # Pairs of columns of two kinds, then pairs of columns of the same kind.
+        rows: list[tuple[int, int, int, float]] = []
+        for (first, first_times), (second, second_times) in combinations(counts, 2):
+            rows.append(_pair_kind(first, second, first_times * second_times))
+        for kind, times in counts:
+            if times > 1:
+                rows.append(_pair_kind(kind, kind, times * (times - 1) // 2))
         table = np.array(rows, dtype=np.float64).reshape(-1, 4)
         return _PairKinds(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
 
@@ -154,6 +162,19 @@ class _PairKinds:
     def least_of(self, pairs: float) -> float:
         """Return the dependence above which there are so many pairs."""
         return _root(lambda least: self.above(least) - pairs, 0.0, _MOST_DEPENDENCE)
+
+
+def _pair_kind(
+    first: tuple[int, bool], second: tuple[int, bool], times: int
+) -> tuple[int, int, int, float]:
+    """Return codes of both columns, how many pairs are so, and what is expected of them.
+
+    A column's kind is how many codes it has, and whether it is one of numbers.
+    """
+    first_size, first_is_number = first
+    second_size, second_is_number = second
+    dependence = _DEPENDENCE[first_is_number + second_is_number]
+    return first_size, second_size, times, dependence
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:
@@ -194,17 +215,20 @@ def aim_rounds(
     """
     columns = len(domain.names)
     kinds = _PairKinds.of(domain, numbers)
+
+    # The budget in parts, each of which pays for a round at the first noise; every column took one.
     sigma = sqrt(per_column * columns / (2 * share * rho))
-    left = float((per_column - 1) * columns)
-    taken, cost = 0.0, 1.0
+    parts = float((per_column - 1) * columns)
+    rounds = 0.0
+    cost = 1.0
     while True:
         noise = _MEAN_ABS * sigma * kinds.cells / max(rows, 1.0)
         pairs_above = min(kinds.above(noise), most_pairs)
-        new = max(1.0, pairs_above - taken)
-        if new * cost >= left:
-            return max(1.0, taken + left / cost)
-        taken += new
-        left -= new * cost
+        new_rounds = max(1.0, pairs_above - rounds)
+        if new_rounds * cost >= parts:
+            return max(1.0, rounds + parts / cost)
+        rounds += new_rounds
+        parts -= new_rounds * cost
         sigma /= 2
         cost *= 4
 
@@ -222,6 +246,7 @@ def aim_buys(
     rounds = aim_rounds(domain, numbers, rows, rho, share, per_column)
     first = 2 * share * rho / (per_column * len(domain.names))
     pair = 2 * share * rho * (1 - 1 / per_column) / rounds
+
     # The less a pair's noise, the sooner it is chosen: partners have fewer codes than most.
     partner = sqrt(typical_size(domain.sizes) * sqrt(small_pair(domain.sizes)))
     more = pair / partner
@@ -256,6 +281,7 @@ def pairs_planned(
     columns = len(domain.names)
     every = columns * (columns - 1) / 2
     kinds = _PairKinds.of(domain, numbers)
+
     # The L1 norm that noise has along one contrast, a product of two functions: .8 x .8 of its L2
     # norm times sqrt(cells). An answer is dependence and that noise, so that noise alone lets some
     # pairs through, and keeps others out.
@@ -301,6 +327,7 @@ def two_round_buys(
     second = 2 * (1 - pairs_share) * rho
     planned = pairs_planned(domain, numbers, max(rows, 1.0), 1 / sqrt(first), 1 / sqrt(second))
     planned = min(max(planned, 1.0), max(every, 1.0))
+
     # Columns that no planned pair holds are measured alone.
     tables = planned + columns * exp(-2 * planned / columns)
     more = first / size + width * second / size ** (width - 1) / (2 * tables)
@@ -310,51 +337,53 @@ def two_round_buys(
 
 
 def error_forecast(
-    schema: Schema, domain: Domain, rows: int, bought: Bought, drawn: int | None = None
+    schema: Schema, domain: Domain, rows: int, bought: Bought, drawn_rows: int | None = None
 ) -> ErrorForecast:
-    """What noise, and the drawing of rows, will be off by.
+    """Return what noise, and the drawing of rows, will be off by.
 
     Args:
         schema: Columns, for the bounds of numbers.
         domain: Their codes.
         rows: How many there are.
         bought: By `aim_buys` and the like.
-        drawn: How many rows are drawn; as many if None.
+        drawn_rows: How many rows are drawn; as many if None.
     """
-    rows, drawn = max(rows, 1), max(drawn or rows, 1)
-    shares = {
-        size: _share_error(size, rows, len(domain.names), bought) for size in set(domain.sizes)
-    }
-    columns = tuple(
-        ColumnError(
-            name,
-            size,
-            shares[size],
-            _mean_error(schema, name, size, shares[size]),
-            shares[size] * size / 2 >= _NOISE_ONLY,
-        )
-        for name, size in zip(domain.names, domain.sizes, strict=True)
-    )
-    uneven = _unevenness(domain.sizes, drawn, bought)
+    rows = max(rows, 1)
+    drawn_rows = max(drawn_rows or rows, 1)
+
+    # By noise, column by column.
+    shares: dict[int, float] = {}
+    for size in set(domain.sizes):
+        shares[size] = _share_error(size, rows, len(domain.names), bought)
+    columns: list[ColumnError] = []
+    for name, size in zip(domain.names, domain.sizes, strict=True):
+        share = shares[size]
+        mean = _mean_error(schema, name, size, share)
+        is_noise = share * size / 2 >= _NOISE_ONLY
+        columns.append(ColumnError(name, size, share, mean, is_noise))
+
+    # By drawing rows, and both for pairs.
+    uneven = _unevenness(domain.sizes, drawn_rows, bought)
     codes = np.maximum(np.array(domain.sizes, dtype=np.float64), 1.0)
-    share_drawn = uneven * float(_multinomial(codes, drawn).mean())
-    pair, pair_drawn = _pair_errors(domain, numbers_of(schema), shares, rows, drawn, bought)
-    wrong = fmean(one.share * one.codes / 2 for one in columns)
+    share_drawn = uneven * float(_multinomial(codes, drawn_rows).mean())
+    pair, pair_drawn = _pair_errors(domain, numbers_of(schema), shares, rows, drawn_rows, bought)
+
+    wrong = fmean(column.share * column.codes / 2 for column in columns)
     return ErrorForecast(
         rows=rows,
-        share=fmean(one.share for one in columns),
+        share=fmean(column.share for column in columns),
         share_drawn=share_drawn,
         pair=pair,
         pair_drawn=pair_drawn,
         pairs_measured=round(bought.pairs),
         wrong=min(1.0, wrong),
         noise=wrong >= _NOISE_ONLY,
-        columns=columns,
+        columns=tuple(columns),
     )
 
 
 def _share_error(size: int, rows: float, columns: int, bought: Bought) -> float:
-    """Expected error of a share of a column with so many codes.
+    """Return the expected error of a share of a column with so many codes.
 
     How many measured pairs hold a column varies, as a Poisson number does if pairs are chosen
     whatever is known of a column, and not at all if the column that is known least comes first. A
@@ -362,14 +391,21 @@ def _share_error(size: int, rows: float, columns: int, bought: Bought) -> float:
     """
     if size < 2:
         return 0.0
+
+    # Poisson: by how many pairs hold the column, until the rest is less likely than 1 in 10,000.
     mean = 2 * bought.pairs / columns
-    chance, left, sigma, held = exp(-mean), 1.0, 0.0, 0
-    while left > 1e-4 and held < 200:
-        more = held * bought.more if held else bought.alone
+    pairs = 0
+    chance = exp(-mean)
+    rest = 1.0
+    sigma = 0.0
+    while rest > 1e-4 and pairs < 200:
+        more = pairs * bought.more if pairs else bought.alone
         sigma += chance / sqrt(bought.first + more)
-        left -= chance
-        held += 1
-        chance *= mean / held
+        rest -= chance
+        pairs += 1
+        chance *= mean / pairs
+
+    # As many pairs for every column; then the mean of both.
     even = 1 / sqrt(bought.first + mean * bought.more)
     return _cell_error(size, (sigma + even) / 2 / rows, bought.shrinkage)
 
@@ -383,7 +419,7 @@ def _normal_quantiles() -> Floats:
 
 @lru_cache(maxsize=4096)
 def _cell_error(size: int, sigma: float, shrinkage: float) -> float:
-    """Expected error of a share of a column, measured with noise of that size, as a share.
+    """Return the expected error of a share of a column, measured with such noise, as a share.
 
     Which shares are rare nobody knows, and there a fit errs by less than the noise, as no count is
     negative. The error is midway between a column without rare codes and one whose k-th code has a
@@ -391,6 +427,8 @@ def _cell_error(size: int, sigma: float, shrinkage: float) -> float:
     """
     noise = sigma * sqrt((size - 1) / size)  # shares sum to 1
     open_error = min(_MEAN_ABS * noise, 2 / size)
+
+    # All quantiles of the noise are fitted in one block.
     zipf = 1 / np.arange(1, size + 1)
     zipf /= zipf.sum()
     answers: Floats = zipf[:, None] + noise * _normal_quantiles()[None, :]
@@ -400,12 +438,12 @@ def _cell_error(size: int, sigma: float, shrinkage: float) -> float:
     return float(open_error + np.abs(fitted - zipf[:, None]).mean()) / 2
 
 
-def _multinomial(cells: Floats, drawn: float) -> Floats:
+def _multinomial(cells: Floats, drawn_rows: float) -> Floats:
     """Return the expected error of a cell's share if rows are drawn one by one."""
-    return _MEAN_ABS * np.sqrt((1 - 1 / cells) / cells / drawn)
+    return _MEAN_ABS * np.sqrt((1 - 1 / cells) / cells / drawn_rows)
 
 
-def _unevenness(sizes: Sequence[int], drawn: float, bought: Bought) -> float:
+def _unevenness(sizes: Sequence[int], drawn_rows: float, bought: Bought) -> float:
     """Return how unevenly rows are drawn from cliques, as a share of drawing them one by one.
 
     The rows of each stratum, which is a cell of the columns that a clique shares with those drawn
@@ -414,9 +452,9 @@ def _unevenness(sizes: Sequence[int], drawn: float, bought: Bought) -> float:
     to the strata; were strata smaller than a row, to the rows. Roundings are spread over strata,
     and many strata hold no row: the variance is in proportion to the geometric mean of both.
     """
-    given = bought.pairs / len(sizes)
-    strata = exp(min(log(drawn), given * log(typical_size(sizes))))
-    return min(1.0, _ROUNDED * sqrt(sqrt(strata / drawn)))
+    conditions = bought.pairs / len(sizes)
+    strata = exp(min(log(drawn_rows), conditions * log(typical_size(sizes))))
+    return min(1.0, _ROUNDED * sqrt(sqrt(strata / drawn_rows)))
 
 
 def _pair_errors(
@@ -424,7 +462,7 @@ def _pair_errors(
     numbers: frozenset[str],
     shares: dict[int, float],
     rows: float,
-    drawn: float,
+    drawn_rows: float,
     bought: Bought,
 ) -> tuple[float, float]:
     """Return the expected error of a pair's cell, mean over pairs, by noise and by drawing rows.
@@ -434,27 +472,31 @@ def _pair_errors(
     """
     kinds = _PairKinds.of(domain, numbers)
     every = max(float(kinds.times.sum()), 1.0)
+
+    # Which pairs are measured, and how strong dependence is among these and among the others.
     covered = bought.pairs if bought.covered is None else bought.covered
     least = kinds.least_of(min(covered, every))
     measured = np.exp(-least / kinds.dependence)
     strong = kinds.dependence + least
     weak = kinds.dependence - least * measured / np.maximum(1 - measured, 1e-9)
 
+    # The error of dependence: noise where a pair is measured, else what it lacks.
     cells = kinds.cells
-    noise = (
-        _MEAN_ABS * bought.sigma / rows * np.sqrt((kinds.first - 1) * (kinds.second - 1) / cells)
-    )
+    freedom = (kinds.first - 1) * (kinds.second - 1) / cells
+    noise = _MEAN_ABS * bought.sigma / rows * np.sqrt(freedom)
     unmeasured = weak / cells
     if bought.adapts:
         unmeasured = _either(kinds.dependence / cells, _UNMEASURED * noise)
     beyond = measured * _either(strong / cells, noise) + (1 - measured) * unmeasured
+
+    # And the errors of the pair's two columns.
     by_first = np.array([shares[int(size)] for size in kinds.first]) / kinds.second
     by_second = np.array([shares[int(size)] for size in kinds.second]) / kinds.first
     alone = np.hypot(by_first, by_second)
     by_noise = float(kinds.times @ np.hypot(alone, beyond)) / every
 
-    uneven = measured * _unevenness(domain.sizes, drawn, bought) + (1 - measured) * _EVEN
-    by_drawing = float(kinds.times @ (uneven * _multinomial(cells, drawn))) / every
+    uneven = measured * _unevenness(domain.sizes, drawn_rows, bought) + (1 - measured) * _EVEN
+    by_drawing = float(kinds.times @ (uneven * _multinomial(cells, drawn_rows))) / every
     return by_noise, by_drawing
 
 
@@ -464,7 +506,10 @@ def _either(dependence: Floats, noise: Floats) -> Floats:
 
 
 def _mean_error(schema: Schema, name: str, size: int, share: float) -> float | None:
-    """Expected error of a number's mean, in its unit: as if its codes were equally far apart."""
+    """Return the expected error of a number's mean, in its unit; None for other columns.
+
+    It is as if a column's codes were equally far apart.
+    """
     column = schema[name]
     if column.low is None or column.high is None or isinstance(column.low, str) or size < 2:
         return None

@@ -37,6 +37,7 @@ from siloweave.federation.alignment_party import (
     common_rows,
 )
 from siloweave.privacy.budget import UNBOUNDED
+from siloweave.privacy.ledger import Entry
 from siloweave.progress import shows_progress
 from siloweave.tables.ids import IdPolicy, check_rules
 from siloweave.tables.read import Table, read
@@ -118,31 +119,39 @@ def align_rows(
         >>> found.report.common, found.tables["bank"]["id"].equals(found.tables["shop"]["id"])
         (2, True)
     """
-    given = named_parties(data, names)
-    columns = _columns(on, list(given))
-    first = columns[next(iter(given))] if given else ()
-    normalised = _rules(rules, first)
+    parts = named_parties(data, names)
+    columns = _columns(on, list(parts))
+    study_columns = columns[next(iter(parts))] if parts else ()
+    column_rules = _rules(rules, study_columns)
     _check(most, workers, chunk)
-    policy, crew = IdPolicy(missing, duplicates), workers or os.cpu_count() or 1
-    held = {}
-    for name, part in given.items():
+
+    # Every table is read, and named in what is wrong with it, before any party is asked.
+    policy = IdPolicy(missing, duplicates)
+    processes = workers or os.cpu_count() or 1
+    party_data: dict[str, AlignmentData] = {}
+    for name, part in parts.items():
         with naming_party(name):
-            held[name] = AlignmentData(read(part), columns[name], policy, crew, most)
-    if len(held) < 2:
-        raise RosterError(f"data has {len(held)} parties; an alignment needs two or more")
-    job = Job(UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
+            party_data[name] = AlignmentData(read(part), columns[name], policy, processes, most)
+    if len(party_data) < 2:
+        raise RosterError(f"data has {len(party_data)} parties; an alignment needs two or more")
+
+    # No ledger has a limit: what an alignment releases has no finite epsilon.
+    run_folder = Path(folder) if folder else None
+    job = Job(UNBOUNDED, folder=run_folder, run=run, limited=False)
     start = time.perf_counter()
-    sides = {name: partial(_alignment_side, party_data) for name, party_data in held.items()}
+    sides = {name: partial(_alignment_side, side_data) for name, side_data in party_data.items()}
     with closing(direct_parties(sides, job)) as carrier:
         carrier.open(run, b"")
         session = session_with(carrier, job, run)
         sites = {name: party.site(run) for name, party in carrier.parties.items()}
-        report = align(session, first, rules=normalised, chunk=chunk, progress=progress)
-        tables = {
-            name: _native(common_rows(site, run), given[name]) for name, site in sites.items()
-        }
-        entries = {name: tuple(site.ledger.entries) for name, site in sites.items()}
-    cost = Cost(session.traffic, session.rounds, {"alignment": time.perf_counter() - start})
+        report = align(session, study_columns, rules=column_rules, chunk=chunk, progress=progress)
+        tables: dict[str, Any] = {}
+        entries: dict[str, tuple[Entry, ...]] = {}
+        for name, site in sites.items():
+            tables[name] = _native(common_rows(site, run), parts[name])
+            entries[name] = tuple(site.ledger.entries)
+    seconds = time.perf_counter() - start
+    cost = Cost(session.traffic, session.rounds, {"alignment": seconds})
     progress("aligned", 1.0)
     return AlignedRows(tables, Ledgers(entries, UNBOUNDED.delta), cost, report)
 
@@ -161,7 +170,7 @@ def _check(most: int | None, workers: int | None, chunk: int) -> None:
 
 
 def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What each party calls the id columns."""
+    """Return what each party calls the id columns."""
     if not isinstance(on, Mapping):
         check_rules(on, {})
         return dict.fromkeys(parties, tuple(on))
@@ -188,10 +197,11 @@ def _rules(
         raise InputError(f"rules={rules!r} must be a list, or lists by column")
     by_column = rules if isinstance(rules, Mapping) else {name: rules for name in on if rules}
     check_rules(on, by_column)
-    return {name: tuple(one) for name, one in by_column.items()}
+    return {name: tuple(column_rules) for name, column_rules in by_column.items()}
 
 
-def _native(table: Table, given: Any) -> Any:
-    if isinstance(given, Table | str) or hasattr(given, "__fspath__"):
+def _native(table: Table, original: Any) -> Any:
+    """Return a table as the kind of frame that it was read from; of a path, as it is."""
+    if isinstance(original, Table | str) or hasattr(original, "__fspath__"):
         return table
     return table.to_native()

@@ -45,7 +45,9 @@ from siloweave.tables.keys import Key, fold_in, key_at, words_of
 from siloweave.tables.read import Table, parquet_of
 from siloweave.tables.schema import Column, Schema
 
-_FEATURES, _CODER = "decoder/features", "decoder/coder"  # what a party remembers
+# What a party remembers.
+_FEATURES = "decoder/features"
+_CODER = "decoder/coder"
 _ONE_WAY = "decoder/one_way"  # where rows are raked
 
 
@@ -53,20 +55,20 @@ _ONE_WAY = "decoder/one_way"  # where rows are raked
 
 
 def parts_of(setup: Setup) -> dict[str, Schema]:
-    """Every party's part of the schema, without ids, in roster order."""
-    return {name: setup.schema.select(list(own)) for name, own in setup.columns.items()}
+    """Return every party's part of the schema, without ids, in roster order."""
+    return {name: setup.schema.select(list(columns)) for name, columns in setup.columns.items()}
 
 
 def columns_data(table: Table, setup: Setup, place: Place) -> OwnerData:
-    """A party's columns, whose rows must fit the schema."""
+    """Return a party's columns, whose rows must fit the schema."""
     schema = parts_of(setup)[place.name]
-    own = table.select(list(schema.names))
-    Encoder(schema).encode(own)
-    return OwnerData(own, schema, place.progress, place.store)
+    columns = table.select(list(schema.names))
+    Encoder(schema).encode(columns)  # refuses what does not fit
+    return OwnerData(columns, schema, place.progress, place.store)
 
 
 def column_facts(setup: Setup) -> dict[str, Any]:
-    """What every party is given of a study: its settings, and who holds which columns."""
+    """Return what every party is told of a study: its settings, and who holds which columns."""
     return {**setup.synth.settings(), "parts": parts_of(setup)}
 
 
@@ -80,12 +82,13 @@ def require_replacing(budget: Budget, sent: str) -> None:
 
 
 def condition_of(target: str | None, parts: Mapping[str, Schema]) -> str | None:
-    """The target, unless it is the only column: then there is nothing else to learn."""
-    return target if sum(len(part.names) for part in parts.values()) > 1 else None
+    """Return the target, unless it is the only column: then there is nothing else to learn."""
+    columns = sum(len(part.names) for part in parts.values())
+    return target if columns > 1 else None
 
 
 def readers(shared: bool, protection: str) -> View:
-    """What readers see: the table, or the columns that each party shows them."""
+    """Return what readers see: the table, or the columns that each party shows them."""
     table = READERS.sees if shared else "the synthetic columns that their party shows them"
     return View("readers", table, protection)
 
@@ -114,7 +117,7 @@ def check_same_rows(counts: Mapping[str, int]) -> None:
 def release_rows(
     site: Site[Any], rows: int, event: Gaussian | Laplace | None
 ) -> tuple[tuple[Released[int], ...], tuple[Public[int], ...]]:
-    """How many rows there are, from the first party alone, which holds the same as all others.
+    """Return how many rows there are, from the first party alone, as all others have the same.
 
     Paid for, with the noise of `event`; public without one, where neighbours have equally many.
     """
@@ -125,16 +128,23 @@ def release_rows(
 
     def noisy() -> int:
         if isinstance(event, Laplace):
-            return int(mechanisms.add_laplace([rows], event.scale, entropy=site.entropy)[0])
-        return int(mechanisms.add_gaussian([rows], event.sigma, entropy=site.entropy)[0])
+            (number,) = mechanisms.add_laplace([rows], event.scale, entropy=site.entropy)
+        else:
+            (number,) = mechanisms.add_gaussian([rows], event.sigma, entropy=site.entropy)
+        return int(number)
 
     return (site.release(event, "number of rows", noisy),), ()
 
 
 def rows_sent(party: str, sent: Sequence[Released[int] | Public[int]]) -> int:
-    """How many rows a party said that it has, at least 1; raises WireError if it did not."""
+    """Return how many rows a party sent that it has, at least 1.
+
+    Raises:
+        WireError: It sent no such number.
+    """
     checked = CheckedReply(party)
-    (rows,) = checked.items("numbers of rows", [one.value for one in sent], count=1)
+    numbers = [number.value for number in sent]
+    (rows,) = checked.items("numbers of rows", numbers, count=1)
     return max(1, checked.number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
 
 
@@ -156,22 +166,28 @@ def share_columns(request: ShareColumns, site: Site[OwnerData]) -> SharedColumns
     one_way = OneWay.of(site.rows.table, site.rows.schema)
     site.remember(_ONE_WAY, one_way.to_json().encode())
     event = NonPrivate("columns are decoded by what was learned from rows without noise")
-    what = "shares of every column, and synthetic columns, however many rows are drawn"
-    made = tuple(Array.of(shares, "<f8") for shares in one_way.shares)
-    return SharedColumns(site.release(event, what, lambda: made))
+    label = "shares of every column, and synthetic columns, however many rows are drawn"
+    shares = tuple(Array.of(column_shares, "<f8") for column_shares in one_way.shares)
+    return SharedColumns(site.release(event, label, lambda: shares))
 
 
 def cell_shares(session: Session, parts: Mapping[str, Schema]) -> dict[str, Floats]:
-    """Have columns put together; the shares of each one's cells, or a WireError."""
-    found = {}
+    """Have columns put together, and return the shares of each one's cells.
+
+    Raises:
+        WireError: A party sent what are no shares; names it.
+    """
+    shares: dict[str, Floats] = {}
     for name, reply in zip(session.roster, session.ask(ShareColumns()), strict=True):
-        checked, own = CheckedReply(name), parts[name].names
-        sent = checked.items("lists of shares", reply.shares.value, count=len(own))
-        for column, one in zip(own, sent, strict=True):
-            what = f"shares of {column!r}"
-            shares = found[column] = checked.array(what, one, ("<f8",), (None,), least=0, most=1)
-            checked.number(f"sum of {what}", float(shares.sum()), least=1 - 1e-6, most=1 + 1e-6)
-    return found
+        checked = CheckedReply(name)
+        columns = parts[name].names
+        sent = checked.items("lists of shares", reply.shares.value, count=len(columns))
+        for column, array in zip(columns, sent, strict=True):
+            field = f"shares of {column!r}"
+            values = checked.array(field, array, ("<f8",), (None,), least=0, most=1)
+            checked.number(f"sum of {field}", float(values.sum()), least=1 - 1e-6, most=1 + 1e-6)
+            shares[column] = values
+    return shares
 
 
 # What draws the rows
@@ -195,7 +211,7 @@ class LocalDecoder:
 
     @classmethod
     def of(cls, features: bytes, coder: bytes, load: LoadCoder) -> LocalDecoder:
-        """What `keep_decoder` remembered."""
+        """Return the decoder that `keep_decoder` remembered."""
         return cls(Features.from_json(features), from_bytes(coder, load))
 
     @property
@@ -204,9 +220,19 @@ class LocalDecoder:
         return int(self.coder.width)
 
     def decode(self, part: Matrix, *, key: Key) -> Matrix:
-        """Feature vectors of its columns, from its part of the coordinator's vectors."""
-        made: Matrix = self.coder.decode(part, key=jax_key(key))
-        return made
+        """Return feature vectors of its columns, from its part of the coordinator's vectors."""
+        X: Matrix = self.coder.decode(part, key=jax_key(key))
+        return X
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A party's part of a joint vector, and of the feature vectors that are made of it."""
+
+    party: str
+    decoder: LocalDecoder
+    entries: slice  # of the joint vector
+    places: list[int]  # among all features
 
 
 @dataclass(frozen=True)
@@ -234,35 +260,43 @@ class JoinedGenerator:
         return self.joint.keeps
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of a column was, where the model knows."""
+        """Return how frequent each option of a column was, where the model knows."""
         return self.joint.shares(column)
 
     def save(self, path: Path) -> None:
         """Write the coordinator's generator."""
         self.joint.save(path)
 
-    def _parts(self) -> list[tuple[str, LocalDecoder, slice, list[int]]]:
-        """Per party: name, decoder, place in a joint vector, and places among the features."""
-        own: dict[str, list[int]] = {}
+    def _parts(self) -> list[_Part]:
+        columns: dict[str, list[int]] = {}
         for block in self.features.blocks:
-            own.setdefault(block.column, []).extend(range(block.start, block.stop))
-        found, start = [], 0
+            columns.setdefault(block.column, []).extend(range(block.start, block.stop))
+
+        parts: list[_Part] = []
+        start = 0
         for name, decoder in self.decoders.items():
-            places = [i for one in decoder.features.encodings for i in own[one.column]]
-            found.append((name, decoder, slice(start, start + decoder.width), places))
-            start += decoder.width
-        return found
+            places: list[int] = []
+            for encoding in decoder.features.encodings:
+                places += columns[encoding.column]
+            stop = start + decoder.width
+            parts.append(_Part(name, decoder, slice(start, stop), places))
+            start = stop
+        return parts
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw feature vectors of all columns; `given` is NaN wherever a row is free."""
-        parts, asked = self._parts(), None
+        parts = self._parts()
+        condition = None
         if given is not None:
-            coded = [one.coder.encode_known(given[:, places]) for _, one, _, places in parts]
-            asked = np.concatenate(coded, axis=1).astype(np.float32)
-        drawn = self.joint.sample(n, key=key, given=asked)
+            coded = [part.decoder.coder.encode_known(given[:, part.places]) for part in parts]
+            condition = np.concatenate(coded, axis=1).astype(np.float32)
+        Z = self.joint.sample(n, key=key, given=condition)
+
+        # Every party decodes its part with a key of its own, the same as at home.
         X = np.zeros((n, self.features.width), dtype=np.float32)
-        for name, decoder, place, places in parts:
-            X[:, places] = decoder.decode(drawn[:, place], key=fold_in(key, "home", name))
+        for part in parts:
+            home_key = fold_in(key, "home", part.party)
+            X[:, part.places] = part.decoder.decode(Z[:, part.entries], key=home_key)
         return X
 
 
@@ -286,22 +320,25 @@ class ColumnsModel(FeatureModel):
     def save(self, folder: Path) -> None:
         """Write the coordinator's generator and every local decoder into a folder."""
         super().save(folder)
-        for i, (name, decoder) in enumerate(self.net.decoders.items()):
-            place = folder / "parties" / f"{i:04d}"
-            place.mkdir(parents=True)
+        # By number: names come from peers, and never become part of a path.
+        for number, (name, decoder) in enumerate(self.net.decoders.items()):
+            party_folder = folder / "parties" / f"{number:04d}"
+            party_folder.mkdir(parents=True)
             facts = _SavedDecoder(name, decoder.features.to_json())
-            (place / "features.json").write_bytes(msgspec.json.encode(facts))
-            decoder.coder.save(place / "coder.safetensors")
+            (party_folder / "features.json").write_bytes(msgspec.json.encode(facts))
+            decoder.coder.save(party_folder / "coder.safetensors")
 
     @classmethod
     def read(cls, folder: Path, *, joint: Callable[[Path], Generator], coder: LoadCoder) -> Self:
         """Read what `save` wrote; `joint` and `coder` read its parts."""
-        whole, decoders = FeatureModel.load(folder, joint), {}
-        for place in sorted((folder / "parties").iterdir()):
-            text = (place / "features.json").read_bytes()
+        whole = FeatureModel.load(folder, joint)
+        decoders: dict[str, LocalDecoder] = {}
+        for party_folder in sorted((folder / "parties").iterdir()):
+            text = (party_folder / "features.json").read_bytes()
             saved = msgspec.json.decode(text, type=_SavedDecoder)
-            features, own = Features.from_json(saved.features), coder(place / "coder.safetensors")
-            decoders[saved.party] = LocalDecoder(features, own)
+            features = Features.from_json(saved.features)
+            party_coder = coder(party_folder / "coder.safetensors")
+            decoders[saved.party] = LocalDecoder(features, party_coder)
         net = JoinedGenerator(whole.net, decoders, whole.features)
         return cls(net, whole.features, whole.one_way, whole.target)
 
@@ -317,7 +354,7 @@ def _gathered(load: LoadCoder, joint: Any, setup: Setup, session: Session) -> Co
         setup: Of the run.
         session: Asks the parties, which are in this process.
     """
-    decoders = {}
+    decoders: dict[str, LocalDecoder] = {}
     cells: dict[str, Cells] = {}
     for name, stored in session.recall((_FEATURES, _CODER, _ONE_WAY)).items():
         if _FEATURES not in stored or _CODER not in stored:
@@ -326,11 +363,12 @@ def _gathered(load: LoadCoder, joint: Any, setup: Setup, session: Session) -> Co
         if _ONE_WAY in stored:
             one_way = OneWay.from_json(stored[_ONE_WAY])
             cells |= {column_cells.column.name: column_cells for column_cells in one_way.cells}
-    encodings = {
-        encoding.column: encoding
-        for decoder in decoders.values()
-        for encoding in decoder.features.encodings
-    }
+
+    # Columns are in the order of the schema, whoever has them.
+    encodings: dict[str, Any] = {}
+    for decoder in decoders.values():
+        for encoding in decoder.features.encodings:
+            encodings[encoding.column] = encoding
     names = [name for name in setup.schema.names if name in encodings]
     features = Features(setup.schema, tuple(encodings[name] for name in names))
     net = JoinedGenerator(joint, decoders, features)
@@ -389,7 +427,7 @@ _MOST_DECODED = 32  # questions for columns, where rows may be drawn again
 
 
 def most_decoded(setup: Setup) -> int:
-    """How often a party is asked to decode columns that are shared, at most.
+    """Return how often a party is asked to decode columns that are shared, at most.
 
     Raking may ask for more rows once, and once for numbers to be moved; rows that break a
     constraint are drawn again.
@@ -404,9 +442,11 @@ def decode_columns(load: LoadCoder, request: DecodeColumns, site: Site[OwnerData
     one_way = OneWay(()) if stored is None else OneWay.from_json(stored)
     codes = one_way.codes(rows)
     if request.chosen is not None:
-        checked, last = CheckedReply("the coordinator"), rows.num_rows - 1
+        checked = CheckedReply("the coordinator")
+        last = rows.num_rows - 1
         places = checked.array("chosen", request.chosen, ("<i4",), (None,), least=0, most=last)
-        rows, codes = one_way.moved(rows.take(places), rows), []
+        rows = one_way.moved(rows.take(places), rows)
+        codes = []
     return DrawnColumns(site.release_made(lambda: _packed(rows, schema, codes)))
 
 
@@ -423,20 +463,29 @@ def _decoded(
     site: Site[OwnerData],
     words: tuple[int, ...] = (),
 ) -> tuple[Table, Schema]:
-    """A party's columns of drawn vectors, and their schema."""
-    stored, coder = site.recall(_FEATURES), site.recall(_CODER)
-    if stored is None or coder is None:
+    """Return a party's columns of drawn vectors, and their schema.
+
+    Raises:
+        WireError: The run has trained nothing yet, or the vectors do not fit its decoder.
+    """
+    features = site.recall(_FEATURES)
+    coder = site.recall(_CODER)
+    if features is None or coder is None:
         raise WireError(f"party {site.name!r}: this run has trained nothing that could decode")
-    decoder = LocalDecoder.of(stored, coder, load)
-    known = len(words) <= _MOST_WORDS and all(0 <= word < 2**32 for word in words)
-    if not 0 < len(request.batches) <= len(_BATCHES) or request.seed < 0 or not known:
+    decoder = LocalDecoder.of(features, coder, load)
+
+    # The coordinator's numbers bound how much is decoded, and which keys are made.
+    makes_key = len(words) <= _MOST_WORDS and all(0 <= word < 2**32 for word in words)
+    if not 0 < len(request.batches) <= len(_BATCHES) or request.seed < 0 or not makes_key:
         raise WireError(f"party {site.name!r}: {len(request.batches)} batches cannot be decoded")
-    seed, checked = key_at(request.seed, words), CheckedReply("the coordinator")
-    parts = [checked.reals("vectors", one, (None, decoder.width)) for one in request.batches]
+    checked = CheckedReply("the coordinator")
+    parts = [checked.reals("vectors", batch, (None, decoder.width)) for batch in request.batches]
     checked.number("rows", max(map(len, parts)), most=_MOST_DRAWN)
+
+    seed = key_at(request.seed, words)
     keys = [fold_in(fold_in(seed, name), "home", site.name) for name in _BATCHES]
-    made = [decoder.decode(Z, key=key) for Z, key in zip(parts, keys, strict=False)]
-    X = np.concatenate(made, dtype=np.float32)
+    vectors = [decoder.decode(Z, key=key) for Z, key in zip(parts, keys, strict=False)]
+    X = np.concatenate(vectors, dtype=np.float32)
     rows = decoder.features.decode(X, key=fold_in(seed, "values"))
     return rows, decoder.features.schema
 
@@ -444,54 +493,62 @@ def _decoded(
 def with_decoding(
     handlers: Callable[[Any], Handlers], load: LoadCoder
 ) -> Callable[[Any], Handlers]:
-    """A party's side of a method, and of drawing rows over a network."""
+    """Return a party's side of a method, and of drawing rows over a network."""
 
-    def both(synth: Any) -> Handlers:
-        made: Handlers = {DecodeColumns: partial(decode_columns, load)}
-        kept: Handlers = {KeepColumns: partial(keep_columns, load)}
-        return {**handlers(synth), **(made if synth.shared else kept)}
+    def handlers_with_decoding(synth: Any) -> Handlers:
+        decoding: Handlers = {KeepColumns: partial(keep_columns, load)}
+        if synth.shared:
+            decoding = {DecodeColumns: partial(decode_columns, load)}
+        return {**handlers(synth), **decoding}
 
-    return both
+    return handlers_with_decoding
 
 
 def _packed(rows: Table, schema: Schema, codes: Sequence[Ints]) -> tuple[DrawnColumn, ...]:
-    found = []
+    columns: list[DrawnColumn] = []
     for i, column in enumerate(schema.columns):
         if column.kind in BINNED:
-            values, gone = numbers_of(column, rows)
+            values, missing = numbers_of(column, rows)
             packed = Array.of(values, "<f8" if column.kind == "continuous" else "<i8")
         else:
             values = rows.lookup(column.name, column.options)
-            gone = values < 0
-            packed = Array.of(np.where(gone, 0, values), "<i4")
+            missing = values < 0
+            # A place among the options for every row: without a value, the first one.
+            packed = Array.of(np.where(missing, 0, values), "<i4")
         cells = (Array.of(codes[i], "<u1"),) if codes else ()
-        found.append(DrawnColumn(packed, Array.of(gone, "<u1"), cells))
-    return tuple(found)
+        columns.append(DrawnColumn(packed, Array.of(missing, "<u1"), cells))
+    return tuple(columns)
 
 
 def _unpacked(
     checked: CheckedReply, column: Column, sent: DrawnColumn, count: int
 ) -> tuple[Any, Bools | None]:
     dtypes = ("<f8",) if column.kind == "continuous" else ("<i4", "<i8")
-    low, high = -np.inf, np.inf
+    low: float = -np.inf
+    high: float = np.inf
     if column.kind not in BINNED:
-        low, high = 0, len(column.options) - 1
+        low = 0
+        high = len(column.options) - 1
     values = checked.array(column.name, sent.values, dtypes, (count,), least=low, most=high)
-    gone = checked.array("missing", sent.missing, ("<u1",), (count,), least=0, most=1) > 0
+    flags = checked.array("missing", sent.missing, ("<u1",), (count,), least=0, most=1)
+    missing = flags > 0
+
     if column.kind in BINNED:
-        made: Any = as_written(column, values, None)
+        cells: Any = as_written(column, values, None)
     else:
-        made, _ = labels_of(column, values.astype(np.int64))
-    return made, gone if column.missing else None
+        cells, _ = labels_of(column, values.astype(np.int64))
+    if not column.missing:
+        return cells, None
+    return cells, missing
 
 
 def _cut(
     setup: Setup, result: Result, batches: Sequence[Matrix]
 ) -> Iterator[tuple[str, tuple[Array, ...]]]:
-    """Every party's part of drawn vectors."""
+    """Yield every party's part of drawn vectors."""
     ends = np.cumsum([0, *result.parts])
     for name, start, stop in zip(setup.roster, ends, ends[1:], strict=False):
-        yield name, tuple(Array.of(one[:, start:stop], "<f4") for one in batches)
+        yield name, tuple(Array.of(batch[:, start:stop], "<f4") for batch in batches)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -502,59 +559,72 @@ class _FarDecoder(FeatureModel):
     task: Task
     result: Result
     steps: Iterator[int]
-    known: Mapping[str, Floats]  # shares of every column's cells; empty where rows are not raked
+    cell_shares: Mapping[str, Floats]  # of every column; empty where rows are not raked
     decoded_apart: ClassVar[bool] = True
 
     @property
     def shares(self) -> list[Floats] | None:
         """As the parties released them."""
-        return [self.known[one.name] for one in self.schema.coded] if self.known else None
+        if not self.cell_shares:
+            return None
+        return [self.cell_shares[column.name] for column in self.schema.coded]
 
     def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:
         """Ask the parties for their columns."""
-        cut, words = _cut(self.task.setup, self.result, batches), words_of(seed)
-        requests = {name: DecodeColumns(self.task.seed, own, words) for name, own in cut}
-        rows, codes = self._asked(requests, sum(map(len, batches)))
+        words = words_of(seed)
+        requests: dict[str, DecodeColumns] = {}
+        for name, vectors in _cut(self.task.setup, self.result, batches):
+            requests[name] = DecodeColumns(self.task.seed, vectors, words)
+        rows, codes = self._ask(requests, sum(map(len, batches)))
 
-        def taken(places: Ints) -> Table:
-            """Where a column is far off, parties are asked once more, and move their numbers."""
+        def take_rows(places: Ints) -> Table:
+            """Take rows; where a column is far off, parties are asked once more, and move it."""
             if not any(
-                far_off(one, codes[one.name][places], self.known[one.name])
-                for one in self.schema.coded
+                far_off(column, codes[column.name][places], self.cell_shares[column.name])
+                for column in self.schema.coded
             ):
                 return rows.take(places)
             chosen = Array.of(places, "<i4")
-            again = {n: msgspec.structs.replace(one, chosen=chosen) for n, one in requests.items()}
-            return self._asked(again, len(places))[0]
+            moved_requests = {
+                name: msgspec.structs.replace(request, chosen=chosen)
+                for name, request in requests.items()
+            }
+            moved_rows, _ = self._ask(moved_requests, len(places))
+            return moved_rows
 
-        return Pool(rows, lambda: [codes[name] for name in rows.names], taken)
+        return Pool(rows, lambda: [codes[name] for name in rows.names], take_rows)
 
-    def _asked(
+    def _ask(
         self, requests: Mapping[str, DecodeColumns], count: int
     ) -> tuple[Table, dict[str, Ints]]:
-        """Columns that parties made, and of drawn rows also the cell of each."""
+        """Return columns that parties made, and of drawn rows also the cell of each."""
         setup = self.task.setup
-        if (step := next(self.steps, None)) is None:
+        # Each question is a step of the run, of which a study declares how many there may be.
+        step = next(self.steps, None)
+        if step is None:
             raise InputError(
                 f"rows that keep the schema's constraints are too rare: parties decoded rows "
                 f"{most_decoded(setup)} times, and do so no more often. Ask for fewer rows, or "
                 "loosen a constraint"
             )
-        columns, codes, parts = {}, {}, parts_of(setup)
+
+        columns: dict[str, tuple[Any, Bools | None]] = {}
+        codes: dict[str, Ints] = {}
+        parts = parts_of(setup)
         replies = self.session.ask_each(requests, last=step == 0)  # mostly no other follows
         for (name, request), reply in zip(requests.items(), replies, strict=True):
-            checked, part = CheckedReply(name), parts[name]
-            sent = checked.items("columns", reply.columns.value, count=len(part.columns))
-            raked = bool(self.known) and request.chosen is None
-            for column, one in zip(part.columns, sent, strict=True):
-                columns[column.name] = _unpacked(checked, column, one, count)
-                for cells in checked.items("lists of cells", one.cells, count=int(raked)):
-                    most = len(self.known[column.name]) - 1
-                    found = checked.array("cells", cells, ("<u1",), (count,), least=0, most=most)
-                    codes[column.name] = found.astype(np.int64)
-        return Table.from_columns(
-            {one.name: columns[one.name] for one in setup.schema.coded}
-        ), codes
+            checked = CheckedReply(name)
+            part = parts[name]
+            sent_columns = checked.items("columns", reply.columns.value, count=len(part.columns))
+            raked = bool(self.cell_shares) and request.chosen is None
+            for column, sent in zip(part.columns, sent_columns, strict=True):
+                columns[column.name] = _unpacked(checked, column, sent, count)
+                for cells in checked.items("lists of cells", sent.cells, count=int(raked)):
+                    most = len(self.cell_shares[column.name]) - 1
+                    places = checked.array("cells", cells, ("<u1",), (count,), least=0, most=most)
+                    codes[column.name] = places.astype(np.int64)
+        ordered = {column.name: columns[column.name] for column in setup.schema.coded}
+        return Table.from_columns(ordered), codes
 
 
 @dataclass(frozen=True)
@@ -573,7 +643,11 @@ class DrawnRows:
     rows: Table | None = None
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """The rows, as they were drawn; InputError where they are not here, or others are asked."""
+        """Return the rows, as they were drawn.
+
+        Raises:
+            InputError: They are not here, or others are asked for.
+        """
         if self.rows is None:
             raise InputError(
                 f"synthetic columns stay with their parties (shared=False): each has its own of "
@@ -614,17 +688,24 @@ def decoded_rows(
     synth: Any = setup.synth
     if session.simulated:
         return _gathered(load, joint, setup, session)
+
+    # Where columns stay with their parties, each makes its own, and says only how many rows.
     if not synth.shared:
         number = (result.num_rows or 1) if count is None else count
         batches = [joint.sample(number, key=fold_in(task.seed, _BATCHES[0]))]
-        keep = {name: KeepColumns(task.seed, own) for name, own in _cut(setup, result, batches)}
-        for name, kept in zip(keep, session.ask_each(keep, last=True), strict=True):
-            CheckedReply(name).number("rows", kept.rows.value, least=number, most=number)
+        requests: dict[str, KeepColumns] = {}
+        for name, vectors in _cut(setup, result, batches):
+            requests[name] = KeepColumns(task.seed, vectors)
+        replies = session.ask_each(requests, last=True)
+        for name, reply in zip(requests, replies, strict=True):
+            CheckedReply(name).number("rows", reply.rows.value, least=number, most=number)
         return DrawnRows(number, setup.declared)
+
+    # Else they are sent and put together, and drawn again where they break a constraint.
     model = _FarDecoder(
         joint, Features.declared(setup.schema), target=getattr(synth, "target", None),
         session=session, task=task, result=result, steps=iter(range(most_decoded(setup))),
-        known=getattr(joint, "cell_shares", {}),
+        cell_shares=getattr(joint, "cell_shares", {}),
     )  # fmt: skip
     wanted = Wanted(count, task.seed)
     if setup.modelled is None:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import sqrt
 from typing import Any
 
@@ -88,14 +89,17 @@ class NoisyHistogram:
         return ResolutionLevels(self.encoder).columns(self.counts, self.rows, self.sigma)
 
     def features(self, numeric: Any) -> Features:
-        """Encoders of every column."""
+        """Return encoders of every column."""
         return Features.from_counts(self.encoder, self.columns, numeric=numeric)
 
     def shares(self, features: Features) -> dict[int, list[float]]:
-        """How frequent each option of each categorical column is, by where its block starts."""
+        """Return how frequent each option of each categorical column is, by its block's start."""
         X = features.encode(self.product(), key=fold_in(self.seed, "shares"))
-        categoricals = [block for block in features.blocks if block.kind == "categorical"]
-        return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in categoricals}
+        shares: dict[int, list[float]] = {}
+        for block in features.blocks:
+            if block.kind == "categorical":
+                shares[block.start] = X[:, block.start : block.stop].mean(0).tolist()
+        return shares
 
     @cached_property
     def one_way(self) -> OneWay:
@@ -103,19 +107,23 @@ class NoisyHistogram:
         return OneWay.of(self.product(), self.encoder.schema)
 
     def product(self) -> Table:
-        """Rows whose columns have these frequencies and nothing to do with each other."""
-        found = []
+        """Return rows whose columns have these frequencies and nothing to do with each other."""
+        columns: list[npt.NDArray[Any]] = []
         for name, counts in self.columns.items():
+            # Rounding the cumulative counts makes the rows as many as they shall be.
             ends = np.floor(np.cumsum(counts) / counts.sum() * _DRAWN + 0.5)
             times = np.diff(np.append(0.0, ends)).astype(np.int64)
             codes = np.repeat(np.arange(len(counts)), times)
-            found.append(generator(fold_in(self.seed, "product", name)).permutation(codes))
-        drawn = Codes(self.encoder.domain, tuple(found))
-        spikes = {
-            c.name: spike_bins(c, self.encoder.edges(c.name), self.columns[c.name])
-            for c in self.encoder.schema.coded if c.kind in BINNED
-        }  # fmt: skip
-        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), spikes=spikes)
+            rng = generator(fold_in(self.seed, "product", name))
+            columns.append(rng.permutation(codes))
+        rows = Codes(self.encoder.domain, tuple(columns))
+
+        spikes: dict[str, Any] = {}
+        for column in self.encoder.schema.coded:
+            if column.kind in BINNED:
+                edges = self.encoder.edges(column.name)
+                spikes[column.name] = spike_bins(column, edges, self.columns[column.name])
+        return self.encoder.decode(rows, key=fold_in(self.seed, "product"), spikes=spikes)
 
 
 # Messages
@@ -155,22 +163,28 @@ class HistogramData:
         return self.codes.domain
 
     def digest(self) -> bytes:
-        """Recognises the same rows when a run is resumed; see `Site`."""
+        """Return what shows that rows are the same when a run is resumed; see `Site`."""
         return digest_of(self.table, self.codes.digest())
 
 
 def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
-    """A row is in one cell of every table, and in the cell of all rows."""
-    codes, levels = site.rows.codes, ResolutionLevels(site.rows.encoder)
+    """Count rows: one is in one cell of every table, and in the cell of all rows."""
+    codes = site.rows.codes
+    levels = ResolutionLevels(site.rows.encoder)
     rows = np.array([codes.num_rows], dtype=np.int64)
-    what = f"counts of {len(codes.domain.names)} columns in {levels.number} tables, and of rows"
     tables = [levels.count(codes), rows]
-    moved = levels.number + (not neighbours_of(site).replaces)
-    return masked_reply(request, site, tables, what, contributes=moved)
+    label = f"counts of {len(codes.domain.names)} columns in {levels.number} tables, and of rows"
+    contributes = _tables_of_a_row(levels, neighbours_of(site))
+    return masked_reply(request, site, tables, label, contributes=contributes)
+
+
+def _tables_of_a_row(levels: ResolutionLevels, neighbours: Neighbours) -> int:
+    """Return in how many tables a row counts; a replaced one leaves the number of rows alone."""
+    return levels.number + (not neighbours.replaces)
 
 
 def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
-    """The number of rows, public where a row is replaced and refused elsewhere."""
+    """Send the number of rows, public where a row is replaced and refused elsewhere."""
     if not neighbours_of(site).replaces:
         raise WireError(f"party {site.name!r} hides its number of rows; it is counted with noise")
     return Known(Public(site.rows.codes.num_rows, "neighbours have the same number of rows"))
@@ -183,9 +197,10 @@ def release_counts(
 
     `event` is that of `counts_event` for so many tables.
     """
-    levels, codes = ResolutionLevels(encoder), encoder.encode(table)
-    what = f"counts of {len(codes.columns)} columns in {levels.number} tables"
-    return release_noisy(site, event, what, levels.count(codes))
+    levels = ResolutionLevels(encoder)
+    codes = encoder.encode(table)
+    label = f"counts of {len(codes.columns)} columns in {levels.number} tables"
+    return release_noisy(site, event, label, levels.count(codes))
 
 
 HANDLERS: Handlers = {
@@ -198,7 +213,7 @@ HANDLERS: Handlers = {
 
 
 def counts_event(neighbours: Neighbours, tables: int, sigma: float) -> Gaussian:
-    """Of tables of counts, released together: every row is in one cell of each, or in none."""
+    """Return the event of tables released together, where a row is in one cell of each, or none."""
     unit = marginal_sensitivity(neighbours, norm="l2")
     return Gaussian(sigma=sigma, sensitivity=sqrt(tables) * unit)
 
@@ -211,7 +226,7 @@ def histogram_event(
     tolerated: int,
     dropouts: int = 0,
 ) -> SharedGaussian:
-    """The event of a noisy histogram that costs a unit `rho` zCDP.
+    """Return the event of a noisy histogram that costs a unit `rho` zCDP.
 
     Args:
         encoder: Columns, and the finest bins that are counted.
@@ -222,11 +237,12 @@ def histogram_event(
         dropouts: Of them, how many may vanish.
     """
     levels = ResolutionLevels(encoder)
-    moved = levels.number + (not neighbours.replaces)  # else all rows are as many
-    unit = sqrt(moved) * marginal_sensitivity(neighbours, norm="l2")
-    cells = levels.cells + 1
-    share, missed = SumNoise(unit / sqrt(2 * rho), tolerated, dropouts).share(parties, cells)
-    return SharedGaussian(share, parties, missed, unit, cells)
+    tables = _tables_of_a_row(levels, neighbours)
+    unit = sqrt(tables) * marginal_sensitivity(neighbours, norm="l2")
+    cells = levels.cells + 1  # and the number of rows
+    noise = SumNoise(unit / sqrt(2 * rho), tolerated, dropouts)
+    share, missing = noise.share(parties, cells)
+    return SharedGaussian(share, parties, missing, unit, cells)
 
 
 def noisy_histogram(
@@ -252,12 +268,15 @@ def noisy_histogram(
         WireError: A party sent words that are no part of this sum; names it.
     """
     request = CountColumns(keys, event.share_sigma, event.tolerated)
-    counts, rows = noisy_sums(session, request, [(event.dimension - 1,), (1,)]).tables
-    found = max(1, int(rows[0]))
+    shapes = [(event.dimension - 1,), (1,)]
+    counts, noisy_rows = noisy_sums(session, request, shapes).tables
+    rows = int(noisy_rows[0])
     if public:
-        (name,), (known,) = session.roster, session.ask(CountRows())
-        found = max(1, CheckedReply(name).number("rows", known.rows.value, least=0, most=MOST_ROWS))
-    return NoisyHistogram(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
+        (name,) = session.roster
+        (reply,) = session.ask(CountRows())
+        rows = CheckedReply(name).number("rows", reply.rows.value, least=0, most=MOST_ROWS)
+    rows = max(1, rows)
+    return NoisyHistogram(encoder, counts.astype(np.int64), event.sigma_total, rows, seed)
 
 
 # Bins, before a method of marginals
@@ -266,13 +285,17 @@ _FINE = 4096  # bins of a column that a histogram counts, and more where they ar
 
 
 def _fine_bins(columns: Sequence[Column]) -> Encoder:
-    """The bins that are counted, as the columns' bounds say."""
-    cuts = {c.name: Cuts(found) for c in columns if (found := octave_starts(c, _FINE))}
+    """Return the bins that are counted, as the columns' bounds say."""
+    cuts: dict[str, Cuts] = {}
+    for column in columns:
+        starts = octave_starts(column, _FINE)
+        if starts:
+            cuts[column.name] = Cuts(starts)
     return Encoder(Schema(tuple(columns)), _FINE, cuts=cuts)
 
 
 def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | None:
-    """The fine bins of columns that have more values than bins; None without such a column.
+    """Return the fine bins of columns that have more values than bins; None if no column has.
 
     A column that no query names is not cut, nor is one whose bounds are too near for so many bins,
     or whose values are so large that float64 cannot separate the bins.
@@ -281,7 +304,8 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
         encoder: Of equally wide bins.
         queries: What the method is to answer.
     """
-    named, wide = {name for query in queries for name in query}, []
+    named = set(chain.from_iterable(queries))
+    wide: list[Column] = []
     for column in encoder.schema.columns:
         if column.name not in named or column.kind not in BINNED:
             continue
@@ -294,7 +318,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
 
 
 def _plan(setup: Setup, learn: float) -> Setup | None:
-    """The columns to cut, in fine bins; None without such a column, or if an encoder was given."""
+    """Return the columns to cut, in fine bins; None without one, or where the study encodes."""
     synth: Any = setup.synth
     if setup.encoder is not None or not synth.counts_share:
         return None
@@ -304,51 +328,67 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
 
 
 def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
-    """The columns to cut, once all rows are known to fit the schema."""
+    """Return the columns to cut, once all rows surely fit the schema."""
     fine: Any = setup.encoder
     coded_part(table, Encoder(setup.schema))
-    own = table.select([n for n in fine.schema.names if n in table.names])
-    return HistogramData(rows_of(own, 0), fine, coded_part(own, fine))
+    columns = table.select([name for name in fine.schema.names if name in table.names])
+    return HistogramData(rows_of(columns, 0), fine, coded_part(columns, fine))
 
 
 def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes]]:
-    """Where to cut each column, by how its values are spread; and the parties' keys."""
+    """Return where to cut each column, by how its values are spread, and the parties' keys."""
     setup: Any = task.setup
+    fine = setup.encoder
+    neighbours = setup.budget.neighbours
     event = histogram_event(
-        setup.encoder, setup.budget.neighbours, task.rho, len(session.roster), session.tolerated,
-        session.dropouts,
-    )  # fmt: skip
-    keys, fine = exchange_keys(session, setup.encoder.domain), setup.encoder
-    found = noisy_histogram(session, keys, fine, event, task.seed)
-    rho, unit = rho_for(setup.budget), marginal_sensitivity(setup.budget.neighbours, norm="l2")
-    bins = bins_for(setup.schema, found.rows, rho / unit**2)
-    wanted, counts = setup.synth.bins, found.columns
-    cuts = {
-        c.name: cuts_of(c, fine.edges(c.name), counts[c.name], wanted or bins, exact=wanted is None)
-        for c in fine.schema.columns
-    }
+        fine, neighbours, task.rho, len(session.roster), session.tolerated, session.dropouts
+    )
+    keys = exchange_keys(session, fine.domain)
+    histogram = noisy_histogram(session, keys, fine, event, task.seed)
+
+    # How many bins the rows carry with the whole budget, of which this took a share.
+    unit = marginal_sensitivity(neighbours, norm="l2")
+    bins = bins_for(setup.schema, histogram.rows, rho_for(setup.budget) / unit**2)
+    bins_of_settings = setup.synth.bins
+    counts = histogram.columns
+    cuts: dict[str, Cuts] = {}
+    for column in fine.schema.columns:
+        cuts[column.name] = cuts_of(
+            column,
+            fine.edges(column.name),
+            counts[column.name],
+            bins_of_settings or bins,
+            exact=bins_of_settings is None,
+        )
     return cuts, keys
 
 
-def _refine(setup: Setup, found: tuple[dict[str, Cuts], dict[str, bytes]]) -> Setup:
+def _refine(setup: Setup, answer: tuple[dict[str, Cuts], dict[str, bytes]]) -> Setup:
     synth: Any = setup.synth
-    cuts, keys = found
+    cuts, keys = answer
     encoder = replace(first_encoder(setup.schema, synth), cuts=cuts)
     return replace(setup, encoder=encoder, keys=keys)
 
 
-def _accepts(setup: Setup, found: Setup) -> Setup:
-    """A setup with columns as they were cut; WireError for more bins than the study says."""
+def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
+    """Return a setup with columns as they were cut.
+
+    Raises:
+        WireError: A column has more bins than the study says.
+    """
     synth: Any = setup.synth
-    if found.encoder is None or setup.encoder is not None:  # a study's own encoder is not cut
+    sent = sent_setup.encoder
+    if sent is None or setup.encoder is not None:  # a study's own encoder is not cut
         return setup
-    for name, cuts in (found.encoder.cuts or {}).items():
+    for name, cuts in (sent.cuts or {}).items():
         if len(cuts.starts) >= most_bins(synth):
             raise WireError(
                 f"column {name!r}: the coordinator cuts it into {len(cuts.starts) + 1:,} bins; by "
                 f"the study these are {most_bins(synth)} at most"
             )
-    encoder = replace(first_encoder(setup.schema, synth), cuts=found.encoder.cuts)
+
+    # Only the cuts are taken over: all else of the encoder follows from the party's own study.
+    encoder = replace(first_encoder(setup.schema, synth), cuts=sent.cuts)
     return replace(setup, encoder=encoder)
 
 

@@ -65,17 +65,27 @@ from siloweave.tables.schema import Column, Schema
 
 # Fitted to runs with 1 to 100 parties and the defaults on Adult and six other tables, on one core;
 # docs/concepts/predictions.md compares them.
-_BASE_MB, _TREE_COPIES = 230.0, 8.0  # interpreter and libraries; arrays as large as the model
-_START_S, _PARTY_S = 6.0, 0.03  # libraries, sampling, report; files of a party
+_BASE_MB = 230.0  # interpreter and libraries
+_TREE_COPIES = 8.0  # arrays as large as the model
+_START_S = 6.0  # libraries, sampling, report
+_PARTY_S = 0.03  # files of a party
 _REPORT_S_PER_PAIR = 7e-4  # of the report, which compares all pairs
 # Of a round, for each query: the model with that query is laid out, by as many steps as there are
 # columns, each of which looks at all of them. From 60, 120 and 300 columns.
-_LAYOUT_S, _LAYOUT_S_GROWTH = 1e-5, 9e-10
+_LAYOUT_S = 1e-5
+_LAYOUT_S_GROWTH = 9e-10
 _ROUND_S_PER_CELL = 5e-7  # of a round's fit, up to 200,000 cells
-_TREE_S_PER_CELL, _PLAN_S_PER_QUERY = 1.5e-6, 0.02  # of one fit of a large model; of a plan
-_CHOICE_S, _CHOICE_S_PER_QUERY, _CHOICE_S_PER_CELL = 2.5e-3, 5e-5, 1.5e-8  # of a party in a round
-_GROWS, _GROWN, _SMALL = 1000.0, 1000.0, 20.0  # epsilon x rows; cells of a tree to those of queries
-_NAME_BYTES, _KEY_BYTES = 45, 48  # of a query by name; of a key in a cohort
+_TREE_S_PER_CELL = 1.5e-6  # of one fit of a large model
+_PLAN_S_PER_QUERY = 0.02
+# Of a party's choice in a round.
+_CHOICE_S = 2.5e-3
+_CHOICE_S_PER_QUERY = 5e-5
+_CHOICE_S_PER_CELL = 1.5e-8
+_GROWS = 1000.0  # epsilon x rows, from which a model of planned tables grows large
+_GROWN = 1000.0  # cells of a large tree to those of queries
+_SMALL = 20.0  # and of a small one
+_NAME_BYTES = 45  # of a query by name
+_KEY_BYTES = 48  # of a key in a cohort
 
 
 @dataclass(frozen=True)
@@ -140,32 +150,39 @@ class MarginalSettings:
 
 
 def encoder_of(setup: Setup) -> Encoder:
-    """How rows are coded: as given or cut, else in equally wide bins."""
+    """Return how rows are coded: as the study says or as columns were cut, else in equal bins."""
     return setup.encoder or first_encoder(setup.schema, setup.synth)
 
 
 def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRows:
-    """A party's rows as codes, or what counts them where they are."""
+    """Return a party's rows as codes, or what counts them where they are."""
     encoder = encoder_of(setup)
     if isinstance(part, Codes):
         return part
     if not isinstance(part, Database):
         return coded_part(part, encoder)
+
+    # A database counts what is surely asked at once. Triples that a method chooses itself are
+    # mostly never asked, and would be many.
     synth: Any = setup.synth
-    planned = [q for q in queries_of(synth, encoder) if len(q) < 3 or not synth.chooses]
+    queries = queries_of(synth, encoder)
+    planned = [query for query in queries if len(query) < 3 or not synth.chooses]
     rows = counted(part, encoder, closure(planned, encoder.domain))
-    if moved := without_others(rows.moved, encoder.schema):
+    moved = without_others(rows.moved, encoder.schema)
+    if moved:
         warnings.warn(f"{place.name}: {moved_note(moved, encoder.schema)}", stacklevel=2)
     return rows
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
-    """What every party is given of the settings, see `Terms`; and what weighs, see `weights_of`."""
-    encoder, synth = encoder_of(setup), cast(Any, setup.synth)
+    """Return what every party is told of the settings, see `Terms`; what weighs: `weights_of`."""
+    encoder = encoder_of(setup)
+    synth = cast(Any, setup.synth)
+    heaviest = 2 if synth.triples and synth.chooses else 0  # a triple weighs as a pair of it
     return {
         **asdict(setup.synth),
         "workload": tuple(queries_of(synth, encoder)),
-        "heaviest": 2 if synth.triples and synth.chooses else 0,  # a triple weighs as a pair of it
+        "heaviest": heaviest,
         "more_candidates": tuple(more_candidates(synth, encoder.domain)),
     }
 
@@ -183,8 +200,13 @@ marginal_method = partial(
 """A `Method` of marginals: open facts of the schema are learned first, then bins."""
 
 
-def curator_method(*answers: str, **own: Any) -> Method:
-    """A `Method` of marginals at one curator; what it answers readers may see, as its counts."""
+def curator_method(*answers: str, **settings: Any) -> Method:
+    """Return a `Method` of marginals at one curator.
+
+    Args:
+        answers: What it answers that readers may see, as its counts.
+        settings: Of the `Method`.
+    """
     readers = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", *answers))
     return marginal_method(
         split="central",
@@ -194,7 +216,7 @@ def curator_method(*answers: str, **own: Any) -> Method:
             "Every row, against readers of the model and the table; the curator sees all rows.",
         ),
         visibility=lambda synth: (CURATOR, readers),
-        **own,
+        **settings,
     )
 
 
@@ -210,39 +232,48 @@ def require_curator(session: Session, title: str) -> None:
 def marginal_result(
     algorithm: Callable[..., tuple[MRF, list[Measured]]], session: Session, task: Task, **more: Any
 ) -> Result:
-    """What a coordinator of marginals returns, once its algorithm is run over the parties."""
+    """Run an algorithm of marginals over the parties, and return what the coordinator learned."""
     setup = task.setup
-    encoder, synth = encoder_of(setup), cast(Any, setup.synth)
+    encoder = encoder_of(setup)
+    synth = cast(Any, setup.synth)
     queries = queries_of(synth, encoder)
     mrf, measured = algorithm(
         session, encoder.domain, queries, task.rho, synth,
         unit=marginal_sensitivity(setup.budget.neighbours, norm="l2"),
         progress=task.progress, **more,
     )  # fmt: skip
+
     # A party in this process would keep the last model that it was sent, with all its tables.
     unpacked.cache_clear()
     if synth.chooses:
-        met = {clique for one in measured for clique in one.cliques}
-        queries += [q for q in more_candidates(synth, encoder.domain) if q in met]
+        met: set[Clique] = set()
+        for measurement in measured:
+            met.update(measurement.cliques)
+        candidates = more_candidates(synth, encoder.domain)
+        queries += [clique for clique in candidates if clique in met]
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
-    used = synth.counts_share if encoder.cuts else 0.0
-    facts = {"queries": len(queries), "counts_share": used, "bins": _bins_used(synth, encoder)}
-    if refused := refused_triples(synth, encoder.domain):
+
+    counts_share = synth.counts_share if encoder.cuts else 0.0
+    bins = _bins_used(synth, encoder)
+    facts = {"queries": len(queries), "counts_share": counts_share, "bins": bins}
+    refused = refused_triples(synth, encoder.domain)
+    if refused:
         facts["triples_left_out"] = refused
     return Result(model, facts=facts)
 
 
 def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
-    """The number of the settings, or of each column that was cut."""
-    cut = {name: len(cuts.starts) + 1 for name, cuts in (encoder.cuts or {}).items()}
-    return cut if synth.bins is None and cut else int(synth.bins or COARSE)
+    """Return how many bins the settings say, or how many each column was cut into."""
+    if synth.bins is None and encoder.cuts:
+        return {name: len(cuts.starts) + 1 for name, cuts in encoder.cuts.items()}
+    return int(synth.bins or COARSE)
 
 
 # Forecasts
 
 
 def cuts_columns(synth: Any, case: Case) -> bool:
-    """Whether columns are counted before, so that they can be cut into bins."""
+    """Tell whether columns are counted before, so that they can be cut into bins."""
     if not synth.counts_share or isinstance(case.schema, Encoder):
         return False
     encoder = first_encoder(guessed(synth, case), synth)
@@ -258,7 +289,7 @@ def marginal_forecast(
     grown: Callable[[Any, Case, Domain, Sequence[Clique], float], float] | None = None,
     buys: Callable[[Any, Case, Domain], Bought] | None = None,
 ) -> Callable[[Any, Case], Forecast]:
-    """The forecast of a method of marginals; raises CapacityError if a query does not fit.
+    """Return the forecast of a method of marginals.
 
     Args:
         rounds_of: Rounds over a domain, and in how many of them a party may join; for the time and
@@ -269,49 +300,66 @@ def marginal_forecast(
         grown: Cells of its model, from settings, case, domain, queries and how many answers all
             parties give; else those of the queries, or more of them where all pairs are measured.
         buys: What the budget buys, for the forecast of error; None where that is not known.
+
+    Raises:
+        CapacityError: By the forecast, of a query that does not fit.
     """
 
     def forecast(synth: Any, case: Case) -> Forecast:
+        # What is counted: all queries, and every set of columns inside one.
         schema = guessed(synth, case)
         encoder = schema if isinstance(schema, Encoder) else first_encoder(schema, synth)
         fine = columns_to_cut(encoder, queries_of(synth, encoder)) if synth.counts_share else None
-        encoder, chosen_bins = _foreseen(synth, case, encoder, fine)
-        domain, limit, parties = encoder.domain, synth.max_model_mb, case.parties
+        encoder, bins_notes = _foreseen(synth, case, encoder, fine)
+        domain = encoder.domain
+        limit = synth.max_model_mb
+        parties = case.parties
         queries = queries_of(synth, encoder)
         below = closure(queries, domain)
-        cells, one_ways = sum(domain.size(q) for q in below), sum(domain.sizes)
-        pairs = [domain.size(q) for q in below if len(q) == 2] or [0]
+        cells = sum(domain.size(clique) for clique in below)
+        one_ways = sum(domain.sizes)
+        pairs = [domain.size(clique) for clique in below if len(clique) == 2] or [0]
+
+        # What a party sends and is sent in all rounds that it joins.
         rounds, joined = rounds_of(synth, case, domain)
-        cohort = max(1.0, joined * parties / rounds)
+        answers = joined * parties
+        cohort = max(1.0, answers / rounds)
         chosen = sum(pairs) if all_pairs else median(pairs) * min(cohort, 3.0)
         shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
         shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
-        counted = 4 * ResolutionLevels(fine).cells if fine else 0
-        planned = _GROWN if case.rows * case.budget.epsilon >= _GROWS else _SMALL
-        answers, most = joined * parties, (planned if all_pairs else 1) * cells
-        most = grown(synth, case, domain, queries, answers) if grown else most
+        histogram_bytes = 4 * ResolutionLevels(fine).cells if fine else 0
+        round_bytes = 4 * (one_ways + chosen) + shipped
+
+        # The model, and how long it takes to fit.
+        growth = _GROWN if case.rows * case.budget.epsilon >= _GROWS else _SMALL
+        most: float = growth * cells if all_pairs else cells
+        if grown:
+            most = grown(synth, case, domain, queries, answers)
         tree = min(cells_in(limit), domain.size(), most)
         fitted = tree if all_pairs or (grown and most < inf) else 0.0
         work = _work(all_pairs, rounds, answers, len(below), cells, fitted, len(domain.names))
+
         error = None
         if buys is not None and case.rows > 1:
             error = error_forecast(encoder.schema, domain, case.rows, buys(synth, case, domain))
-        found = Forecast(
+        result = Forecast(
             asked(synth, len(domain.names), case),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
-            counted + int(joined * (4 * (one_ways + chosen) + shipped)),
+            histogram_bytes + int(joined * round_bytes),
             _START_S + _PARTY_S * parties + _REPORT_S_PER_PAIR * len(pairs) + work,
             case.budget.epsilon,
             domain.size(),
             len(queries),
             cells,
             max(queries, key=domain.size),
-            (*_left_out(synth, domain, limit), *chosen_bins, *_triples(synth, domain)),
+            (*_left_out(synth, domain, limit), *bins_notes, *_triples(synth, domain)),
             waits(synth),
             error=error,
             warnings=tuple(unseen_relations(synth, domain)),
         )
-        return with_dropouts(found, synth, parties, cohort) if hasattr(synth, "dropouts") else found
+        if hasattr(synth, "dropouts"):
+            return with_dropouts(result, synth, parties, cohort)
+        return result
 
     return forecast
 
@@ -319,12 +367,12 @@ def marginal_forecast(
 def _foreseen(
     synth: Any, case: Case, encoder: Encoder, fine: Encoder | None
 ) -> tuple[Encoder, tuple[str, ...]]:
-    """The encoder once columns are cut, if there are as many rows as is guessed; and a note."""
+    """Return the encoder once columns are cut for as many rows as is guessed, and a note."""
     if fine is None or synth.bins is not None:
         return encoder, ()
     unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
     bins = bins_for(encoder.schema, case.rows, rho_for(case.budget) / unit**2)
-    sizes = {c.name: bin_count(c, bins) for c in fine.schema.columns}
+    sizes = {column.name: bin_count(column, bins) for column in fine.schema.columns}
     note = (
         f"{count_of(len(sizes), 'column of numbers is', 'columns of numbers are')} cut into about "
         f"{bins} bins{' each' * (len(sizes) > 1)}, or a bin for each value where there "
@@ -335,7 +383,7 @@ def _foreseen(
 
 
 def _triples(synth: Any, domain: Domain) -> Iterator[str]:
-    """A note on what a workload is beside all pairs."""
+    """Yield a note on what a workload is beside all pairs."""
     refused = refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
         fours = fours_with_target(synth, domain)
@@ -356,12 +404,15 @@ def _triples(synth: Any, domain: Domain) -> Iterator[str]:
 
 
 def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
-    """A note on sets of columns that the default workload leaves out."""
-    degree, default = synth.degree or 2, synth.workload == "auto" and synth.queries is None
-    if default and (count := too_large(domain, degree, limit)):
-        left = count_of(count, f"set of {degree} columns is", f"sets of {degree} columns are")
+    """Yield a note on sets of columns that the default workload leaves out."""
+    if synth.workload != "auto" or synth.queries is not None:
+        return
+    degree = synth.degree or 2
+    large = too_large(domain, degree, limit)
+    if large:
+        sets = count_of(large, f"set of {degree} columns is", f"sets of {degree} columns are")
         yield (
-            f"{left} not in the workload, for which {limit:g} MB have no room; use fewer bins or "
+            f"{sets} not in the workload, for which {limit:g} MB have no room; use fewer bins or "
             "raise max_model_mb to have them"
         )
 
@@ -375,7 +426,7 @@ def _work(
     tree: float,
     columns: int,
 ) -> float:
-    """Seconds that the rounds take."""
+    """Return the seconds that the rounds take."""
     if all_pairs:
         planning = _PLAN_S_PER_QUERY * queries
         return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
@@ -386,23 +437,28 @@ def _work(
 
 
 def rho_of_rounds(synth: Any, case: Case, domain: Domain) -> float:
-    """The zCDP that bins and open facts leave, in units of a marginal's sensitivity."""
+    """Return the zCDP that bins and open facts leave, in units of a marginal's sensitivity."""
     unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
     rho = rho_for(case.budget) / unit**2 * (1 - case.learn)
     return rho * (1 - synth.counts_share) if cuts_columns(synth, case) else rho
 
 
 def guessed(synth: Any, case: Case) -> Any:
-    """The schema of a case; columns with facts that are learned are assumed to fill their bins."""
+    """Return a case's schema, in which columns whose facts are learned fill their bins."""
     if not case.learn or isinstance(case.schema, Encoder):
         return case.schema
-    still_open = open_facts(case.schema)
-    columns = [
-        Column(
-            c.name, "integer", low=0, high=(synth.bins or COARSE) - 1, missing=c.missing, fallback=0
-        )
-        if c.name in still_open
-        else c
-        for c in case.schema.columns
-    ]
+    learned = open_facts(case.schema)
+    highest = (synth.bins or COARSE) - 1
+    columns: list[Column] = []
+    for column in case.schema.columns:
+        if column.name in learned:
+            column = Column(
+                column.name,
+                "integer",
+                low=0,
+                high=highest,
+                missing=column.missing,
+                fallback=0,
+            )
+        columns.append(column)
     return Schema(tuple(columns))

@@ -39,7 +39,7 @@ _WALKS = 4
 
 
 def owner_data(table: Table, setup: Setup, place: Place) -> OwnerData:
-    """A party's rows, which must fit the schema."""
+    """Return a party's rows, which must fit the schema."""
     check_columns(setup.schema, table)
     Encoder(setup.schema).encode(table)
     return OwnerData(table, setup.schema, place.progress, place.store)
@@ -54,7 +54,8 @@ def check_trainable(synth: Any, schema: Schema) -> None:
     """
     check_learnable(schema)
     Features.declared(schema)
-    if (target := getattr(synth, "target", None)) is None:
+    target = getattr(synth, "target", None)
+    if target is None:
         return
     if target not in schema.names:
         raise InputError(
@@ -69,14 +70,15 @@ def check_trainable(synth: Any, schema: Schema) -> None:
 
 
 def saved_bytes(model: Any) -> bytes:
-    """A model as the bytes of its file."""
+    """Return a model as the bytes of its file."""
     with TemporaryDirectory() as folder:
-        model.save(Path(folder) / "model.safetensors")
-        return (Path(folder) / "model.safetensors").read_bytes()
+        file = Path(folder) / "model.safetensors"
+        model.save(file)
+        return file.read_bytes()
 
 
 def from_bytes(data: bytes, load: Callable[[Path], _T]) -> _T:
-    """What `load` reads from a file of these bytes."""
+    """Return what `load` reads from a file of these bytes."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
         file.write_bytes(data)
@@ -84,7 +86,7 @@ def from_bytes(data: bytes, load: Callable[[Path], _T]) -> _T:
 
 
 def remember_step(name: str, number: int, arrays: bytes, site: Site[Any]) -> None:
-    """Keep what a party has after so many steps, beside the step before, which may be asked again.
+    """Store what a party has after so many steps, beside the step before, which may be asked again.
 
     `name` is that of its two slots.
     """
@@ -92,7 +94,7 @@ def remember_step(name: str, number: int, arrays: bytes, site: Site[Any]) -> Non
 
 
 def recalled_step(name: str, number: int, site: Site[Any]) -> bytes | None:
-    """What `remember_step` kept after so many steps; None if the slot has another step's."""
+    """Return what `remember_step` stored after so many steps; None if the slot has others."""
     stored = site.recall(f"{name}{number % 2}") or b""
     return stored[8:] if stored[:8] == number.to_bytes(8, "big") else None
 
@@ -101,14 +103,14 @@ def recalled_step(name: str, number: int, site: Site[Any]) -> bytes | None:
 
 
 def jax_key(key: Key) -> Any:
-    """A key of JAX that depends on one of ours."""
+    """Return a key of JAX that depends on one of ours."""
     import jax
 
     return jax.random.key(int(generator(key).integers(2**31)))
 
 
 def split_key(key: Key) -> tuple[Any, Any]:
-    """Two keys of JAX: for a coder and for the distribution of its latents."""
+    """Return two keys of JAX: for a coder and for the distribution of its latents."""
     import jax
 
     first, second = jax.random.split(jax_key(key))
@@ -116,20 +118,26 @@ def split_key(key: Key) -> tuple[Any, Any]:
 
 
 def single_choices(blocks: Iterable[Block]) -> dict[str, Block]:
-    """The columns that are one choice and nothing else, and their blocks."""
-    seen: dict[str, list[Block]] = {}
+    """Return the columns that are one choice and nothing else, and their blocks."""
+    by_column: dict[str, list[Block]] = {}
     for block in blocks:
-        seen.setdefault(block.column, []).append(block)
-    return {n: b[0] for n, b in seen.items() if len(b) == 1 and b[0].kind == "categorical"}
+        by_column.setdefault(block.column, []).append(block)
+
+    choices: dict[str, Block] = {}
+    for column, column_blocks in by_column.items():
+        first = column_blocks[0]
+        if len(column_blocks) == 1 and first.kind == "categorical":
+            choices[column] = first
+    return choices
 
 
-def way_of(kept: Matrix) -> dict[str, Any]:
-    """How a diffusion is sampled whose columns are kept in place but where they are NaN.
+def way_of(fixed: Matrix) -> dict[str, Any]:
+    """Return how a diffusion is sampled whose columns are fixed but where they are NaN.
 
-    Where something is kept, each step is walked several times: nearer to the conditional
+    Where something is fixed, each step is walked several times: nearer to the conditional
     distribution.
     """
-    if np.isnan(kept).all():
+    if np.isnan(fixed).all():
         return {"sampler": "solver"}
     return {"sampler": "ddim", "eta": 1.0, "resamples": _WALKS}
 
@@ -168,11 +176,11 @@ class GANModel(NetworkModel):
     @property
     def takes(self) -> frozenset[str]:
         """Columns of categories that are conditions."""
-        numbers = {b.column for b in self.net.heads.blocks if b.kind == "number"}
+        numbers = {block.column for block in self.net.heads.blocks if block.kind == "number"}
         return frozenset(self.net.heads.columns) - numbers
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of a column was in the rows, where the model knows."""
+        """Return how frequent each option of a column was in the rows, where the model knows."""
         names = [block.column for block in self.net.heads.conditional.categoricals]
         if names.count(column) != 1 or column not in self.takes:
             return None  # no condition, or one in digits
@@ -181,11 +189,12 @@ class GANModel(NetworkModel):
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows; some of those that are asked for something may miss it."""
-        net, drawing = self.net, jax_key(key)
-        drawn: Matrix = (
-            net.sample(n, key=drawing) if given is None else net.attempt(given, key=drawing)
-        )
-        return drawn
+        rows: Matrix
+        if given is None:
+            rows = self.net.sample(n, key=jax_key(key))
+        else:
+            rows = self.net.attempt(given, key=jax_key(key))
+        return rows
 
     @classmethod
     def load(cls, path: Path) -> GANModel:
@@ -205,18 +214,22 @@ class DiffusionModel(NetworkModel):
         return frozenset(block.column for block in self.net.layout.blocks)
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of the label was; nothing of other columns."""
-        known = self.net.label is not None and column == self.net.label.column
-        return tuple(self.net.label_shares) if known else None
+        """Return how frequent each option of the label was; nothing of other columns."""
+        label = self.net.label
+        if label is None or column != label.column:
+            return None
+        return tuple(self.net.label_shares)
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows."""
-        label, way = self.net.label, {}
+        label = self.net.label
+        way: dict[str, Any] = {}
         if given is not None:
+            # The label is a condition of the network; only other columns are fixed.
             conditions = range(label.start, label.stop) if label else range(0)
             way = way_of(np.delete(given, conditions, axis=1))
-        drawn: Matrix = self.net.sample(n, key=jax_key(key), given=given, **way)
-        return drawn
+        rows: Matrix = self.net.sample(n, key=jax_key(key), given=given, **way)
+        return rows
 
     @classmethod
     def load(cls, path: Path) -> DiffusionModel:
@@ -248,10 +261,14 @@ class LatentModel(DiffusionModel):
 # Forecasts
 
 _MODES = 10  # a number's choice under mode-specific normalisation
-_START_S, _ROW_S = 8.0, 4e-6  # libraries and report; encoding or sampling a value
-_COMPILE_S, _PRIVATE_COMPILE_S = 25.0, 60.0  # of one stage of training, the first time
-_MULTIPLY_S, _PRIVATE = 2e-11, 1.8  # one multiplication of training; how much dearer with noise
-_BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
+_START_S = 8.0  # libraries and report
+_ROW_S = 4e-6  # encoding or sampling a value
+_COMPILE_S = 25.0  # of one stage of training, the first time
+_PRIVATE_COMPILE_S = 60.0  # the same with noise
+_MULTIPLY_S = 2e-11  # one multiplication of training
+_PRIVATE = 1.8  # how much dearer it is with noise
+_BASE_MB = 600.0  # libraries and programs
+_COPIES = 6  # arrays as large as the rows' vectors
 _MULTIPLIED = 6.0  # multiplications a weight and row
 _NOT_WIDTHS = ("betas",)
 
@@ -266,7 +283,7 @@ def training_forecast(
     private: bool = False,
     bounded: bool = True,
 ) -> Forecast:
-    """What a training will take.
+    """Return what a training will take.
 
     Args:
         case: Schema, rows, parties and budget.
@@ -279,46 +296,56 @@ def training_forecast(
         bounded: Whether `passes` bounds how often a row is seen.
     """
     schema: Any = case.schema
-    width, rows = max(Layout(foreseen_blocks(schema, numeric)).width, 1), case.rows
-    work = list(_stages(settings, width, rows, bounded))
-    weights = sum(weights for weights, _ in _networks(settings, width))
-    known = all(seen is not None for _, seen in work)
-    trained = sum(_MULTIPLIED * count * (seen or 0.0) for count, seen in work)
+    rows = case.rows
+    width = max(Layout(foreseen_blocks(schema, numeric)).width, 1)
+    stages = list(_stages(settings, width, rows, bounded))
+    weights = sum(count for count, _ in _networks(settings, width))
+
     notes = [f"memory and time are guesses for {rows:,} rows: expect a factor of three either way"]
-    if not known:
+    has_length = all(rows_read is not None for _, rows_read in stages)
+    if not has_length:
         notes.append("the settings do not show how much the training is: no time is printed")
+
+    # Six multiplications for each weight and row that is read.
+    multiplied = sum(_MULTIPLIED * count * (rows_read or 0.0) for count, rows_read in stages)
+    compile_seconds = _PRIVATE_COMPILE_S if private else _COMPILE_S
+    dearer = _PRIVATE if private else 1.0
     seconds = _START_S + 2 * _ROW_S * rows * len(schema.columns)
-    seconds += len(work) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
-    seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * trained
+    seconds += len(stages) * compile_seconds
+    seconds += _MULTIPLY_S * dearer * multiplied
+    memory_bytes = _COPIES * 4 * rows * width + 16 * 4 * weights
     return Forecast(
         asked,
-        _BASE_MB + (_COPIES * 4 * rows * width + 16 * 4 * weights) / 1e6,
+        _BASE_MB + memory_bytes / 1e6,
         sent(weights, width),
-        seconds if known else None,
+        seconds if has_length else None,
         case.budget.epsilon,
         notes=tuple(notes),
     )
 
 
 def foreseen_blocks(schema: Schema, numeric: Any) -> tuple[Block, ...]:
-    """Blocks of a row's vector, roughly: how many modes a number has follows from rows."""
-    found, start = list[Block](), 0
+    """Return blocks of a row's vector, roughly: how many modes a number has follows from rows."""
+    blocks = list[Block]()
+    start = 0
     for block in Features.declared(schema).blocks:
-        found.append(replace(block, start=start))
+        # Blocks move behind those that modes add before them.
+        blocks.append(replace(block, start=start))
         if numeric == "modes" and block.kind == "number":
-            found.append(Block(block.column, found[-1].stop, _MODES, "categorical"))
-        start = found[-1].stop
-    return tuple(found)
+            blocks.append(Block(block.column, blocks[-1].stop, _MODES, "categorical"))
+        start = blocks[-1].stop
+    return tuple(blocks)
 
 
 def _networks(settings: Mapping[str, Any], width: int) -> Iterator[tuple[int, str]]:
-    """Weights of every network in the settings, at any depth, and what it is called."""
+    """Yield the weights of every network in the settings, at any depth, and what it is called."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _networks(value, width)
         elif name not in _NOT_WIDTHS and _is_widths(value):
-            inner = sum(a * b for a, b in pairwise(value))
-            yield width * (value[0] + value[-1]) + inner, name
+            outer = width * (value[0] + value[-1])
+            inner = sum(inputs * outputs for inputs, outputs in pairwise(value))
+            yield outer + inner, name
 
 
 def _is_widths(value: Any) -> bool:
@@ -328,29 +355,38 @@ def _is_widths(value: Any) -> bool:
 
 
 def _bounds(settings: Mapping[str, Any], weights: int, rows: int) -> Iterator[float]:
-    """Rows that a stage sees at most, by each setting that bounds its length."""
-    a_row = _MULTIPLIED * weights
+    """Yield the rows that a stage reads at most, by each setting that bounds its length."""
+    row_work = _MULTIPLIED * weights
+    passes = settings.get("passes")
+    work = settings.get("work")  # 10^12 multiplications
+    minutes = settings.get("minutes")
+
     yield float("inf")
-    if (passes := settings.get("passes")) is not None:
+    if passes is not None:
         yield float(passes) * rows
-    if (work := settings.get("work")) is not None:
-        yield float(work) * 1e12 / a_row
-    if (minutes := settings.get("minutes")) is not None:
-        yield 60.0 * float(minutes) / (_MULTIPLY_S * a_row)
+    if work is not None:
+        yield float(work) * 1e12 / row_work
+    if minutes is not None:
+        yield 60.0 * float(minutes) / (_MULTIPLY_S * row_work)
 
 
 def _stages(
     settings: Mapping[str, Any], width: int, rows: int, bounded: bool
 ) -> Iterator[tuple[int, float | None]]:
-    """Weights and rows seen of each stage of training; None where the settings do not show it."""
-    own = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
-    weights = sum(count for count, _ in _networks(own, width))
-    if weights and "steps" in own:
-        seen = float(own["steps"]) * float(own.get("batch", rows))
-        yield weights, min(seen, *_bounds(own, weights, rows)) if bounded else seen
-    elif weights and "epochs" in own:
-        yield weights, float(own["epochs"]) * rows
-    elif weights or "epochs" in own:  # convolutions: their weights are not in the settings
+    """Yield the weights of each stage of training, and the rows that it reads.
+
+    These are None where the settings do not show it.
+    """
+    flat = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
+    weights = sum(count for count, _ in _networks(flat, width))
+    if weights and "steps" in flat:
+        rows_read = float(flat["steps"]) * float(flat.get("batch", rows))
+        if bounded:
+            rows_read = min(rows_read, *_bounds(flat, weights, rows))
+        yield weights, rows_read
+    elif weights and "epochs" in flat:
+        yield weights, float(flat["epochs"]) * rows
+    elif weights or "epochs" in flat:  # convolutions: their weights are not in the settings
         yield weights, None
     for value in settings.values():
         if isinstance(value, Mapping):

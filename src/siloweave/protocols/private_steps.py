@@ -44,12 +44,12 @@ def refuse_unpayable(who: str, **sent: float) -> None:
             )
 
 
-def refuse_what_learns_nothing(budget: Budget, left: float, steps: int, batch: int) -> None:
+def refuse_what_learns_nothing(budget: Budget, rho: float, steps: int, batch: int) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
 
     Args:
         budget: The promise.
-        left: zCDP that is left for the steps.
+        rho: zCDP that is left for the steps.
         steps: How many.
         batch: Expected rows of a step; no more persons are in it, each of whom adds one clip at
             most, so that what is refused for rows is refused for persons too.
@@ -58,14 +58,14 @@ def refuse_what_learns_nothing(budget: Budget, left: float, steps: int, batch: i
         BudgetError: With what would be feasible.
     """
     unit = 2.0 if budget.relation is Relation.REPLACE_ONE else 0.5  # noise as large as one row
-    one = unit / batch**2
-    if left >= steps * one:
+    step_rho = unit / batch**2  # of noise as large as the sum of a batch
+    if rho >= steps * step_rho:
         return
-    most = int(max(left, 0.0) / one)
-    can = f"At most {most} steps are" if most else "Not even a single step is"
+    most = int(max(rho, 0.0) / step_rho)
+    feasible = f"At most {most} steps are" if most else "Not even a single step is"
     raise BudgetError(
         f"epsilon = {budget.epsilon} at delta = {budget.delta} is too small for {steps} steps of "
         f"{batch} rows: the noise of a step would exceed the sum of all its clipped gradients. "
-        f"{can} feasible; or take a batch of at least "
-        f"{ceil((steps * unit / max(left, 1e-300)) ** 0.5)}, or a larger epsilon. Nothing was read."
+        f"{feasible} feasible; or take a batch of at least "
+        f"{ceil((steps * unit / max(rho, 1e-300)) ** 0.5)}, or a larger epsilon. Nothing was read."
     )

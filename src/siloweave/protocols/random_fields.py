@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf, sqrt
 from typing import Any, Protocol
 
@@ -124,13 +125,13 @@ class Answers(Protocol):
         """Those of the owner's budget."""
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
-        """R-score of every pair, see `statistics.marginals.r_score`."""
+        """Return the R-score of every pair, see `statistics.marginals.r_score`."""
 
     def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
-        """L1 distance of every marginal from the model's, in rows."""
+        """Return the L1 distance of every marginal from the model's, in rows."""
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
-        """The marginals themselves, axes in domain order."""
+        """Return the marginals themselves, axes in domain order."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ class _Run:
 
     def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
         tables = self.answers.tables(cliques, sigma)
-        self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
+        for clique, table in zip(cliques, tables, strict=True):
+            self.measured.append(Measurement(clique, table, sigma))
         self.rounds.append(Measured(tuple(cliques), sigma))
 
     def fit(self, start: MRF | None, sweeps: int, share: float = 1.0) -> MRF:
@@ -166,46 +168,55 @@ class _Run:
         return fit(self.domain, self.measured, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
 
     def first(self, wanted: Sequence[Clique], most: int) -> list[Clique]:
-        """The first of some marginals with which the model stays within memory."""
-        limit, chosen = cells_in(self.megabytes), list[Clique]()
-        known = [m.clique for m in self.measured]
-        for q in wanted:
+        """Return the first of some marginals with which the model stays within memory."""
+        limit = cells_in(self.megabytes)
+        measured = [answer.clique for answer in self.measured]
+        chosen = list[Clique]()
+        for clique in wanted:
             if len(chosen) == most:
                 break
-            if tree_cells(self.domain, [*known, *chosen, q]) <= limit:
-                chosen.append(q)
+            if tree_cells(self.domain, [*measured, *chosen, clique]) <= limit:
+                chosen.append(clique)
         return chosen
 
     def graph(self, pairs: Sequence[Clique], rho: float) -> tuple[float, dict[Clique, float]]:
-        """Number of rows and R-scores, noisy, for so much zCDP; no score where there is no pair."""
+        """Return the number of rows and R-scores, noisy, for so much zCDP.
+
+        There is no score where there is no pair.
+        """
+        # The smallest column counts the rows: its sum has the least noise.
         smallest = min(self.domain.names, key=self.domain.size_of)
-        part = _ROWS_PART * rho
-        self.measure([(smallest,)], _width(self.unit, 1, part))
+        rows_rho = _ROWS_PART * rho
+        self.measure([(smallest,)], _width(self.unit, 1, rows_rho))
         rows = max(1.0, float(self.measured[0].counts.sum()))
         if not pairs:
             return rows, {}
         unit = r_score_sensitivity(self.answers.neighbours)
-        scores = self.answers.scores(pairs, _width(unit, len(pairs), rho - part))
+        scores = self.answers.scores(pairs, _width(unit, len(pairs), rho - rows_rho))
         return rows, dict(zip(pairs, scores.tolist(), strict=True))
 
     def refine(self, weights: dict[Clique, float], plan: _Plan, rng: np.random.Generator) -> MRF:
         """Measure what the model answers worst, in steps, and fit after each but the last."""
-        model, left = self.fit(None, self.settings.sweeps), plan.refined
+        model = self.fit(None, self.settings.sweeps)
+        unmeasured = plan.refined
         unit = l1_score_sensitivity(self.answers.neighbours)
         for step in range(plan.steps, 0, -1):
-            asked = _sampled(weights, self.settings.candidates, rng)
-            sigma = _width(unit, len(asked), plan.errors_rho / plan.steps)
-            errors = self.answers.errors(model, asked, sigma)
-            worst = [asked[i] for i in np.argsort(-errors, kind="stable")]
-            chosen = self.first(worst, -(-left // step))
-            for q in asked:
-                weights[q] /= 2
-            for q in chosen:
-                del weights[q]
+            # How wrong the model is on a sample of the candidates.
+            sample = _sampled(weights, self.settings.candidates, rng)
+            sigma = _width(unit, len(sample), plan.errors_rho / plan.steps)
+            errors = self.answers.errors(model, sample, sigma)
+
+            # The worst of them, an even part of what is still to be measured in each step.
+            worst = [sample[i] for i in np.argsort(-errors, kind="stable")]
+            chosen = self.first(worst, -(-unmeasured // step))
+            for clique in sample:
+                weights[clique] /= 2  # so that others are asked about next
+            for clique in chosen:
+                del weights[clique]
             if not chosen:
                 break
             self.measure(chosen, plan.sigma)
-            left -= len(chosen)
+            unmeasured -= len(chosen)
             if step > 1:
                 model = self.fit(model, self.settings.sweeps)
         return model
@@ -222,26 +233,32 @@ class _Plan:
 
     @classmethod
     def of(cls, run: _Run, initial: int, candidates: int, rho: float, errors_rho: float) -> _Plan:
-        columns, settings = len(run.domain.names), run.settings
+        columns = len(run.domain.names)
+        settings = run.settings
         refined = min(round(settings.refined * columns), candidates)
         steps = min(max(1, columns // 2), settings.refine_steps, refined)
         if refined in (0, candidates):  # no candidate need be asked about
-            steps, errors_rho = 0, 0.0
+            steps = 0
+            errors_rho = 0.0
         sigma = _width(run.unit, initial + refined, rho - errors_rho)
         return cls(refined, steps, errors_rho, sigma)
 
 
 def _width(unit: float, numbers: int, rho: float) -> float:
-    """Noise on each of so many numbers, that one row moves by `unit`, which together cost `rho`."""
+    """Return the noise on each of so many numbers, which together cost `rho`.
+
+    One row moves each of them by `unit`.
+    """
     return max(_LEAST, unit * sqrt(numbers / (2 * rho)))
 
 
 def _sampled(weights: Mapping[Clique, float], most: int, rng: np.random.Generator) -> list[Clique]:
-    names = list(weights)
-    if len(names) <= most:
-        return names
+    cliques = list(weights)
+    if len(cliques) <= most:
+        return cliques
     p = np.array(list(weights.values()))
-    return [names[i] for i in np.sort(rng.choice(len(names), most, replace=False, p=p / p.sum()))]
+    places = rng.choice(len(cliques), most, replace=False, p=p / p.sum())
+    return [cliques[i] for i in np.sort(places)]
 
 
 def private_field(
@@ -273,30 +290,42 @@ def private_field(
     """
     unit = marginal_sensitivity(answers.neighbours, norm="l2")
     run = _Run(answers, domain, rho, settings, megabytes, unit)
-    spent = settings.scores_share * rho
+
+    # Noisy R-scores; without a pair only the rows are counted, and the rest is for marginals.
     progress("scoring pairs", 0.0)
-    rows, scores = run.graph(pairs, spent)
-    spent = spent if pairs else _ROWS_PART * spent
+    scores_rho = settings.scores_share * rho
+    rows, scores = run.graph(pairs, scores_rho)
+    if not pairs:
+        scores_rho = _ROWS_PART * scores_rho
     errors_rho = settings.errors_share * rho
+
+    # A graph that is grown by them, within memory.
+    progress("growing the graph", 0.1)
     limit = cells_in(megabytes)
     limits = GraphLimits(
         min(settings.clique_cells, limit),
         min(settings.graph_cells, limit),
         settings.size_penalty * rows,
     )
-    progress("growing the graph", 0.1)
     edges, cliques = grow_graph(domain, scores, limits)
+
+    # Marginals inside its cliques, large enough to be useful, and every column at least once.
     most = round((1 + settings.refined) * len(domain.names))
-    sigma = _width(unit, most, rho - spent - errors_rho)
+    sigma = _width(unit, most, rho - scores_rho - errors_rho)
     useful = most_useful_cells(rows, sigma, settings.theta)
     shares = {pair: score / rows for pair, score in scores.items()}
     initial = initial_marginals(domain, cliques, shares, useful, settings.widest)
     initial = run.first(initial, len(initial))
-    initial += [(a,) for a in domain.names if not any(a in q for q in initial)]
+    covered = set(chain.from_iterable(initial))
+    initial += [(name,) for name in domain.names if name not in covered]
+
+    # Candidates, of which those are measured later on which the model is wrong.
     rng = generator(fold_in(key, "candidates"))
     weights = candidate_weights(domain, cliques, useful, settings.widest, rng)
-    weights = {q: w for q, w in weights.items() if q not in set(initial)}
-    plan = _Plan.of(run, len(initial), len(weights), rho - spent, errors_rho)
+    measured_first = set(initial)
+    weights = {clique: weight for clique, weight in weights.items() if clique not in measured_first}
+    plan = _Plan.of(run, len(initial), len(weights), rho - scores_rho, errors_rho)
+
     progress("measuring", 0.2)
     if plan.steps:
         run.measure(initial, plan.sigma)
@@ -335,8 +364,9 @@ def noisy_errors(
     on rows but by what was paid for.
     """
     exact = np.zeros(len(cliques), dtype=np.int64)
-    for i, q in enumerate(cliques):  # one by one, as each may be as large as a model
-        exact[i] = np.abs(marginal(site.rows, q) - np.rint(model.marginal(q, keep=False))).sum()
+    for i, clique in enumerate(cliques):  # one by one, as each may be as large as a model
+        of_model = np.rint(model.marginal(clique, keep=False))
+        exact[i] = np.abs(marginal(site.rows, clique) - of_model).sum()
     unit = l1_score_sensitivity(neighbours_of(site))
     event = Gaussian(sigma=sigma, sensitivity=sqrt(len(cliques)) * unit)
     return release_noisy(site, event, f"L1 errors of {len(cliques)} marginals", exact)
@@ -358,20 +388,23 @@ class OwnAnswers:
         return neighbours_of(self.site)
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
-        """See `noisy_scores`."""
+        """Return `noisy_scores`."""
         return noisy_scores(pairs, sigma, self.site).value.numpy().astype(np.float64)
 
     def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
-        """See `noisy_errors`."""
+        """Return `noisy_errors`."""
         return noisy_errors(model, cliques, sigma, self.site).value.numpy().astype(np.float64)
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
-        """Marginals in one event."""
-        exact = [marginal(self.site.rows, q) for q in cliques]
+        """Measure marginals in one event."""
+        exact = [marginal(self.site.rows, clique) for clique in cliques]
         flat = np.concatenate([table.reshape(-1) for table in exact])
         unit = marginal_sensitivity(self.neighbours, norm="l2")
         event = Gaussian(sigma=sigma, sensitivity=sqrt(len(exact)) * unit)
+
+        # Paid for before noise is drawn.
         self.site.pay(event, f"{len(exact)} marginals")
         noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy).astype(np.float64)
-        pieces = np.split(noisy, np.cumsum([table.size for table in exact])[:-1])
-        return [y.reshape(t.shape) for y, t in zip(pieces, exact, strict=True)]
+        ends = np.cumsum([table.size for table in exact])[:-1]
+        pieces = np.split(noisy, ends)
+        return [piece.reshape(table.shape) for piece, table in zip(pieces, exact, strict=True)]

@@ -120,8 +120,8 @@ class Magnitudes(Cohort, frozen=True, tag="schema/magnitudes"):
 
 
 def declare(request: Declare, site: Site[OwnerData]) -> Declaration:
-    """The party's own facts; one that came from its rows and was not reviewed stays here."""
-    unreviewed = [c.name for c in site.rows.schema.columns if c.from_data]
+    """Send the party's own facts; one that came from its rows and was not reviewed stays here."""
+    unreviewed = [column.name for column in site.rows.schema.columns if column.from_data]
     if unreviewed:
         raise SchemaError(
             f"party {site.name!r}: facts about {', '.join(unreviewed)} were taken from data; "
@@ -131,26 +131,31 @@ def declare(request: Declare, site: Site[OwnerData]) -> Declaration:
 
 
 def _values(table: Table, column: Column) -> tuple[list[Category], Ints]:
-    """Values of a column in order, without `other` and long texts, and how many rows hold each.
+    """Return values of a column in order, and how many rows hold each.
 
-    They are read as `other`'s type, which is declared: a frame's own type may depend on a row.
+    `other` and long texts are left out. Values are read as `other`'s type, which is declared: a
+    frame's own type may depend on a row.
     """
     table = table.blanked(column.name, column.missing_values)
-    found, counts = table.counts(column.name, type(column.other))
-    pairs = sorted(
-        (v, n)
-        for v, n in zip(found, counts, strict=True)
-        if v != column.other and not (isinstance(v, str) and len(v) > _LONGEST)
-    )
-    return [v for v, _ in pairs], np.array([n for _, n in pairs], dtype=np.int64)
+    values, counts = table.counts(column.name, type(column.other))
+    pairs: list[tuple[Category, int]] = []
+    for value, count in zip(values, counts, strict=True):
+        too_long = isinstance(value, str) and len(value) > _LONGEST
+        if value != column.other and not too_long:
+            pairs.append((value, count))
+
+    pairs.sort()
+    named = [value for value, _ in pairs]
+    return named, np.array([count for _, count in pairs], dtype=np.int64)
 
 
 def _check_asked(columns: Sequence[Column], fact: str, site: Site[OwnerData]) -> None:
     """Raise WireError about columns for which the party did not leave this fact open."""
-    mine = site.rows.schema
+    schema = site.rows.schema
+    facts = open_facts(schema)
     for column in columns:
-        known = column.name in mine.names and mine[column.name] == column
-        if not known or fact not in open_facts(mine).get(column.name, ()):
+        is_same = column.name in schema.names and schema[column.name] == column
+        if not is_same or fact not in facts.get(column.name, ()):
             raise WireError(
                 f"party {site.name!r} was asked to learn {fact} of column {column.name!r}, which "
                 "its schema does not leave open. Nothing was released"
@@ -160,29 +165,36 @@ def _check_asked(columns: Sequence[Column], fact: str, site: Site[OwnerData]) ->
 
 
 def name(request: Name, site: Site[OwnerData]) -> Named:
-    """Values whose count plus discrete Gaussian noise reaches the threshold, column by column."""
+    """Name values whose count plus discrete Gaussian noise reaches the threshold, by column."""
     _check_asked(request.columns, "categories", site)
     event = naming_event(neighbours_of(site), request.sigma, request.threshold)
-    found = {c.name: _values(site.rows.table, c) for c in request.columns}
+
+    # All columns are read before the first one is paid for.
+    values_of = {column.name: _values(site.rows.table, column) for column in request.columns}
 
     def draw(column: Column) -> tuple[Category, ...]:
-        values, counts = found[column.name]
+        values, counts = values_of[column.name]
         noisy = mechanisms.add_gaussian(counts, request.sigma, entropy=site.entropy)
-        return tuple(v for v, y in zip(values, noisy, strict=True) if y >= request.threshold)
+        return tuple(
+            value for value, count in zip(values, noisy, strict=True) if count >= request.threshold
+        )
 
-    released = (
-        site.release(event, f"frequent values of {c.name}", partial(draw, c))
-        for c in request.columns
-    )
+    released: list[Released[tuple[Category, ...]]] = []
+    for column in request.columns:
+        label = f"frequent values of {column.name}"
+        released.append(site.release(event, label, partial(draw, column)))
     return Named(tuple(released))
 
 
 def naming_event(
     neighbours: Neighbours, sigma: float, threshold: int
 ) -> ThresholdGaussian | UnitThresholdGaussian:
-    """What a list of one column's frequent values costs; InputError for too low a threshold.
+    """Return what a list of one column's frequent values costs.
 
     **Guarantee**: a unit of k rows may bring k new values, or one value k times; see the events.
+
+    Raises:
+        InputError: The threshold is too low.
     """
     unit = marginal_sensitivity(neighbours, norm="l2")
     if neighbours.rows == 1:
@@ -191,7 +203,7 @@ def naming_event(
 
 
 def magnitudes(column: Column) -> Floats:
-    """Positive public bin edges 2^k, ascending.
+    """Return positive public bin edges 2^k, ascending.
 
     Bin 0 holds |x| < first edge; bin ±i the numbers of that sign with edge[i - 1] <= |x| < edge[i];
     the last ones all that are larger.
@@ -201,7 +213,7 @@ def magnitudes(column: Column) -> Floats:
 
 
 def _histogram(table: Table, column: Column) -> Ints:
-    """Rows per bin, the most negative first; missing ones are in none."""
+    """Count the rows of each bin, the most negative first; missing ones are in none."""
     edges = magnitudes(column)
     numbers, missing = numbers_of(column, table)
     x = np.asarray(numbers, dtype=np.float64)[~missing]
@@ -211,11 +223,12 @@ def _histogram(table: Table, column: Column) -> Ints:
 
 
 def measure(request: Magnitudes, site: Site[OwnerData]) -> Counts:
-    """The party's part of the histograms, with its share of the noise."""
+    """Send the party's part of the histograms, with its share of the noise."""
     _check_asked(request.columns, "low", site)
-    tables = [_histogram(site.rows.table, c) for c in request.columns]
-    what = "how large numbers are: " + ", ".join(c.name for c in request.columns)
-    return masked_reply(request, site, tables, what, contributes=len(tables))
+    tables = [_histogram(site.rows.table, column) for column in request.columns]
+    names = ", ".join(column.name for column in request.columns)
+    label = f"how large numbers are: {names}"
+    return masked_reply(request, site, tables, label, contributes=len(tables))
 
 
 HANDLERS: Handlers = {Declare: declare, Name: name, Magnitudes: measure, **OPENING}
@@ -251,17 +264,21 @@ class Learning:
             raise InputError(f"Learning: delta={self.delta} must lie strictly between 0 and 1")
 
     def threshold(self, sigma: float, columns: int) -> int:
-        """Least noisy count at which a value is named, for this many columns."""
-        each, rows = self.delta / columns, self.neighbours.rows
+        """Return the least noisy count at which a value is named, for this many columns."""
+        delta_each = self.delta / columns
+        rows = self.neighbours.rows
         if rows == 1:
-            return ceil(2 + 1e-6 - sigma * NormalDist().inv_cdf(each))
+            # Section 3, of one row. One more, as discrete noise is at most continuous noise that
+            # is moved by 1 (see the event), and the last digits for this quantile.
+            return ceil(2 + 1e-6 - sigma * NormalDist().inv_cdf(delta_each))
+
         # Enough even if each of so many values were held by all of a unit's rows; then lower.
-        enough = ceil(rows + 1 + 1e-6 - sigma * NormalDist().inv_cdf(each / rows))
-        while enough > rows + 1:
-            if naming_event(self.neighbours, sigma, enough - 1).delta > each:
+        threshold = ceil(rows + 1 + 1e-6 - sigma * NormalDist().inv_cdf(delta_each / rows))
+        while threshold > rows + 1:
+            if naming_event(self.neighbours, sigma, threshold - 1).delta > delta_each:
                 break
-            enough -= 1
-        return enough
+            threshold -= 1
+        return threshold
 
     @property
     def unit(self) -> float:
@@ -270,20 +287,21 @@ class Learning:
 
 
 def open_facts(schema: Schema) -> dict[str, tuple[str, ...]]:
-    """Which facts a study's schema leaves open, by column.
+    """Return which facts a study's schema leaves open, by column.
 
     Example:
         >>> town = Column("town", "categorical", categories=("?",), other="?")
         >>> open_facts(Schema((town, Column("age", "integer"))))
         {'town': ('categories',), 'age': ('low', 'high')}
     """
-    found: dict[str, tuple[str, ...]] = {}
-    for c in schema.columns:
-        if c.kind == "categorical" and c.categories == (c.other,):
-            found[c.name] = ("categories",)
-        elif c.kind in ("integer", "continuous") and c.low is None and c.high is None:
-            found[c.name] = ("low", "high")
-    return found
+    facts: dict[str, tuple[str, ...]] = {}
+    for column in schema.columns:
+        is_number = column.kind in ("integer", "continuous")
+        if column.kind == "categorical" and column.categories == (column.other,):
+            facts[column.name] = ("categories",)
+        elif is_number and column.low is None and column.high is None:
+            facts[column.name] = ("low", "high")
+    return facts
 
 
 def check_open(table: Table, schema: Schema) -> None:
@@ -319,20 +337,30 @@ def agree_schema(session: Session, schema: Schema, learning: Learning | None = N
         )
     if not facts or learning is None:
         return schema
-    share = learning.rho / len(facts)
-    wide = [schema[a] for a, f in facts.items() if f == ("categories",)]
-    numeric = [schema[a] for a, f in facts.items() if f != ("categories",)]
-    known: dict[str, Column] = {}
-    if wide:
-        known |= _categories(session, wide, learning, share)
+
+    # Each open column has the same share, whatever is open of it.
+    column_rho = learning.rho / len(facts)
+    categorical: list[Column] = []
+    numeric: list[Column] = []
+    for name, open_of_column in facts.items():
+        columns = categorical if open_of_column == ("categories",) else numeric
+        columns.append(schema[name])
+    learned: dict[str, Column] = {}
+    if categorical:
+        learned |= _categories(session, categorical, learning, column_rho)
     if numeric:
-        known |= _bounds(session, keys, numeric, learning, share)
-    return Schema(tuple(known.get(c.name, c) for c in schema.columns))
+        learned |= _bounds(session, keys, numeric, learning, column_rho)
+    return Schema(tuple(learned.get(column.name, column) for column in schema.columns))
 
 
 def _compare(session: Session, schema: Schema) -> dict[str, bytes]:
-    """Every party's key; raises SchemaError with all differences, party by party."""
-    keys, problems = {}, []
+    """Return every party's key.
+
+    Raises:
+        SchemaError: Parties declare other facts; it has all differences, party by party.
+    """
+    keys: dict[str, bytes] = {}
+    problems: list[str] = []
     for party, reply in zip(session.roster, session.ask(Declare()), strict=True):
         checked = CheckedReply(party)
         keys[party] = checked.mask_key("key", reply.key.value)
@@ -349,25 +377,32 @@ def _compare(session: Session, schema: Schema) -> dict[str, bytes]:
 def _categories(
     session: Session, columns: Sequence[Column], learning: Learning, rho: float
 ) -> dict[str, Column]:
-    """The union of what the parties named, and `other`; `rho` for each column."""
+    """Learn the union of what the parties name, and `other`; `rho` for each column."""
     sigma = max(1.0, learning.unit / sqrt(2 * rho))
     threshold = learning.threshold(sigma, len(columns))
     replies = session.ask(Name(tuple(columns), sigma, threshold))
-    lists = {
-        party: CheckedReply(party).items("lists of values", reply.values, count=len(columns))
-        for party, reply in zip(session.roster, replies, strict=True)
-    }
-    known = {}
+    lists: dict[str, tuple[Released[tuple[Category, ...]], ...]] = {}
+    for party, reply in zip(session.roster, replies, strict=True):
+        checked = CheckedReply(party)
+        lists[party] = checked.items("lists of values", reply.values, count=len(columns))
+
+    learned: dict[str, Column] = {}
     for i, column in enumerate(columns):
-        named = {v for p, sent in lists.items() for v in _named(p, column, sent[i].value)}
+        named: set[Category] = set()
+        for party, sent in lists.items():
+            named |= _named(party, column, sent[i].value)
         assert column.other is not None  # `open_facts` asks for it
         values = (*sorted(named - {column.other}), column.other)
-        known[column.name] = changed(column, categories=values, learned=("categories",))
-    return known
+        learned[column.name] = changed(column, categories=values, learned=("categories",))
+    return learned
 
 
 def _named(party: str, column: Column, values: Sequence[Category]) -> set[Category]:
-    """Values that a party may name; raises WireError, naming it, if it may not."""
+    """Return the values that a party named.
+
+    Raises:
+        WireError: It may not name one of them, which is of another type or too long; names it.
+    """
     wanted = type(column.other).__name__
     for value in values:
         if type(value) is not type(column.other) or len(str(value)) > _LONGEST:
@@ -385,8 +420,11 @@ def _bounds(
     learning: Learning,
     rho: float,
 ) -> dict[str, Column]:
-    """Edges of the outermost bins that hold rows beyond what noise explains; `rho` for each."""
-    shapes = [(2 * magnitudes(c).size + 1,) for c in columns]
+    """Learn the edges of the outermost bins that hold rows beyond what noise explains.
+
+    `rho` is for each column. This is section 5.1.1 of Wilson et al., with a threshold of ours.
+    """
+    shapes = [(2 * magnitudes(column).size + 1,) for column in columns]
     bins = sum(size for (size,) in shapes)
     missing = MaskPlan.of(keys, learning.tolerated, learning.dropouts).missing
     share = share_sigma(
@@ -396,36 +434,42 @@ def _bounds(
         tolerated=missing,
         dimension=bins,
     )
-    asked = Magnitudes(keys, share, missing, tuple(columns))
-    tables, parties = noisy_sums(session, asked, shapes)
+    request = Magnitudes(keys, share, missing, tuple(columns))
+    tables, parties = noisy_sums(session, request, shapes)
+
+    # The tail bound of normal noise: all empty bins stay below this but in one run of a thousand.
     least = share * sqrt(len(parties)) * sqrt(2 * log(bins / _FALSE))
-    known = {}
+    learned: dict[str, Column] = {}
     for column, table in zip(columns, tables, strict=True):
-        (there,) = np.nonzero(table > least)
-        if not there.size:
+        (filled,) = np.nonzero(table > least)
+        if not filled.size:
             raise SchemaError(
                 f"column {column.name!r}: no size of number is held by more than {least:.0f} rows, "
                 "the noise at this budget; declare its bounds, or spend more on learning them"
             )
-        first, last = (int(i) - magnitudes(column).size for i in there[[0, -1]])
-        low, high = -_edge(column, -first), _edge(column, last)
-        known[column.name] = changed(column, low=low, high=high, learned=("low", "high"))
-    return known
+        zero = magnitudes(column).size  # the bin that holds 0
+        first = int(filled[0]) - zero
+        last = int(filled[-1]) - zero
+        low = -_edge(column, -first)
+        high = _edge(column, last)
+        learned[column.name] = changed(column, low=low, high=high, learned=("low", "high"))
+    return learned
 
 
 def _edge(column: Column, place: int) -> int | float:
-    """Largest number of a signed bin: its outer edge, or its inner one when it is negative."""
-    edges = magnitudes(column)
+    """Return the largest number of a signed bin: its outer edge; of a negative one, its inner."""
     if place == 0:
         return 0
-    edge = float(-edges[-place - 1] if place < 0 else edges[min(place, edges.size - 1)])
-    if column.kind == "continuous":
-        return edge
-    return int(edge) - 1 if place > 0 else max(int(edge), 1 - 2**_HIGHEST)
+    edges = magnitudes(column)
+    if place > 0:
+        edge = float(edges[min(place, edges.size - 1)])
+        return edge if column.kind == "continuous" else int(edge) - 1
+    edge = float(-edges[-place - 1])
+    return edge if column.kind == "continuous" else max(int(edge), 1 - 2**_HIGHEST)
 
 
 def clipped(table: Table, schema: Schema) -> Table:
-    """Rows with numbers moved inside bounds that were learned; declared bounds change nothing.
+    """Return rows with numbers moved inside bounds that were learned, but not declared ones.
 
     Example:
         >>> age = Column("age", "integer", low=0, high=63, learned=("low", "high"))
@@ -433,21 +477,21 @@ def clipped(table: Table, schema: Schema) -> Table:
         >>> clipped(table, Schema((age,))).values("age").tolist()
         [40, 63]
     """
-    learned = [c for c in schema.columns if {"low", "high"} <= set(c.learned)]
+    learned = [column for column in schema.columns if {"low", "high"} <= set(column.learned)]
     if not learned:
         return table
-    columns = {a: (table.values(a), table.missing(a)) for a in table.names}
-    for c in learned:
-        numbers, missing = numbers_of(c, table)
-        kept: Any = np.clip(numbers, c.low, c.high)
-        columns[c.name] = as_written(c, kept, table), missing
+    columns = {name: (table.values(name), table.missing(name)) for name in table.names}
+    for column in learned:
+        numbers, missing = numbers_of(column, table)
+        inside: Any = np.clip(numbers, column.low, column.high)
+        columns[column.name] = (as_written(column, inside, table), missing)
     return Table.from_columns(columns, like=table)
 
 
 def coded_part(
     part: Table | Unread, encoder: Encoder, planned: Sequence[Clique] = ()
 ) -> CountedRows:
-    """Rows as codes: those of a table or a Parquet file, or of a database, which counts them.
+    """Return rows as codes: of a table or a Parquet file, or of a database, which counts them.
 
     Args:
         part: The rows.
@@ -462,7 +506,7 @@ def coded_part(
     if isinstance(part, Database):
         return counted(part, encoder, planned)
     try:
-        return Codes.concat([coded_part(one, encoder) for one in part.batches()])  # type: ignore[misc]
+        return Codes.concat([coded_part(batch, encoder) for batch in part.batches()])  # type: ignore[misc]
     except SchemaError:  # with the number of rows in all batches
         for name in encoder.domain.names:
             coded_part(read(part.select([name])), encoder.select([name]))
@@ -473,14 +517,18 @@ def coded_part(
 
 
 def _least(schema: Schema) -> Schema:
-    """The smallest schema that may be learned: bounds of 0 and 1, and no category but `other`."""
+    """Return the smallest schema that may be learned: bounds of 0 and 1, only `other` to name."""
     unbounded = {name for name, facts in open_facts(schema).items() if "low" in facts}
-    columns = (changed(c, low=0, high=1) if c.name in unbounded else c for c in schema.columns)
+    columns: list[Column] = []
+    for column in schema.columns:
+        if column.name in unbounded:
+            column = changed(column, low=0, high=1)
+        columns.append(column)
     return Schema(tuple(columns))
 
 
 def _plan(setup: Setup, learn: float) -> Setup | None:
-    """The study's schema where facts are open; refuses before anything is paid for."""
+    """Return the study's schema where facts are open; refuse before anything is paid for."""
     if not learn or not open_facts(setup.schema):
         return None
     synth: Any = setup.synth
@@ -489,10 +537,12 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
 
 
 def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
-    """Rows that fit what is declared; of a table that is counted where it is, the open columns."""
-    schema, facts = setup.schema, open_facts(setup.schema)
+    """Return rows that fit what is declared; of a table counted where it is, the open columns."""
+    schema = setup.schema
+    facts = open_facts(schema)
     check_columns(schema, table)
-    declared = [one.name for one in schema.columns if one.name not in facts and one.modelled]
+    modelled = [column.name for column in schema.columns if column.modelled]
+    declared = [column for column in modelled if column not in facts]
     if declared:
         coded_part(table.select(declared), Encoder(schema.select(declared)))
     if not isinstance(table, Table):
@@ -503,20 +553,29 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
 
 def _learn(session: Session, task: Task) -> Schema:
     setup = task.setup
-    delta, near = NAMING_DELTA * setup.budget.delta, setup.budget.neighbours
-    learning = Learning(task.rho, delta, session.tolerated, near, session.dropouts)
+    learning = Learning(
+        task.rho,
+        NAMING_DELTA * setup.budget.delta,
+        session.tolerated,
+        setup.budget.neighbours,
+        session.dropouts,
+    )
     return agree_schema(session, setup.schema, learning)
 
 
 def _asked(setup: Setup) -> Asked:
     facts = open_facts(setup.schema).values()
-    named, bounds = ("categories",) in facts, any(one != ("categories",) for one in facts)
-    asked: Asked = {Declare: 1, Name: int(named), Magnitudes: int(bounds)}
+    has_categories = ("categories",) in facts
+    has_bounds = any(column_facts != ("categories",) for column_facts in facts)
+    asked: Asked = {Declare: 1, Name: int(has_categories), Magnitudes: int(has_bounds)}
     return with_openings(asked, setup.synth, len(setup.roster))
 
 
 def _views(views: Views, setup: Setup) -> Views:
-    """Bounds are learned from the same sums as all else; categories are named besides."""
+    """Return what is seen of a study whose categories are open, too.
+
+    Bounds are learned from the same sums as all else; categories are named besides.
+    """
     if ("categories",) not in open_facts(setup.schema).values():
         return views
     who = COORDINATOR if OWN_ROWS in views else "readers"
@@ -524,24 +583,36 @@ def _views(views: Views, setup: Setup) -> Views:
     return (*views, named)
 
 
-def _accepts(setup: Setup, found: Setup) -> Setup:
-    """A setup with what was learned; WireError where that is declared."""
-    mine, theirs = setup.schema, found.schema
-    still_open = open_facts(mine)
-    kept = []
-    for column in theirs.columns if theirs.names == mine.names else ():
-        own, facts = mine[column.name], still_open.get(column.name, ())
-        if facts and column.learned == facts:  # else rows beyond bounds are refused, not clipped
-            column = changed(column, **{f: getattr(own, f) for f in (*facts, "learned")})
-        kept.append(column)
-    if tuple(kept) != mine.columns:
-        odd = [a.name for a, b in zip(mine.columns, kept, strict=False) if a != b]
+def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
+    """Return a setup with what was learned.
+
+    Raises:
+        WireError: The coordinator's setup has other facts where they are declared.
+    """
+    schema = setup.schema
+    sent = sent_setup.schema
+    facts = open_facts(schema)
+
+    # With its open facts as they were, each column that was sent must be the party's own.
+    reopened: list[Column] = []
+    sent_columns = sent.columns if sent.names == schema.names else ()
+    for column in sent_columns:
+        declared = schema[column.name]
+        column_facts = facts.get(column.name, ())
+        if column_facts and column.learned == column_facts:
+            # Marked as learned: else rows beyond bounds are refused, not clipped.
+            before = {fact: getattr(declared, fact) for fact in (*column_facts, "learned")}
+            column = changed(column, **before)
+        reopened.append(column)
+    if tuple(reopened) != schema.columns:
+        pairs = zip(schema.columns, reopened, strict=False)
+        odd = [declared.name for declared, column in pairs if declared != column]
         raise WireError(
             f"the coordinator sent other facts about {', '.join(odd) or 'other columns'} than were "
             "left open and learned: the study's schema declares them, or they are not marked as "
             "learned. The party goes by its own schema; start both ends again with one study"
         )
-    return replace(setup, schema=theirs)
+    return replace(setup, schema=sent)
 
 
 LEARNING = Stage(

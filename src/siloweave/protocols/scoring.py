@@ -37,7 +37,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from math import floor, fsum, sqrt
 from pathlib import Path
 from typing import Any, Literal
@@ -148,7 +148,7 @@ class ScoredRows:
         return self.codes.domain
 
     def digest(self) -> bytes:
-        """Of its rows; see `Site`."""
+        """Return a digest of its rows; see `Site`."""
         return self.codes.digest()
 
 
@@ -159,70 +159,88 @@ def judge(request: ScoreTable, site: Site[ScoredRows]) -> Judgement:
     *size_event, event = _events(request, site)
     site.require_first()
     check_price(site, site.run, [*size_event, event])
-    counts = [marginal(data.codes, q) for q in request.queries]
-    noisy, public = _size(size_event, site)
-    size = min(max(1, noisy[0].value if noisy else public[0].value), MOST_ROWS)
+    counts = [marginal(data.codes, query) for query in request.queries]
+
+    # The noisy number of rows is used below, so the distance shows no more about the exact one.
+    noisy_rows, public_rows = _size(size_event, site)
+    size = noisy_rows[0].value if noisy_rows else public_rows[0].value
+    size = min(max(1, size), MOST_ROWS)
 
     def draw() -> int:
-        gaps = [float(np.abs(n - size * p).sum()) for n, p in zip(counts, tables, strict=True)]
+        gaps: list[float] = []
+        for table_counts, shares in zip(counts, tables, strict=True):
+            gaps.append(float(np.abs(table_counts - size * shares).sum()))
+
+        # Rounded down to the grid, which moves the mean by less than one step.
         exact = np.array([floor(GRID * fsum(gaps) / len(gaps))])
         return int(mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy)[0])
 
-    what = f"distance of a synthetic table over {len(tables)} marginals"
-    return Judgement(site.release(event, what, draw), noisy, public)
+    label = f"distance of a synthetic table over {len(tables)} marginals"
+    return Judgement(site.release(event, label, draw), noisy_rows, public_rows)
 
 
-def _malformed(site: Site[ScoredRows], found: str, wanted: str) -> WireError:
+def _malformed(site: Site[ScoredRows], content: str, wanted: str) -> WireError:
     return WireError(
-        f"party {site.name!r} was asked for a score with {found}; {wanted}. Nothing was released: "
-        "check which software the coordinator runs."
+        f"party {site.name!r} was asked for a score with {content}; {wanted}. Nothing was "
+        "released: check which software the coordinator runs."
     )
 
 
 def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[Floats]:
-    """The synthetic table's shares, once each is known to be a distribution over its query."""
+    """Return the synthetic table's shares, each a distribution over its query.
+
+    Raises:
+        WireError: A query is not of this party's columns, or its shares are no distribution.
+    """
     domain = site.rows.domain
     if not request.queries or len(set(request.queries)) < len(request.queries):
         raise _malformed(site, "no query, or one twice", "each must be there once")
     if len(request.shares) != len(request.queries):
-        found = f"{len(request.shares)} tables for {len(request.queries)} queries"
-        raise _malformed(site, found, "each query needs one")
-    tables = []
+        content = f"{len(request.shares)} tables for {len(request.queries)} queries"
+        raise _malformed(site, content, "each query needs one")
+
+    tables: list[Floats] = []
     for query, share in zip(request.queries, request.shares, strict=True):
-        known = query and set(query) <= set(domain.names)
-        if not known or query != domain.canonical(query):
+        has_columns = query and set(query) <= set(domain.names)
+        if not has_columns or query != domain.canonical(query):
             wanted = f"it must list columns of {domain.names} in this order"
             raise _malformed(site, f"the query {query}", wanted)
         if share.dtype not in ("<f4", "<f8") or share.shape != domain.shape(query):
-            found = f"shares of {query} of type {share.dtype} and shape {share.shape}"
-            raise _malformed(site, found, f"they must be floats of shape {domain.shape(query)}")
+            content = f"shares of {query} of type {share.dtype} and shape {share.shape}"
+            raise _malformed(site, content, f"they must be floats of shape {domain.shape(query)}")
+
+        # With shares that are no distribution, a row could move the score by more than is paid.
         table = np.asarray(share.numpy(), dtype=np.float64)  # refuses what is not finite
         if table.min() < 0 or not abs(float(table.sum()) - 1) <= _CLOSE:
-            found = f"shares of {query} from {table.min():g}, with the sum {table.sum():g}"
-            raise _malformed(site, found, "they must be 0 or more and add up to 1")
+            content = f"shares of {query} from {table.min():g}, with the sum {table.sum():g}"
+            raise _malformed(site, content, "they must be 0 or more and add up to 1")
         tables.append(table)
     return tables
 
 
 def _events(request: ScoreTable, site: Site[ScoredRows]) -> list[Gaussian]:
-    """What is going to be charged, once it is known that such noise can be drawn."""
+    """Return what is going to be charged, once it is sure that such noise can be drawn."""
     neighbours = site.rows.budget.neighbours
     if not size_sensitivity(neighbours) and request.size_rho != 0:
-        found = f"size_rho = {request.size_rho}"
-        raise _malformed(site, found, "it must be 0, as the number of rows is public")
+        content = f"size_rho = {request.size_rho}"
+        raise _malformed(site, content, "it must be 0, as the number of rows is public")
     try:
         events = priced(request.size_rho, request.score_rho, neighbours)
         for event in events:
             mechanisms.discrete_gaussian(event.sigma, 0, entropy=site.entropy)
     except (InputError, ArithmeticError) as error:
-        found = f"size_rho = {request.size_rho} and score_rho = {request.score_rho}"
-        raise _malformed(site, found, f"both must be zCDP that noise can meet ({error})") from error
+        content = f"size_rho = {request.size_rho} and score_rho = {request.score_rho}"
+        wanted = f"both must be zCDP that noise can meet ({error})"
+        raise _malformed(site, content, wanted) from error
     return events
 
 
 def check_price(site: Site[ScoredRows], run: str, events: Sequence[Event]) -> None:
     """Refuse a score that is beyond what the study allows for it, or for everything together."""
-    data, limit = site.rows, site.ledger.limit
+    data = site.rows
+    limit = site.ledger.limit
+
+    # A row of split columns lies at all parties, each of which may spend as much.
     score = [*events] * data.parties
     cost = epsilon(score, data.budget.delta)
     if cost > data.budget.epsilon:
@@ -233,6 +251,8 @@ def check_price(site: Site[ScoredRows], run: str, events: Sequence[Event]) -> No
         )
     if limit is None:
         return
+
+    # This run's own entries, of a score that is asked for again, are in `score` already.
     entries = [entry for entry in site.ledger.entries if entry.run != run]
     before = of_one_person(((entry.event for entry in entries), data.others))
     total = epsilon([*before, *score], limit.delta)
@@ -273,15 +293,18 @@ HANDLERS: Handlers = {KeyRequest: send_key, ScoreTable: judge}
 
 
 def priced(size_rho: float, score_rho: float, neighbours: Neighbours) -> list[Gaussian]:
-    """A score's events: the number of rows, where it is private, and the distance."""
-    units = [(score_rho, GRID * l1_score_sensitivity(neighbours) + 1)]  # rounding adds a step
-    if unit := size_sensitivity(neighbours):
-        units.insert(0, (size_rho, unit))
-    return [Gaussian(gaussian_sigma(rho, unit), unit) for rho, unit in units]
+    """Return a score's events: the number of rows, where it is private, and the distance."""
+    events: list[Gaussian] = []
+    size_unit = size_sensitivity(neighbours)
+    if size_unit:
+        events.append(Gaussian(gaussian_sigma(size_rho, size_unit), size_unit))
+    score_unit = GRID * l1_score_sensitivity(neighbours) + 1  # rounding adds a step
+    events.append(Gaussian(gaussian_sigma(score_rho, score_unit), score_unit))
+    return events
 
 
 def price_for(budget: Budget, parties: int) -> tuple[float, float]:
-    """The zCDP of a party's number of rows and of its score: its share of the budget."""
+    """Return the zCDP of a party's number of rows and of its score: its share of the budget."""
     rho = rho_for(budget) / parties
     size = _SIZE_SHARE * rho if size_sensitivity(budget.neighbours) else 0.0
     return size, rho - size
@@ -349,12 +372,13 @@ class FederatedScore:
         )
 
     def __str__(self) -> str:
-        width = max(len("party"), *(len(one.party) for one in self.parties))
+        width = max(len("party"), *(len(score.party) for score in self.parties))
         lines = [f"{'party':{width}}      rows    error  95 % interval of the noise"]
-        lines += [
-            f"{p.party:{width}}  {p.rows:8,.0f}  {p.error:7.4f}  {p.low:.4f} to {p.high:.4f}"
-            for p in self.parties
-        ]
+        for score in self.parties:
+            lines.append(
+                f"{score.party:{width}}  {score.rows:8,.0f}  {score.error:7.4f}  "
+                f"{score.low:.4f} to {score.high:.4f}"
+            )
         lines += [
             f"error {self.error:.4f} over all parties, weighted by rows",
             f"epsilon {self.epsilon} for this score, delta {self.budget.delta:g}",
@@ -368,8 +392,10 @@ class FederatedScore:
         return "\n".join(lines)
 
     def to_frame(self) -> Any:
-        """One row per party, as the kind of frame that was scored."""
-        rows = [asdict(one) | {"columns": ", ".join(one.columns)} for one in self.parties]
+        """Return one row per party, as the kind of frame that was scored."""
+        rows: list[dict[str, Any]] = []
+        for score in self.parties:
+            rows.append(asdict(score) | {"columns": ", ".join(score.columns)})
         return frame_of(rows, list(rows[0]), self.frame)
 
 
@@ -379,34 +405,47 @@ class FederatedScore:
 def ask_scores(
     session: Session,
     judged: Codes,
-    asked: Sequence[Clique],
+    queries: Sequence[Clique],
     price: tuple[float, float],
     neighbours: Neighbours,
     progress: Progress = silent,
 ) -> dict[str, tuple[list[Clique], PartyScore]]:
-    """Ask every party for its score; returns the queries that each one answered, and its score.
+    """Ask every party for its score; return the queries that it answered, and the score.
 
     A party that codes a column differently from the synthetic table, or that holds the columns of
     no query, is named before anyone is asked for a score. `price` is from `price_for`.
     """
-    held: dict[str, tuple[Clique, list[Clique]]] = {}
+    party_columns: dict[str, Clique] = {}
+    party_queries: dict[str, list[Clique]] = {}
     for name, domain in zip(session.roster, session.ask(KeyRequest()), strict=True):
-        theirs = sizes_of(name, domain)
-        for column, size in theirs.items():
+        sizes = sizes_of(name, domain)
+        for column, size in sizes.items():
             if column not in judged.domain.names or judged.domain.size_of(column) != size:
                 raise SchemaError(f"party {name!r} codes column {column!r} differently")
-        held[name] = tuple(theirs), [q for q in asked if set(q) <= set(theirs)]
-        if not held[name][1]:
+        party_columns[name] = tuple(sizes)
+        party_queries[name] = [query for query in queries if set(query) <= set(sizes)]
+        if not party_queries[name]:
             raise InputError(f"party {name!r} holds the columns of no query; give it one")
-    found = {}
-    for i, (name, (columns, mine)) in enumerate(held.items()):
-        progress(f"party {i + 1} of {len(held)}", i / len(held))
-        queries = tuple(tuple(c for c in columns if c in q) for q in mine)  # in the party's order
-        shares = tuple(Array.of(marginal(judged, q) / judged.num_rows, "<f4") for q in queries)
-        (reply,) = session.ask(ScoreTable(queries, shares, *price), [name])
-        found[name] = (mine, _scored(name, columns, len(mine), reply, price, neighbours))
+
+    scores: dict[str, tuple[list[Clique], PartyScore]] = {}
+    number = len(party_columns)
+    for i, (name, columns) in enumerate(party_columns.items()):
+        progress(f"party {i + 1} of {number}", i / number)
+        answered = party_queries[name]
+
+        # The table's own marginals, with a query's columns in the order that the party has.
+        sent_queries: list[Clique] = []
+        shares: list[Array] = []
+        for query in answered:
+            ordered = tuple(column for column in columns if column in query)  # as the party has it
+            sent_queries.append(ordered)
+            shares.append(Array.of(marginal(judged, ordered) / judged.num_rows, "<f4"))
+        request = ScoreTable(tuple(sent_queries), tuple(shares), *price)
+        (reply,) = session.ask(request, [name])
+        score = _scored(name, columns, len(answered), reply, price, neighbours)
+        scores[name] = (answered, score)
     progress("scored", 1.0)
-    return found
+    return scores
 
 
 def _scored(
@@ -419,10 +458,12 @@ def _scored(
 ) -> PartyScore:
     rows = rows_sent(name, (*reply.noisy_rows, *reply.public_rows))
     error = reply.distance.value / GRID / rows
-    *size, distance = priced(*price, neighbours)
-    noise = distance.sigma / GRID / rows
-    unsure = size[0].sigma / rows if size else 0.0
-    spread = _SURE * sqrt(noise**2 + ((1 + abs(error)) * unsure) ** 2)
+    *size_events, distance_event = priced(*price, neighbours)
+
+    # The error is a quotient: noise of the distance, and of the rows, which moves it relatively.
+    noise = distance_event.sigma / GRID / rows
+    size_noise = size_events[0].sigma / rows if size_events else 0.0
+    spread = _SURE * sqrt(noise**2 + ((1 + abs(error)) * size_noise) ** 2)
     return PartyScore(name, columns, queries, rows, error, error - spread, error + spread)
 
 
@@ -493,21 +534,33 @@ def score_parties(
     _check_budgets(budget, total)
     job = Job(budget, seed, _of_parties(folder, parts), run, noise, progress)
     codes = _coded(parts, encoder, split, job)
-    asked = _queries(queries, judged)
+    cliques = _queries(queries, judged)
+
+    # What the ledgers hold already, and the most that they may hold after this score.
     before = _before(after, folder, run, codes)
     allowed = _allowed(budget, total, after)
     stores = {name: _stores_after(name, entries, allowed) for name, entries in before.items()}
     job = replace(job, total=allowed)
-    found, entries = _run(codes, judged, asked, job, split, stores)
-    old = {name: before.get(name, ()) for name in entries}  # as they were charged then
-    ledgers = {name: (*old[name], *es[len(old[name]) :]) for name, es in entries.items()}
-    paid = {name: [e for e in es if e.run == run] for name, es in ledgers.items()}
-    scores = tuple(score for _, score in found.values())
-    answered = {query for mine, _ in found.values() for query in mine}
+    results, entries = _run(codes, judged, cliques, job, split, stores)
+
+    # Earlier entries are those that were charged then, not this run's copies of them.
+    ledgers: dict[str, tuple[Entry, ...]] = {}
+    paid: dict[str, list[Entry]] = {}
+    for name, party_entries in entries.items():
+        earlier = before.get(name, ())
+        ledgers[name] = (*earlier, *party_entries[len(earlier) :])
+        paid[name] = [entry for entry in ledgers[name] if entry.run == run]
+
+    scores = tuple(score for _, score in results.values())
+    answered: set[Clique] = set()
+    for party_queries, _ in results.values():
+        answered.update(party_queries)
+    errors = [score.error for score in scores]
+    rows = [score.rows for score in scores]
     return FederatedScore(
         scores,
-        float(np.average([one.error for one in scores], weights=[one.rows for one in scores])),
-        tuple(query for query in asked if query not in answered),
+        float(np.average(errors, weights=rows)),
+        tuple(query for query in cliques if query not in answered),
         budget=budget,
         total=allowed,
         epsilon=epsilon_of_row(paid, split, budget.delta),
@@ -521,30 +574,41 @@ def score_parties(
 def _run(
     codes: Mapping[str, Codes],
     judged: Codes,
-    asked: Sequence[Clique],
+    queries: Sequence[Clique],
     job: Job,
     split: str,
     stores: Mapping[str, PartyStores],
 ) -> tuple[dict[str, tuple[list[Clique], PartyScore]], dict[str, tuple[Entry, ...]]]:
     """Open the ledgers, let every party check what it is going to pay, then ask for the scores."""
     together = len(codes) if split == "columns" else 1
-    rows = {name: ScoredRows(one, job.budget, together) for name, one in codes.items()}
-    sides = {name: partial(_scoring_side, party_rows) for name, party_rows in rows.items()}
+    sides: dict[str, Any] = {}
+    for name, party_codes in codes.items():
+        rows = ScoredRows(party_codes, job.budget, together)
+        sides[name] = partial(_scoring_side, rows)
     with closing(direct_parties(sides, job, stores)) as carrier:
         carrier.open(job.run, b"")
         session = session_with(carrier, job, job.run)
         sites = {name: party.site(job.run) for name, party in carrier.parties.items()}
-        if split == "columns":  # every party is sent what the others spent on the same people
-            spent = {n: [e for e in s.ledger.entries if e.run != job.run] for n, s in sites.items()}
-            for name, site in sites.items():
-                apart = ([e.event for e in spent[other]] for other in spent if other != name)
-                others = tuple(of_one_person(apart))
-                site.rows = replace(site.rows, others=others)
-        price, neighbours = price_for(job.budget, together), job.budget.neighbours
-        for site in sites.values():  # all of them before the first one pays
+        if split == "columns":
+            _tell_spent(sites, job.run)
+
+        # All of them check before the first one pays.
+        price = price_for(job.budget, together)
+        neighbours = job.budget.neighbours
+        for site in sites.values():
             check_price(site, job.run, priced(*price, neighbours))
-        found = ask_scores(session, judged, asked, price, neighbours, job.progress)
-        return found, {name: site.ledger.entries for name, site in sites.items()}
+        scores = ask_scores(session, judged, queries, price, neighbours, job.progress)
+        return scores, {name: site.ledger.entries for name, site in sites.items()}
+
+
+def _tell_spent(sites: Mapping[str, Site[ScoredRows]], run: str) -> None:
+    """Tell every party what the others' ledgers hold about the same people, before this run."""
+    spent: dict[str, list[Event]] = {}
+    for name, site in sites.items():
+        spent[name] = [entry.event for entry in site.ledger.entries if entry.run != run]
+    for name, site in sites.items():
+        others = tuple(of_one_person(spent[party] for party in spent if party != name))
+        site.rows = replace(site.rows, others=others)
 
 
 def _scoring_side(rows: ScoredRows, party: Party, run: str, facts: bytes) -> PartySide:
@@ -554,22 +618,30 @@ def _scoring_side(rows: ScoredRows, party: Party, run: str, facts: bytes) -> Par
 
 def _check_budgets(budget: Any, total: Any) -> None:
     """Raise BudgetError for what is no budget, or has no bound."""
-    for name, one in (("budget", budget), ("total", budget if total is None else total)):
-        if not isinstance(one, Budget):
-            raise BudgetError(f"{name}={one!r} is no Budget; give Budget(epsilon, delta)")
+    budgets = {"budget": budget}
+    if total is not None:
+        budgets["total"] = total
+    for name, value in budgets.items():
+        if not isinstance(value, Budget):
+            raise BudgetError(f"{name}={value!r} is no Budget; give Budget(epsilon, delta)")
     if not budget.private:
         raise BudgetError("budget: a score adds noise and needs a finite epsilon; give one")
 
 
 def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
-    """Most that everything may cost; raises BudgetError where budgets cannot be added up."""
-    others = {"total": total, "the budget of after": after.budget if after is not None else None}
-    for name, other in others.items():
-        if other is None or not other.private:  # what costs infinity adds up under any relation
+    """Return the most that everything may cost.
+
+    Raises:
+        BudgetError: Budgets protect something else, so what they cost cannot be added up.
+    """
+    after_budget = after.budget if after is not None else None
+    others = {"total": total, "the budget of after": after_budget}
+    for name, value in others.items():
+        if value is None or not value.private:  # what costs infinity adds up under any relation
             continue
-        if not budget.protects_alike(other):
+        if not budget.protects_alike(value):
             raise BudgetError(
-                f"budget: protects {budget.protected}, and {name} {other.protected}, so their "
+                f"budget: protects {budget.protected}, and {name} {value.protected}, so their "
                 "costs do not add up. Give a budget of the same unit, rows_per_unit and relation."
             )
     return budget if total is None else total
@@ -578,7 +650,7 @@ def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
 def _before(
     after: Any, folder: Path | str | None, run: str, codes: Mapping[str, Codes]
 ) -> Mapping[str, tuple[Entry, ...]]:
-    """What the ledgers hold of the fit or score that this one comes after."""
+    """Return what the ledgers hold of the fit or score that this one comes after."""
     if after is None:
         return {}
     if not isinstance(after, Fit | FederatedScore):
@@ -593,22 +665,26 @@ def _before(
             f"data has the parties {', '.join(codes)}, and the ledgers of after are of "
             f"{', '.join(after.ledgers)}; give each party's table under its name there"
         )
-    if any(entry.run == run for entries in after.ledgers.values() for entry in entries):
+    if any(entry.run == run for entry in chain.from_iterable(after.ledgers.values())):
         raise InputError(f"run={run!r} is in the ledgers already; give this score its own name")
     return after.ledgers
 
 
 def _stores_after(name: str, entries: Sequence[Entry], limit: Budget) -> PartyStores:
-    """What a party stores, in memory; its ledger holds what was charged before."""
+    """Return what a party stores, in memory, with a ledger that holds what was charged before."""
     ledger = Ledger(name)
-    for e in entries:
-        ledger.charge(e.event, run=e.run, step=e.step, what=e.what, to=e.to)
-    ledger.limit = limit
+    for entry in entries:
+        ledger.charge(entry.event, run=entry.run, step=entry.step, what=entry.what, to=entry.to)
+    ledger.limit = limit  # only now: earlier entries are not judged by a limit of today
     return ledger, MemoryStore()
 
 
 def _of_parties(folder: Path | str | None, parts: Mapping[str, Any]) -> Path | None:
-    """The folder; raises RosterError if it holds ledgers of more parties than are scored."""
+    """Return the folder.
+
+    Raises:
+        RosterError: It holds ledgers of more parties than are scored.
+    """
     if folder is None:
         return None
     number = len(list((Path(folder) / "parties").glob("*/ledger.jsonl")))
@@ -621,40 +697,53 @@ def _of_parties(folder: Path | str | None, parts: Mapping[str, Any]) -> Path | N
 
 
 def _judged(synthetic: Any, encoder: Encoder) -> tuple[Codes, Frame]:
-    """The synthetic table's codes, and what kind of frame it was."""
+    """Return the synthetic table's codes, and what kind of frame it was."""
     table = None if isinstance(synthetic, Codes) else read(synthetic)
     codes = synthetic if table is None else encoder.encode(table)
     require_rows(codes, "synthetic")
-    return codes, "file" if table is None else table.frame
+    if table is None:
+        return codes, "file"
+    return codes, table.frame
 
 
 def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str, job: Job) -> dict[str, Codes]:
-    """Every party's rows that take part, as codes."""
+    """Return every party's rows that take part, as codes."""
     if split not in ("rows", "columns"):
         raise InputError(f'split={split!r} must be "rows" or "columns"')
     if not job.budget.by_row:
         check_unit(job.budget.unit, encoder.schema)
-    found, owner = dict[str, Codes](), dict[str, str]()
+
+    codes: dict[str, Codes] = {}
     for index, (name, part) in enumerate(parts.items()):
-        mine, table = encoder, part
+        table = part
         if isinstance(part, Codes):
             require_row(name, job.budget)
         else:
             with naming_party(name):
                 table = rows_taking_part(part, split, encoder.schema, job, index)
+        party_encoder = encoder
         if split == "columns" and isinstance(table, Table):
-            mine = encoder.select([n for n in encoder.schema.names if n in table.names])
-        found[name] = coded_rows(name, table, mine)
-        for column in found[name].domain.names if split == "columns" else ():
-            if owner.setdefault(column, name) != name:
-                raise SchemaError(f"column {column!r} is held by {owner[column]!r} and {name!r}")
-    return found
+            columns = [column for column in encoder.schema.names if column in table.names]
+            party_encoder = encoder.select(columns)
+        codes[name] = coded_rows(name, table, party_encoder)
+        if split == "columns":
+            _check_apart(name, codes)
+    return codes
+
+
+def _check_apart(name: str, codes: Mapping[str, Codes]) -> None:
+    """Raise SchemaError for a column that a party holds, and one before it, too."""
+    for column in codes[name].domain.names:
+        for party, party_codes in codes.items():
+            if party != name and column in party_codes.domain.names:
+                raise SchemaError(f"column {column!r} is held by {party!r} and {name!r}")
 
 
 def _queries(queries: Sequence[Sequence[str]] | None, judged: Codes) -> list[Clique]:
     domain = judged.domain
     if queries is None:
-        return [c for size in (1, 2) for c in combinations(domain.names, size)]
+        singles = list(combinations(domain.names, 1))
+        return [*singles, *combinations(domain.names, 2)]
     if not queries or not all(queries):
         raise InputError("queries is empty, or one of them; give at least one set of columns")
-    return list(dict.fromkeys(domain.canonical(q) for q in queries))
+    return list(dict.fromkeys(domain.canonical(query) for query in queries))

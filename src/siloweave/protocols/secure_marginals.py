@@ -34,15 +34,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from itertools import combinations, count, pairwise
+from itertools import chain, combinations, count, pairwise
 from math import ceil, inf, log2, pi, prod, sqrt
+from operator import gt
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.method import Asked, Case, Forecast, Setup, Task, same_people_note
+from siloweave.core.method import (
+    Asked,
+    Case,
+    ErrorForecast,
+    Forecast,
+    Setup,
+    Task,
+    same_people_note,
+)
 from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, CapacityError, InputError, WireError, count_of
 from siloweave.federation import masking
@@ -102,21 +111,28 @@ _ROWS_SHARE = 0.005  # of the zCDP, for a bound of the number of rows
 _MARGIN = 9.0  # times its noise
 _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _SLACK = 1e-9  # relative, of sums of prices
-_SLAB, _FULL = 0.9, 0.96  # of a message, for masked rows or planned tables; for tables, at most
+_SLAB = 0.9  # of a message, for masked rows or planned tables
+_FULL = 0.96  # of a message, for tables that are measured, at most
 _MANY_CELLS = 2**18  # of pairs of two parties: with fewer, their coins fit into a message
 _MOST_CODES = 2**13  # of all columns
 _MOST_DEALT = MAX_BYTES  # to a party, in one message
 _MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
-_MOST_CELLS, _NARROW = 2**12, 3 * 2**14  # of one of them, and rows whose words have mostly 16 bits
+_MOST_CELLS = 2**12  # of one of them
+_NARROW = 3 * 2**14  # rows, below which the words of a table have mostly 16 bits
 _MOST_BATCHES = 3  # of planned tables: they fit into one message, with words of half the width
 _FEW_COINS = 0.05  # of a message, for coins of pairs: so many take none of their own
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
 _COINS = 240  # of a cell of a table of shifted codes, mostly at most
 _NEVER = 40  # times its sigma: noise that no honest party draws
-_COPIES, _ROW_SECONDS = 8.0, 60.0  # of masked rows in memory; nanoseconds of each of their bytes
-_WIDE_COPIES, _WORD_SECONDS = 6.0, 10.0  # alike, of what is dealt for shifted codes, and its words
-_COIN_COPIES, _PAIR_COINS = 25.0, 190  # bytes of a pair's coin in memory; of a planned pair's cell
+
+# What a run takes, as measured: memory, and nanoseconds.
+_COPIES = 8.0  # of masked rows in memory
+_ROW_SECONDS = 60.0  # nanoseconds of each byte of masked rows
+_WIDE_COPIES = 6.0  # in memory, of what is dealt for shifted codes
+_WORD_SECONDS = 10.0  # nanoseconds of each of its words
+_COIN_COPIES = 25.0  # bytes of a pair's coin in memory
+_PAIR_COINS = 190  # bytes of coins of a planned pair's cell
 _PLANNED = 2 / 3  # of the pairs, in one forecast of the plan
 
 # Messages
@@ -215,7 +231,10 @@ class SecurePlan:
     @cached_property
     def owners(self) -> dict[str, str]:
         """Which party has each column."""
-        return {name: party for party, part in self.parts.items() for name in part.names}
+        owners: dict[str, str] = {}
+        for party, part in self.parts.items():
+            owners |= dict.fromkeys(part.names, party)
+        return owners
 
     @property
     def unit(self) -> float:
@@ -230,16 +249,19 @@ class SecurePlan:
     @cached_property
     def rho(self) -> float:
         """zCDP of the whole run; a part of delta is for the ends of noise of coins."""
-        left = self.budget.delta * (1 - _ESCAPES)
-        return rho_for(msgspec.structs.replace(self.budget, delta=left))
+        delta = self.budget.delta * (1 - _ESCAPES)
+        return rho_for(msgspec.structs.replace(self.budget, delta=delta))
 
     @cached_property
     def bound(self) -> UpperBound | UnitUpperBound | None:
         """What the bound of the number of rows costs; None where that number is public."""
-        if not (unit := size_sensitivity(self.budget.neighbours)):
+        sensitivity = size_sensitivity(self.budget.neighbours)
+        if not sensitivity:
             return None
-        sigma = max(1.0, unit / sqrt(2 * _ROWS_SHARE * self.rho))
-        rows, margin = self.budget.neighbours.rows, ceil(_MARGIN * sigma)
+
+        sigma = max(1.0, sensitivity / sqrt(2 * _ROWS_SHARE * self.rho))
+        rows = self.budget.neighbours.rows
+        margin = ceil(_MARGIN * sigma)
         if rows == 1:
             return UpperBound(sigma, margin)
         return UnitUpperBound(sigma, margin + rows - 1, rows)
@@ -253,15 +275,16 @@ class SecurePlan:
         return columns_to_cut(encoder, queries_of(self.synth, encoder))
 
     def fine_of(self, party: str) -> Encoder | None:
-        """Those of one party."""
+        """Return the fine bins of one party's columns that are cut; None if it has none."""
         if self.fine is None:
             return None
-        own = [name for name in self.fine.schema.names if self.owners[name] == party]
-        return self.fine.select(own) if own else None
+        columns = [name for name in self.fine.schema.names if self.owners[name] == party]
+        return self.fine.select(columns) if columns else None
 
     @property
     def _after_bound(self) -> float:
-        return self.rho - (self.bound.rho if self.bound else 0.0)
+        bound_rho = self.bound.rho if self.bound else 0.0
+        return self.rho - bound_rho
 
     @cached_property
     def counts_sigma(self) -> float:
@@ -269,12 +292,14 @@ class SecurePlan:
         if self.fine is None:
             return 0.0
         tables = ResolutionLevels(self.fine).number
-        return self.unit * sqrt(tables / (2 * self.synth.counts_share * self._after_bound))
+        counts_rho = self.synth.counts_share * self._after_bound
+        return self.unit * sqrt(tables / (2 * counts_rho))
 
     @cached_property
     def rho_tables(self) -> float:
         """zCDP that is left for marginals."""
-        return self._after_bound * (1 - (self.synth.counts_share if self.fine else 0.0))
+        counts_share = self.synth.counts_share if self.fine else 0.0
+        return self._after_bound * (1 - counts_share)
 
     @cached_property
     def closure(self) -> list[Clique]:
@@ -296,13 +321,16 @@ class SecurePlan:
     def first_sigma(self) -> float:
         """Noise of the first measurement, of all columns and pairs."""
         number = sum(len(clique) <= 2 for clique in self.closure)
-        return self.unit * sqrt(number / (2 * self.synth.pairs_share * self.rho_tables))
+        first_rho = self.synth.pairs_share * self.rho_tables
+        return self.unit * sqrt(number / (2 * first_rho))
 
     @cached_property
     def crossing(self) -> list[Clique]:
         """Pairs of columns of two parties."""
-        pairs = [q for q in self.closure if len(q) == 2] if self.parts else []
-        return [q for q in pairs if len(self.holders(q)) > 1]
+        if not self.parts:
+            return []
+        pairs = [query for query in self.closure if len(query) == 2]
+        return [pair for pair in pairs if len(self.holders(pair)) > 1]
 
     @cached_property
     def largest_order(self) -> int:
@@ -312,40 +340,45 @@ class SecurePlan:
     @cached_property
     def tail(self) -> float:
         """Probability of an end of noise of coins: all of them have `_ESCAPES` of delta."""
+        # Both ends of a cell's noise, once for every row that a neighbour adds or removes.
         ends = 2 * self.moved * self.budget.neighbours.rows
-        each = _ESCAPES * self.budget.delta / (ends * self.most_tables)
-        return float(2.0 ** min(-20, -ceil(-log2(each))))
+        delta_each = _ESCAPES * self.budget.delta / (ends * self.most_tables)
+        return float(2.0 ** min(-20, -ceil(-log2(delta_each))))
 
     def shared(self, bound: int) -> int:
-        """How many rows are shared: none where no table is opened by two parties."""
+        """Return how many rows are shared: none where no table is opened by two parties."""
         return bound if self.opens_pairs else 0
 
     def rows_seen(self, bound: int) -> int:
-        """About how many rows there are."""
-        return max(1, bound - (self.bound.margin if self.bound else 0))
+        """Return about how many rows there are, by their upper bound."""
+        margin = self.bound.margin if self.bound else 0
+        return max(1, bound - margin)
 
     def bins(self, rows: int) -> int:
-        """How many bins a column is cut into, if there are so many rows."""
+        """Return how many bins a column is cut into, if there are so many rows."""
         if self.synth.bins is not None:
             return int(self.synth.bins)
         return bins_for(self.schema, rows, self.rho / self.unit**2)
 
     def cuts(self, party: str, counts: npt.NDArray[np.int64], bound: int) -> dict[str, Cuts]:
-        """Where a party's columns are cut, by its noisy counts."""
+        """Return where a party's columns are cut, by its noisy counts."""
         fine = self.fine_of(party)
         if fine is None:
             return {}
+
         rows = self.rows_seen(bound)
-        seen = NoisyHistogram(fine, counts, self.counts_sigma, rows, 0).columns
-        return {
-            c.name: cuts_of(c, fine.edges(c.name), seen[c.name], self.bins(rows))
-            for c in fine.schema.columns
-        }
+        bins = self.bins(rows)
+        histograms = NoisyHistogram(fine, counts, self.counts_sigma, rows, 0).columns
+        cuts: dict[str, Cuts] = {}
+        for column in fine.schema.columns:
+            edges = fine.edges(column.name)
+            cuts[column.name] = cuts_of(column, edges, histograms[column.name], bins)
+        return cuts
 
     def holders(self, clique: Clique) -> tuple[str, ...]:
-        """The parties that have columns of a clique, in roster order."""
-        found = {self.owners[name] for name in clique}
-        return tuple(party for party in self.parts if party in found)
+        """Return the parties that have columns of a clique, in roster order."""
+        holders = {self.owners[name] for name in clique}
+        return tuple(party for party in self.parts if party in holders)
 
     @property
     def servers(self) -> tuple[str, str]:
@@ -354,85 +387,110 @@ class SecurePlan:
         return names[0], names[:2][-1]
 
     def openers(self, clique: Clique) -> tuple[str, str]:
-        """The parties that open a table; one party twice where it has all columns."""
+        """Return the parties that open a table; one party twice where it has all columns."""
+        if self.is_shifted(clique):
+            return self.servers
         holders = self.holders(clique)
-        return self.servers if self.is_shifted(clique) else (holders[0], holders[-1])
+        return holders[0], holders[-1]
 
     def dealt(
         self, tables: Sequence[NoisyTable], domain: Domain, rows: int
     ) -> tuple[Sequence[NoisyTable], int, int]:
-        """Tables that are opened by shifted codes; bytes dealt for them without coins; words."""
+        """Return the tables of shifted codes, the bytes dealt for them without coins, and words."""
         wide = [table for table in tables if self.is_shifted(table.clique)]
         moduli = [products.modulus_for(rows, table.coins) for table in wide]
         widths = [2 if modulus == 2**16 else 4 for modulus in moduli]
-        return wide, *_dealt(domain, [t.clique for t in wide], rows, widths, coins=0)
+        cliques = [table.clique for table in wide]
+        dealt, words = _dealt(domain, cliques, rows, widths, coins=0)
+        return wide, dealt, words
 
     def is_shifted(self, clique: Clique) -> bool:
-        """Whether a table is opened by shifted codes."""
+        """Tell whether a table is opened by shifted codes."""
         return len(clique) > 2 and len(self.holders(clique)) > 1
 
     def roots(self, cliques: Sequence[Clique], domain: Domain) -> dict[str, int]:
-        """The root of every such table, which is its column of most codes, and how many these are.
+        """Return the root of every table of shifted codes, and how many codes it has.
 
-        In the order in which they are needed first.
+        A root is a table's column of most codes. They are in the order in which they are needed
+        first.
         """
-        return _roots(domain, [clique for clique in cliques if self.is_shifted(clique)])
+        shifted = [clique for clique in cliques if self.is_shifted(clique)]
+        return _roots(domain, shifted)
 
     def halves(self, clique: Clique) -> dict[str, Clique]:
-        """Every holder's part of a clique."""
-        return {p: tuple(a for a in clique if self.owners[a] == p) for p in self.holders(clique)}
+        """Return every holder's part of a clique."""
+        parts: dict[str, Clique] = {}
+        for party in self.holders(clique):
+            parts[party] = tuple(name for name in clique if self.owners[name] == party)
+        return parts
 
     def as_sent(self, clique: Clique) -> Clique:
-        """The columns of a clique, party by party."""
-        return tuple(name for half in self.halves(clique).values() for name in half)
+        """Return the columns of a clique, party by party."""
+        return tuple(chain.from_iterable(self.halves(clique).values()))
 
     def table_for(self, clique: Clique, sigma: float) -> NoisyTable:
-        """A marginal that costs what Gaussian noise of `sigma` does."""
+        """Return a marginal that costs what Gaussian noise of `sigma` does."""
         if len(self.holders(clique)) == 1:
             return NoisyTable(clique, sigma)
         coins = self.coins(sigma)
         return NoisyTable(clique, 0.0, coins.weights, coins.copies)
 
     def coins(self, sigma: float) -> Coins:
-        """Coins whose noise costs a unit what Gaussian noise of `sigma` does."""
+        """Return coins whose noise costs a unit what Gaussian noise of `sigma` does."""
         rows = self.budget.neighbours.rows
         return coins_for(sigma, self.largest_order, self.tail, rows)
 
     def event(self, kind: NoisyTable, count: int, release: str) -> Event:
-        """What so many marginals with this noise cost together; InputError for no such noise."""
+        """Return what so many marginals with this noise cost together.
+
+        Raises:
+            InputError: There is no such noise.
+        """
         if not kind.weights:
             return Gaussian(sigma=kind.sigma, sensitivity=sqrt(count) * self.unit)
         rows = self.budget.neighbours.rows
-        made = (kind.weights, kind.copies, self.largest_order, self.tail, release)
+        noise = (kind.weights, kind.copies, self.largest_order, self.tail, release)
         if rows == 1:
-            return SharedCoins(*made, count * self.moved)
-        return UnitSharedCoins(*made, count, rows)
+            return SharedCoins(*noise, count * self.moved)
+        return UnitSharedCoins(*noise, count, rows)
 
     def price(self, table: NoisyTable) -> float:
-        """zCDP of one marginal; InputError for no such noise, or noise that others make."""
+        """Return the zCDP of one marginal.
+
+        Raises:
+            InputError: There is no such noise, or the wrong parties would make it.
+        """
         joint = len(self.holders(table.clique)) > 1
-        made = (bool(table.weights), bool(table.sigma)) == (joint, not joint)
-        if not made or (joint and not self.opens_pairs):  # then no rows are shared
+        has_coins = bool(table.weights)
+        has_sigma = bool(table.sigma)
+        fits = has_coins == joint and has_sigma == (not joint)
+
+        # A budget that opens no table of two parties has no rows shared either.
+        if not fits or (joint and not self.opens_pairs):
             raise InputError(f"{table.clique} with sigma = {table.sigma:g} and {table.coins}")
         event = self.event(table, 1, "price")
         return event.rho * event.count
 
     def groups(self, tables: Sequence[NoisyTable], party: str) -> list[Group]:
-        """Tables that a party opens or has columns of, by who has columns of them and by noise."""
-        found: dict[
+        """Group the tables that a party opens or has columns of, by their parties and noise."""
+        by_parties: dict[
             tuple[tuple[str, ...], tuple[str, str], bool], dict[NoisyTable, list[NoisyTable]]
         ] = {}
         for table in tables:
-            holders, openers = self.holders(table.clique), self.openers(table.clique)
-            if party in holders + openers:
-                kind = msgspec.structs.replace(table, clique=())
-                who = (holders, openers, self.is_shifted(table.clique))
-                found.setdefault(who, {}).setdefault(kind, []).append(table)
-        return [
-            Group(*who, index, kind, tuple(own))
-            for who, kinds in found.items()
-            for index, (kind, own) in enumerate(kinds.items())
-        ]
+            holders = self.holders(table.clique)
+            openers = self.openers(table.clique)
+            if party not in holders + openers:
+                continue
+            parties = (holders, openers, self.is_shifted(table.clique))
+            noise = msgspec.structs.replace(table, clique=())
+            by_parties.setdefault(parties, {}).setdefault(noise, []).append(table)
+
+        groups: list[Group] = []
+        for parties, by_noise in by_parties.items():
+            # The index is the same at every party: it names the release and its streams.
+            for index, (noise, members) in enumerate(by_noise.items()):
+                groups.append(Group(*parties, index, noise, tuple(members)))
+        return groups
 
 
 @dataclass(frozen=True)
@@ -462,18 +520,19 @@ class Group:
         return self.openers[1]
 
     def modulus(self, rows: int) -> int:
-        """Of the words that are opened."""
+        """Return the modulus of the words that are opened."""
         return products.modulus_for(rows, self.coins) if self.shifted else products.P
 
     def release(self, run: str, step: int) -> str:
-        """Name of the release, and what streams of both parties are used for."""
+        """Return the name of the release, by which both parties also name their streams."""
         kind = "tables" if self.shifted else "pairs"
         return f"{run}/{step}/{'+'.join(self.holders)}/{kind}/{self.index}"
 
 
 def _roots(domain: Domain, wide: Sequence[Clique]) -> dict[str, int]:
     codes = dict(zip(domain.names, domain.sizes, strict=True))
-    return {root: codes[root] for root in (max(clique, key=codes.__getitem__) for clique in wide)}
+    roots = [max(clique, key=codes.__getitem__) for clique in wide]
+    return {root: codes[root] for root in roots}
 
 
 def _dealt(
@@ -483,29 +542,42 @@ def _dealt(
     widths: Sequence[int] = (),
     coins: int = _COINS,
 ) -> tuple[int, int]:
-    """Bytes that the second party is dealt for tables of shifted codes, and how many words of all.
+    """Return the bytes dealt to the second party for tables of shifted codes, and all words.
 
-    The first one is dealt less: no seeds, and no coins. `widths` are the bytes of each one's words,
-    `coins` those of a cell.
+    The first party is dealt less: no seeds, and no coins.
+
+    Args:
+        domain: How many codes the columns have.
+        wide: The tables.
+        rows: How many rows are shared.
+        widths: Bytes of each table's words; by the number of rows, if there are none.
+        coins: Coins of a cell.
     """
-    codes = dict(zip(domain.names, domain.sizes, strict=True))
-    shapes = [[codes[name] for name in clique] for clique in wide]
+    shapes = [domain.shape(clique) for clique in wide]
     cells = [prod(shape) for shape in shapes]
-    each = widths or [2 if rows < _NARROW else 4] * len(wide)
-    words = sum(w * n // max(shape) for w, n, shape in zip(each, cells, shapes, strict=True))
-    seeds = products.SEED * sum(_roots(domain, wide).values())
-    return rows * (seeds + words) + 4 * coins * sum(cells), rows * sum(cells)
+    if not widths:
+        usual_width = 2 if rows < _NARROW else 4
+        widths = [usual_width] * len(wide)
+
+    # Of C, a row has a word for every cell of the columns but the root, which has most codes.
+    row_bytes = 0
+    for width, size, shape in zip(widths, cells, shapes, strict=True):
+        row_bytes += width * size // max(shape)
+    seed_bytes = products.SEED * sum(_roots(domain, wide).values())
+    coin_bytes = 4 * coins * sum(cells)
+    return rows * (seed_bytes + row_bytes) + coin_bytes, rows * sum(cells)
 
 
 def _fit(domain: Domain, wide: Sequence[Clique], rows: int) -> bool:
-    """Whether these tables of shifted codes fit into one message, and do not take long."""
+    """Tell whether these tables of shifted codes fit into one message, and do not take long."""
     dealt, words = _dealt(domain, wide, rows)
-    most = max(map(domain.size, wide), default=0)
-    return words <= _MOST_WORDS and dealt <= _SLAB * MAX_BYTES and most <= _MOST_CELLS
+    widest = max(map(domain.size, wide), default=0)
+    return words <= _MOST_WORDS and dealt <= _SLAB * MAX_BYTES and widest <= _MOST_CELLS
 
 
-def _in_run(run: str, *what: object) -> str:
-    return "\0".join((run, *map(str, what)))
+def _in_run(run: str, *labels: object) -> str:
+    """Return the context of a stream. A zero byte keeps labels of different lengths apart."""
+    return "\0".join((run, *map(str, labels)))
 
 
 # Party
@@ -543,108 +615,153 @@ class _Party:
         """The secret shared with the coordinator."""
         return self.site.agree_with_dealer(self.agreed.dealer)
 
-    def secret(self, other: str) -> bytes:
-        """The secret shared with another party."""
-        return self.site.agree({other: self.agreed.keys[other]})[other]
+    def secret(self, party: str) -> bytes:
+        """Return the secret shared with another party."""
+        return self.site.agree({party: self.agreed.keys[party]})[party]
 
     @property
     def step(self) -> int:
         """The step of it that is answered."""
         return int(self.site.context.rpartition("/")[2])
 
-    def before(self, other: str) -> bool:
-        """Whether this party is the first of a pair."""
+    def before(self, party: str) -> bool:
+        """Tell whether this party comes before another one, so is the first of the pair."""
         names = list(self.plan.parts)
-        return names.index(self.site.name) < names.index(other)
+        return names.index(self.site.name) < names.index(party)
 
     def sizes(self, party: str) -> tuple[int, ...]:
-        """How many codes each column of a party has."""
+        """Return how many codes each column of a party has."""
         return self.domain.shape(self.plan.parts[party].names)
 
     def rows(self, slab: tuple[int, int]) -> Codes:
-        """This party's codes in a slab; rows that are missing have the code 0."""
+        """Return this party's codes in a slab; rows that are missing have the code 0."""
         start, stop = slab
-        own = [column[start : min(stop, self.real)] for column in self.codes.columns]
-        padded = [np.pad(codes, (0, stop - start - len(codes))) for codes in own]
-        return Codes(self.codes.domain, tuple(padded))
+        columns: list[npt.NDArray[Any]] = []
+        for codes in self.codes.columns:
+            real = codes[start : min(stop, self.real)]
+            columns.append(np.pad(real, (0, stop - start - len(real))))
+        return Codes(self.codes.domain, tuple(columns))
 
     def one_hot(self, slab: tuple[int, int]) -> npt.NDArray[np.bool_]:
-        """These codes as one-hot rows."""
-        own = self.rows(slab)
-        return products.one_hot(own.columns, own.domain.sizes)
+        """Return X of a slab: this party's codes as one-hot rows."""
+        codes = self.rows(slab)
+        return products.one_hot(codes.columns, codes.domain.sizes)
 
     def mask(self, step: int, slab: tuple[int, int]) -> Words:
-        """The mask of this party's one-hot rows in a step."""
+        """Return U of a step: the mask of this party's one-hot rows."""
+        start, stop = slab
+        context = _in_run(self.site.run, step)
         width = sum(self.codes.domain.sizes)
-        return products.masks(self.dealer, _in_run(self.site.run, step), slab[1] - slab[0], width)
+        return products.masks(self.dealer, context, stop - start, width)
 
     def shifted(self, step: int, slab: tuple[int, int]) -> npt.NDArray[np.int64]:
-        """This party's shifted codes in a step, (rows, columns)."""
-        own, sizes = self.rows(slab), self.codes.domain.sizes
+        """Return m = x + b of a step: this party's shifted codes, (rows, columns)."""
+        start, stop = slab
+        codes = self.rows(slab)
+        sizes = self.codes.domain.sizes
         context = _in_run(self.site.run, step)
-        b = products.shifts(self.dealer, context, slab[1] - slab[0], sizes)
-        found: npt.NDArray[np.int64] = (np.stack(own.columns, axis=1) + b) % np.array(sizes)
-        return found
+        b = products.shifts(self.dealer, context, stop - start, sizes)
+        x = np.stack(codes.columns, axis=1)
+        m: npt.NDArray[np.int64] = (x + b) % np.array(sizes)
+        return m
 
     def prove(self, words: Array, planned: Sequence[_Slab], now: int) -> int:
-        """The proof of the rows that are shared now; of later ones, a part is remembered."""
+        """Return the proof of the rows that are shared now; remember a part of later ones.
+
+        Args:
+            words: k of step 7, of the rows whose proof comes with this message.
+            planned: All slabs.
+            now: Which of them is shared.
+        """
+        sizes = self.codes.domain.sizes
         start = planned[now - 1].proven if now else 0
-        sizes, stop, total = self.codes.domain.sizes, planned[now].proven, 0
+        stop = planned[now].proven
         if words.dtype != "<u4" or words.shape != (stop - start, sum(sizes)):
             raise self.refused("was sent words for a proof of other rows")
+
+        # The dealer's words may be of rows in several slabs, each of which has shifts of its own.
         for number, slab in enumerate(planned[now:], now):
-            first, last = max(start, slab.start), min(stop, slab.stop)
-            if first < last:
-                m = self.shifted(self.step + number - now, slab[:2])
-                own: Any = words.numpy()[first - start : last - start]
-                part = products.proof_sum(own, m[first - slab.start : last - slab.start], sizes)
-                self.site.remember(f"proof/{number}/{now}", str(part).encode())
+            first = max(start, slab.start)
+            last = min(stop, slab.stop)
+            if first >= last:
+                continue
+            m = self.shifted(self.step + number - now, slab[:2])
+            slab_words: Any = words.numpy()[first - start : last - start]
+            slab_m = m[first - slab.start : last - slab.start]
+            part = products.proof_sum(slab_words, slab_m, sizes)
+            self.site.remember(f"proof/{number}/{now}", str(part).encode())
+
+        total = 0
         for earlier in range(now + 1):
             total += int(self.site.recall(f"proof/{now}/{earlier}") or 0)
         return total % products.P
 
     @property
     def slabs(self) -> _Slabs:
-        """What was asked for, by step."""
-        kept = self.site.recall("slabs")
-        return {} if kept is None else msgspec.msgpack.decode(kept, type=_Slabs)
+        """Rows that were asked for, by step."""
+        stored = self.site.recall("slabs")
+        return {} if stored is None else msgspec.msgpack.decode(stored, type=_Slabs)
 
     @property
     def shared(self) -> int:
         """How many rows earlier steps asked for, slab after slab, so that none counts twice."""
-        return max((stop for s, (_, stop) in self.slabs.items() if s != self.step), default=0)
+        earlier = [slab for step, slab in self.slabs.items() if step != self.step]
+        return max((stop for _, stop in earlier), default=0)
 
     def take(self, deliveries: Mapping[str, Delivery]) -> None:
         """Multiply what others sent, and remember this party's share of each product."""
-        for other, sent in deliveries.items():
-            slab = self.slabs.get(sent.step)
-            if slab is None or other == self.site.name or other not in self.plan.parts:
-                raise self.refused(f"was delivered rows of {other!r} that nobody asked for")
-            words = self.site.open_relayed(
-                other, sent.data, sent.key, self.secret(other), _in_run(self.site.run, sent.step)
-            )
-            sizes, rows = self.sizes(other), slab[1] - slab[0]
-            width = sum(sizes) + len(sizes)
-            if words.size != rows * width + 1:
-                raise self.refused(f"was sent another number of rows by {other!r}")
-            masked, shifted = np.split(words[:-1].reshape(rows, width), [sum(sizes)], axis=1)
-            m, proof = shifted.astype(np.int64), int(words[-1])
-            fits = (m < np.array(sizes)).all() and (masked < products.P).all()
-            if not fits or not products.are_codes(sent.seed, masked, m, sizes, proof):
-                raise self.refused(f"was sent rows by {other!r} that are no codes")
-            if self.before(other):
+        for sender, delivery in deliveries.items():
+            slab = self.slabs.get(delivery.step)
+            if slab is None or sender == self.site.name or sender not in self.plan.parts:
+                raise self.refused(f"was delivered rows of {sender!r} that nobody asked for")
+
+            context = _in_run(self.site.run, delivery.step)
+            secret = self.secret(sender)
+            words = self.site.open_relayed(sender, delivery.data, delivery.key, secret, context)
+            masked, shifted = self._checked_rows(sender, delivery, slab, words)
+
+            # Step 3: A (without R) is of the first party of a pair, and B (without Q) of the other.
+            if self.before(sender):
                 part = products.count_masked(self.one_hot(slab), masked)
             else:
-                part = products.product(masked, self.mask(sent.step, slab))
-            self.site.remember(f"part/{sent.step}/{other}", part.tobytes())
-            self.site.remember(f"shifted/{sent.step}/{other}", shifted.tobytes())
+                part = products.product(masked, self.mask(delivery.step, slab))
+            self.site.remember(f"part/{delivery.step}/{sender}", part.tobytes())
+            self.site.remember(f"shifted/{delivery.step}/{sender}", shifted.tobytes())
+
+    def _checked_rows(
+        self, sender: str, delivery: Delivery, slab: tuple[int, int], words: Words
+    ) -> tuple[Words, Words]:
+        """Return the masked rows and shifted codes that a party sent, once they are proven.
+
+        Raises:
+            WireError: They are of another number of rows, or no codes.
+        """
+        start, stop = slab
+        rows = stop - start
+        sizes = self.sizes(sender)
+        width = sum(sizes) + len(sizes)
+        if words.size != rows * width + 1:
+            raise self.refused(f"was sent another number of rows by {sender!r}")
+
+        # Step 7: without its proof, a row could be counted many times, at a price of one.
+        by_row = words[:-1].reshape(rows, width)
+        masked, shifted = np.split(by_row, [sum(sizes)], axis=1)
+        m = shifted.astype(np.int64)
+        proof = int(words[-1])
+        fits = (m < np.array(sizes)).all() and (masked < products.P).all()
+        if not fits or not products.are_codes(delivery.seed, masked, m, sizes, proof):
+            raise self.refused(f"was sent rows by {sender!r} that are no codes")
+        return masked, shifted
 
     def share_of(self, other: str) -> Words:
-        """This party's share of the products of all its columns with another's."""
+        """Return this party's share of the products of all its columns with another's."""
         pair = (self.site.name, other) if self.before(other) else (other, self.site.name)
         shape = tuple(sum(self.sizes(name)) for name in pair)
+
+        # Step 3: A = X^T W + R at the first party, and B = M^T V + Q at the second.
         if self.before(other):
-            total = products.masks(self.dealer, _in_run(self.site.run, "R", *pair), *shape)
+            context = _in_run(self.site.run, "R", *pair)
+            total = products.masks(self.dealer, context, *shape)
         else:
             total = self._words(f"correction/{other}", shape)
         for step in self.slabs:
@@ -652,40 +769,46 @@ class _Party:
         return total
 
     def shifted_codes(self, clique: Clique) -> npt.NDArray[np.int64]:
-        """Shifted codes of some columns, of all rows, (rows, columns)."""
-        found = []
+        """Return the shifted codes of some columns, of all rows, (rows, columns)."""
+        slabs: list[npt.NDArray[np.int64]] = []
         for step, slab in self.slabs.items():
-            own = {self.site.name: self.shifted(step, slab)}
+            start, stop = slab
+            by_party = {self.site.name: self.shifted(step, slab)}
             for name in self.plan.holders(clique):
                 if name != self.site.name:
-                    shape = (slab[1] - slab[0], len(self.sizes(name)))
-                    own[name] = self._words(f"shifted/{step}/{name}", shape).astype(np.int64)
-            columns = []
+                    shape = (stop - start, len(self.sizes(name)))
+                    words = self._words(f"shifted/{step}/{name}", shape)
+                    by_party[name] = words.astype(np.int64)
+
+            columns: list[npt.NDArray[np.int64]] = []
             for column in clique:
                 owner = self.plan.owners[column]
-                columns.append(own[owner][:, self.plan.parts[owner].names.index(column)])
-            found.append(np.stack(columns, axis=1))
-        return np.concatenate(found)
+                place = self.plan.parts[owner].names.index(column)
+                columns.append(by_party[owner][:, place])
+            slabs.append(np.stack(columns, axis=1))
+        return np.concatenate(slabs)
 
     def _words(self, name: str, shape: tuple[int, ...]) -> Words:
-        kept = self.site.recall(name)
-        if kept is None or len(kept) != 4 * int(np.prod(shape)):
+        stored = self.site.recall(name)
+        if stored is None or len(stored) != 4 * int(np.prod(shape)):
             raise self.refused("was asked to count before all rows were delivered")
-        return np.frombuffer(kept, dtype="<u4").reshape(shape)
+        return np.frombuffer(stored, dtype="<u4").reshape(shape)
 
     def digest(self, tables: tuple[NoisyTable, ...]) -> str:
-        """Of all that every party is sent alike up to a *measure*."""
-        agreed = msgspec.structs.replace(self.agreed, keys=dict(sorted(self.agreed.keys.items())))
+        """Return a digest of all that every party is sent alike up to a *measure*."""
+        keys = dict(sorted(self.agreed.keys.items()))
+        agreed = msgspec.structs.replace(self.agreed, keys=keys)
         alike = [agreed, sorted(self.slabs.items()), tables]
         return sha256(msgspec.msgpack.encode(alike)).hexdigest()
 
-    def refused(self, what: str) -> WireError:
-        """The error for a request that does not fit."""
-        return WireError(f"party {self.site.name!r} {what}. Nothing was released")
+    def refused(self, reason: str) -> WireError:
+        """Return the error for a request that does not fit."""
+        return WireError(f"party {self.site.name!r} {reason}. Nothing was released")
 
 
 def _plan_of(synth: Any, site: Site[OwnerData]) -> SecurePlan:
-    facts, limit = site.terms.facts, site.ledger.limit
+    facts = site.terms.facts
+    limit = site.ledger.limit
     if limit is None or not limit.private:
         raise BudgetError(f"party {site.name!r} has no limit; marginals are paid for out of one")
     return SecurePlan(synth, facts["schema"], facts["parts"], limit)
@@ -694,67 +817,89 @@ def _plan_of(synth: Any, site: Site[OwnerData]) -> SecurePlan:
 def begin(synth: Any, request: Begin, site: Site[OwnerData]) -> Begun:
     """Pay for the bound, if this party is the first and it is private, and for columns to cut."""
     site.require_first()
-    plan, table = _plan_of(synth, site), site.rows.table
-    fine = plan.fine_of(site.name)
-    paid: tuple[Released[int], ...] = ()
-    known: tuple[Public[int], ...] = ()
-    counts: tuple[Released[Array], ...] = ()
+    plan = _plan_of(synth, site)
+    table = site.rows.table
+
+    # The first party alone says how many rows there are.
+    paid_bound: tuple[Released[int], ...] = ()
+    known_rows: tuple[Public[int], ...] = ()
     bound = plan.bound
     if site.name == plan.first and bound is None:
-        known = (Public(table.num_rows, "neighbours have the same number of rows"),)
+        known_rows = (Public(table.num_rows, "neighbours have the same number of rows"),)
     elif site.name == plan.first and bound is not None:
-        number = partial(_bound_of, table.num_rows, bound, site.entropy)
-        paid = (site.release(bound, "an upper bound of the number of rows", number),)
-        site.remember("bound", str(paid[0].value).encode())
+        draw = partial(_bound_of, table.num_rows, bound, site.entropy)
+        paid_bound = (site.release(bound, "an upper bound of the number of rows", draw),)
+        site.remember("bound", str(paid_bound[0].value).encode())
+
+    counts: tuple[Released[Array], ...] = ()
+    fine = plan.fine_of(site.name)
     if fine is not None:
-        event = counts_event(
-            plan.budget.neighbours, ResolutionLevels(fine).number, plan.counts_sigma
-        )
-        own = table.select(list(fine.schema.names))
-        counts = (release_counts(site, fine, own, event),)
+        levels = ResolutionLevels(fine).number
+        event = counts_event(plan.budget.neighbours, levels, plan.counts_sigma)
+        columns = table.select(list(fine.schema.names))
+        counts = (release_counts(site, fine, columns, event),)
         site.remember("counts", counts[0].value.data)
-    return Begun(site.mask_key(), paid, known, counts)
+    return Begun(site.mask_key(), paid_bound, known_rows, counts)
 
 
 def _bound_of(rows: int, bound: UpperBound | UnitUpperBound, entropy: Entropy) -> int:
-    """At least the number of rows, and 1."""
+    """Draw an upper bound of the number of rows; it is at least that number, and 1."""
     exact = np.array([rows + bound.margin], dtype=np.int64)
     noisy = mechanisms.add_gaussian(exact, bound.sigma, entropy=entropy)
+
+    # Noise below the margin would leave rows out. The event pays for this maximum: its `escape`.
     return max(rows, int(noisy[0]), 1)
 
 
 def _party(synth: Any, site: Site[OwnerData], agreed: _Agreed | None = None) -> _Party:
-    """This party's side, once it is agreed on who takes part, and how columns are coded."""
-    kept = site.recall("agreed")
+    """Return this party's side, once it is agreed who takes part and how columns are coded."""
+    stored = site.recall("agreed")
     if agreed is not None:
-        text = msgspec.msgpack.encode(agreed)
-        if kept not in (None, text):
+        encoded = msgspec.msgpack.encode(agreed)
+        if stored not in (None, encoded):
             raise WireError(f"party {site.name!r} was sent other keys, rows or codes before")
-        site.remember("agreed", text)
-        kept = text
-    if kept is None:
+        site.remember("agreed", encoded)
+        stored = encoded
+    if stored is None:
         raise WireError(f"party {site.name!r} was asked to count before rows were shared")
-    if kept not in site.memo:
-        site.memo[kept] = _made(synth, site, msgspec.msgpack.decode(kept, type=_Agreed))
-    found: _Party = site.memo[kept]
-    return found
+
+    # Rows are encoded once, not at every question.
+    if stored not in site.memo:
+        site.memo[stored] = _encoded_party(
+            synth, site, msgspec.msgpack.decode(stored, type=_Agreed)
+        )
+    party: _Party = site.memo[stored]
+    return party
 
 
-def _made(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party:
-    who, plan = f"party {site.name!r}", _plan_of(synth, site)
-    n = site.rows.table.num_rows
-    known = max(1, n) if plan.bound is None else int(site.recall("bound") or agreed.rows)
-    if not 1 <= agreed.rows <= MOST_ROWS or agreed.rows != known:
+def _encoded_party(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party:
+    """Encode this party's rows, and check what it was sent against the study.
+
+    Raises:
+        WireError: The bound, the keys or the numbers of codes cannot be.
+    """
+    who = f"party {site.name!r}"
+    plan = _plan_of(synth, site)
+
+    # Where the number of rows is public, every party knows it; else the first one drew the bound.
+    if plan.bound is None:
+        expected_rows = max(1, site.rows.table.num_rows)
+    else:
+        expected_rows = int(site.recall("bound") or agreed.rows)
+    if not 1 <= agreed.rows <= MOST_ROWS or agreed.rows != expected_rows:
         raise WireError(f"{who} was sent a bound of {agreed.rows:,} rows, which cannot be")
     if set(agreed.keys) != set(plan.parts):
         raise WireError(f"{who} was sent keys of {', '.join(agreed.keys)}; the study has others")
+
     counts = np.frombuffer(site.recall("counts") or b"", "<i8")
     cuts = plan.cuts(site.name, counts, agreed.rows)
     encoder = replace(first_encoder(plan.parts[site.name], synth), cuts=cuts)
     codes = encoder.encode(site.rows.table)
+
+    # A column may be cut into fewer bins than the study allows, never more.
     widest = first_encoder(plan.schema, synth).domain
     fits = len(agreed.sizes) == len(widest.sizes)
-    if not fits or any(n > m for n, m in zip(agreed.sizes, widest.sizes, strict=True)):
+    if not fits or any(map(gt, agreed.sizes, widest.sizes)):
         raise WireError(f"{who} was sent more codes than the study's columns can have")
     domain = Domain(widest.names, agreed.sizes)
     if domain.shape(codes.domain.names) != codes.domain.sizes:
@@ -764,9 +909,13 @@ def _made(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party:
 
 def share(synth: Any, request: ShareRows, site: Site[OwnerData]) -> SharedRows:
     """Mask rows, and encrypt them to the other parties."""
-    party = _party(synth, site, _Agreed(request.keys, request.dealer, request.rows, request.sizes))
+    agreed = _Agreed(request.keys, request.dealer, request.rows, request.sizes)
+    party = _party(synth, site, agreed)
+
+    # Slabs follow from the study, so that a row is shared once whatever the coordinator asks.
     slab = (request.start, request.stop)
-    planned = _slabs_of(_owned(party.plan, party.domain), party.plan.shared(request.rows))
+    owned = _owned(party.plan, party.domain)
+    planned = _slabs_of(owned, party.plan.shared(request.rows))
     now = len(party.slabs.keys() - {party.step})
     if now == len(planned) or slab != planned[now][:2]:
         after = "no more" if now == len(planned) else "rows {} to {} now".format(*planned[now])
@@ -776,12 +925,16 @@ def share(synth: Any, request: ShareRows, site: Site[OwnerData]) -> SharedRows:
         )
     party.take(request.deliveries)
     site.remember("slabs", msgspec.msgpack.encode({**party.slabs, party.step: slab}))
+
+    # Step 1: M = X - U and m = x + b; step 7: the sum of k(m).
     masked = products.taken(party.one_hot(slab), party.mask(party.step, slab))
-    m, proof = party.shifted(party.step, slab), party.prove(request.proof, planned, now)
+    m = party.shifted(party.step, slab)
+    proof = party.prove(request.proof, planned, now)
     rows = np.hstack([masked, m.astype(np.uint32)])
-    sent = np.append(rows.reshape(-1), np.uint32(proof))
-    readers = {name: party.secret(name) for name in party.plan.parts if name != site.name}
-    return SharedRows(site.relay(sent, readers, _in_run(site.run, party.step)))
+    words = np.append(rows.reshape(-1), np.uint32(proof))
+
+    secrets = {name: party.secret(name) for name in party.plan.parts if name != site.name}
+    return SharedRows(site.relay(words, secrets, _in_run(site.run, party.step)))
 
 
 def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables:
@@ -792,29 +945,40 @@ def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables
     _check_price(party, request.tables)
     if party.shared != party.plan.shared(party.agreed.rows):
         raise party.refused(f"was asked to count after {party.shared:,} of its rows were shared")
+
     party.take(request.deliveries)
-    for other, words in request.corrections.items():
-        site.remember(f"correction/{other}", words.data)
-    own, joint = list[Released[Array]](), list[Released[Array]]()
+    for sender, correction in request.corrections.items():
+        site.remember(f"correction/{sender}", correction.data)
+
+    alone = list[Released[Array]]()
+    joint = list[Released[Array]]()
     dealt = _Dealt(party, request)
     for group in party.plan.groups(request.tables, site.name):
-        shown = ", ".join("×".join(table.clique) for table in group.tables[:8])
-        shown += ", …" if len(group.tables) > 8 else ""
-        number = "a marginal" if len(group.tables) == 1 else f"{len(group.tables)} marginals"
+        number, names = _listed(group)
         release = group.release(party.site.run, party.step)
         event = party.plan.event(group.kind, len(group.tables), release)
         if group.first == group.second:
-            what = f"{number}: {shown}"
-            own.append(site.release(event, what, partial(_counted, party, group)))
+            label = f"{number}: {names}"
+            alone.append(site.release(event, label, partial(_noisy_counts, party, group)))
             continue
+
         others = " and ".join(name for name in group.openers if name != site.name)
-        what = f"{number} with {others}: {shown}"
+        label = f"{number} with {others}: {names}"
         if site.name not in group.openers:
-            site.pay(event, what)  # its columns are counted, and two others open the tables
+            site.pay(event, label)  # its columns are counted, and two others open the tables
             continue
-        sent = _closed(party, group, dealt, request.tables)
-        joint.append(site.release(event, what, partial(Array.of, sent, "<u4")))
-    return Tables(tuple(own), tuple(joint))
+        words = _closed(party, group, dealt, request.tables)
+        joint.append(site.release(event, label, partial(Array.of, words, "<u4")))
+    return Tables(tuple(alone), tuple(joint))
+
+
+def _listed(group: Group) -> tuple[str, str]:
+    """Return how many tables a group has, and their names, as a ledger shows them."""
+    names = ", ".join("×".join(table.clique) for table in group.tables[:8])
+    if len(group.tables) > 8:
+        names += ", …"
+    number = "a marginal" if len(group.tables) == 1 else f"{len(group.tables)} marginals"
+    return number, names
 
 
 class _Dealt:
@@ -822,34 +986,39 @@ class _Dealt:
 
     def __init__(self, party: _Party, request: MeasureTables) -> None:
         self._party = party
-        held = {f"coins/{name}": words.data for name, words in request.coins.items()}
-        held |= {"seeds": request.seeds, "cells": request.cells}
-        self._held = {what: memoryview(data) for what, data in held.items()}
+        data = {f"coins/{name}": words.data for name, words in request.coins.items()}
+        data |= {"seeds": request.seeds, "cells": request.cells}
+        self._rest = {kind: memoryview(words) for kind, words in data.items()}
         self.seeds: dict[str, masking.Seeds] = {}  # of every root, (rows, codes, 2)
-        plan, name, rows = party.plan, party.site.name, party.agreed.rows
+
+        # Step 6: the first party draws its seeds itself, and the second one is dealt its own.
+        plan = party.plan
+        rows = party.agreed.rows
         cliques = [table.clique for table in request.tables]
         for root, size in plan.roots(cliques, party.domain).items():
-            if name == plan.servers[0]:
+            if party.site.name == plan.servers[0]:
                 context = _in_run(party.site.run, party.step, root)
                 self.seeds[root] = products.root_seeds(party.dealer, context, rows, size)
-            elif name == plan.servers[1]:
-                self.seeds[root] = self._taken("seeds", (rows, size, 2), "<u8")
+            elif party.site.name == plan.servers[1]:
+                self.seeds[root] = self._next("seeds", (rows, size, 2), "<u8")
 
-    def coins(self, other: str, cells: int, coins: Coins) -> Words:
-        """G of some tables, (cells, coins), below 2^32."""
-        return self._taken(f"coins/{other}", (cells, coins.number), "<u4")
+    def coins(self, party: str, cells: int, coins: Coins) -> Words:
+        """Return G of the next tables with a party, (cells, coins), below 2^32."""
+        return self._next(f"coins/{party}", (cells, coins.number), "<u4")
 
     def cells(self, rows: int, cells: int, modulus: int) -> products.CellWords:
-        """C of a table, (rows, cells)."""
-        return self._taken("cells", (rows, cells), "<u4" if modulus == 2**32 else "<u2")
+        """Return C of the next table, (rows, cells)."""
+        dtype = "<u4" if modulus == 2**32 else "<u2"
+        return self._next("cells", (rows, cells), dtype)
 
-    def _taken(self, what: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        held, count = self._held.get(what, memoryview(b"")), int(np.prod(shape))
+    def _next(self, kind: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+        rest = self._rest.get(kind, memoryview(b""))
+        count = int(np.prod(shape))
         size = count * np.dtype(dtype).itemsize
-        if len(held) < size:
-            raise self._party.refused(f"was dealt too few {what.partition('/')[0]}")
-        self._held[what] = held[size:]
-        return np.frombuffer(held, dtype, count).reshape(shape)
+        if len(rest) < size:
+            raise self._party.refused(f"was dealt too few {kind.partition('/')[0]}")
+        self._rest[kind] = rest[size:]
+        return np.frombuffer(rest, dtype, count).reshape(shape)
 
 
 def _check_size(party: _Party, tables: Sequence[NoisyTable]) -> None:
@@ -870,15 +1039,20 @@ def _check_size(party: _Party, tables: Sequence[NoisyTable]) -> None:
 
 def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
     """Refuse tables that would cost all parties together more than is left for tables."""
-    site, plan = party.site, party.plan
-    before = site.recall("prices") or msgspec.msgpack.encode({})
-    prices = msgspec.msgpack.decode(before, type=dict[str, tuple[int, float]])
+    site = party.site
+    plan = party.plan
+    stored = site.recall("prices") or msgspec.msgpack.encode({})
+    prices = msgspec.msgpack.decode(stored, type=dict[str, tuple[int, float]])
     try:
         rho = sum(plan.price(table) for table in tables)
     except InputError as error:
         raise party.refused(f"was asked for a table with noise that cannot be: {error}") from error
+
+    # By step, so that a question that is asked again, after a crash, is not counted twice.
     prices[str(party.step)] = (len(tables), rho)
-    number, total = (sum(each) for each in zip(*prices.values(), strict=True))
+    numbers, rhos = zip(*prices.values(), strict=True)
+    number = sum(numbers)
+    total = sum(rhos)
     if not tables or number > plan.most_tables or total > plan.rho_tables * (1 + _SLACK):
         raise BudgetError(
             f"party {site.name!r} was asked for {number:,} marginals in all, which cost all "
@@ -888,38 +1062,52 @@ def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
     site.remember("prices", msgspec.msgpack.encode(prices))
 
 
-def _counted(party: _Party, group: Group) -> Array:
-    """Noisy counts of tables over own columns, one after the other."""
-    real = Codes(party.codes.domain, tuple(c[: party.real] for c in party.codes.columns))
-    exact = np.concatenate([marginal(real, table.clique).reshape(-1) for table in group.tables])
-    entropy = party.site.entropy
-    return Array.of(mechanisms.add_gaussian(exact, group.kind.sigma, entropy=entropy), "<i8")
+def _noisy_counts(party: _Party, group: Group) -> Array:
+    """Return noisy counts of tables over one party's columns, one after the other."""
+    columns = tuple(column[: party.real] for column in party.codes.columns)
+    codes = Codes(party.codes.domain, columns)
+    counts = [marginal(codes, table.clique).reshape(-1) for table in group.tables]
+    exact = np.concatenate(counts)
+    noisy = mechanisms.add_gaussian(exact, group.kind.sigma, entropy=party.site.entropy)
+    return Array.of(noisy, "<i8")
 
 
 def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable, ...]) -> Words:
-    """This party's words of tables that two parties open."""
-    coins, first = group.coins, group.first == party.site.name
+    """Return this party's words of tables that two parties open."""
+    coins = group.coins
+    first = group.first == party.site.name
     other = group.second if first else group.first
     if coins.half + party.agreed.rows > MOST_ROWS:
         raise party.refused(f"was asked for noise of up to {coins.half:,}, which is too wide")
-    release, modulus = group.release(party.site.run, party.step), group.modulus(party.agreed.rows)
+
+    # Steps 3 and 6: shares of exact counts.
+    release = group.release(party.site.run, party.step)
+    modulus = group.modulus(party.agreed.rows)
     exact = _shifted if group.shifted else _product
-    words = np.concatenate([exact(party, table, other, dealt, release) for table in group.tables])
+    shares = [exact(party, table, other, dealt, release) for table in group.tables]
+    words = np.concatenate(shares)
+
+    # Step 4: coins, of z that both parties know, and words that hide r.
     z = products.coin_bits(party.secret(other), release, len(words), coins)
     if first:
-        given = products.coin_masks(party.dealer, release, len(words), coins, modulus)
+        coin_words = products.coin_masks(party.dealer, release, len(words), coins, modulus)
     else:
-        given = dealt.coins(other, len(words), coins)
-    noise = products.noise_share(coins, z, given, modulus, first=first)
-    same = party.digest(tables)  # with a coordinator that says something else, no pad cancels
-    pad = products.pad(party.secret(other), _in_run(release, same), len(words), modulus)
-    closed = products.added(words, noise, modulus)
-    return (products.added if first else products.taken)(closed, pad, modulus)
+        coin_words = dealt.coins(other, len(words), coins)
+    noise = products.noise_share(coins, z, coin_words, modulus, first=first)
+
+    # Step 5: a pad. With a coordinator that tells two parties different things, none cancels.
+    digest = party.digest(tables)
+    context = _in_run(release, digest)
+    pad = products.pad(party.secret(other), context, len(words), modulus)
+    noisy = products.added(words, noise, modulus)
+    if first:
+        return products.added(noisy, pad, modulus)
+    return products.taken(noisy, pad, modulus)
 
 
 def _product(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str) -> Words:
-    """This party's share of a pair's exact counts, the first party's codes first."""
-    places = []
+    """Return this party's share of a pair's exact counts, the first party's codes first."""
+    places: list[slice] = []
     for name, (column,) in party.plan.halves(table.clique).items():
         names = party.plan.parts[name].names
         start = sum(party.sizes(name)[: names.index(column)])
@@ -929,20 +1117,24 @@ def _product(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, releas
 
 
 def _shifted(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str) -> Words:
-    """This party's share of any marginal's exact counts."""
+    """Return this party's share of any marginal's exact counts, as in step 6."""
     clique = party.plan.as_sent(table.clique)
-    shape, rows = party.domain.shape(clique), party.agreed.rows
+    shape = party.domain.shape(clique)
+    rows = party.agreed.rows
+    modulus = products.modulus_for(rows, table.coins)
     (root,) = party.plan.roots([table.clique], party.domain)
-    place, modulus = clique.index(root), products.modulus_for(rows, table.coins)
+    place = clique.index(root)
+
     C = dealt.cells(rows, party.domain.size(clique) // shape[place], modulus)
-    m, info = party.shifted_codes(clique), _in_run(release, *clique)
+    m = party.shifted_codes(clique)
+    info = _in_run(release, *clique)
     counts = products.count_shifted(m, shape, place, dealt.seeds[root], info, C)
     share = counts if party.before(other) else products.taken(0, counts, 2**32)
     return _without_missing(party, share, other, modulus)
 
 
 def _without_missing(party: _Party, share: Words, other: str, modulus: int) -> Words:
-    """A share without the rows that are missing, which have the codes 0."""
+    """Return a share without the rows that are missing, which have the codes 0."""
     missing = np.zeros(share.size, dtype=np.uint32)
     if party.before(other):
         missing[0] = party.agreed.rows - party.real
@@ -950,7 +1142,7 @@ def _without_missing(party: _Party, share: Words, other: str, modulus: int) -> W
 
 
 def secure_handlers(synth: Any) -> Handlers:
-    """A party's side."""
+    """Return a party's side: what it answers to each question."""
     return {
         Begin: partial(begin, synth),
         ShareRows: partial(share, synth),
@@ -959,20 +1151,24 @@ def secure_handlers(synth: Any) -> Handlers:
 
 
 def secure_facts(setup: Setup) -> dict[str, Any]:
-    """What every party is given of a study, see `Terms`."""
+    """Return what every party is told of a study, see `Terms`."""
     return {"schema": coded_schema(setup), "parts": parts_of(setup)}
 
 
 def check_codes(setup: Setup, learn: float = 0.0) -> None:
     """Raise CapacityError for so many codes that masked rows, or coins of pairs, cannot be sent."""
+    # Masked rows.
     domain = first_encoder(coded_schema(setup), setup.synth).domain
-    if (total := sum(domain.sizes)) > _MOST_CODES:
+    total = sum(domain.sizes)
+    if total > _MOST_CODES:
         widest = max(domain.names, key=domain.size_of)
         raise CapacityError(
             f"the columns have {total:,} codes in all ({widest} alone {domain.size_of(widest):,}), "
             f"and every row is sent with a number for each; at most {_MOST_CODES:,} may be. Put "
             "rare categories together in the schema, or use fewer bins"
         )
+
+    # Coins of pairs of two parties, once it is public who has which columns.
     if not setup.columns:
         return
     plan = SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget)
@@ -981,18 +1177,18 @@ def check_codes(setup: Setup, learn: float = 0.0) -> None:
         return
     size = 4 * cells * plan.coins(plan.first_sigma).number
     if size > _FULL * MAX_BYTES:
-        most = max(plan.crossing, key=domain.size)
+        largest = max(plan.crossing, key=domain.size)
         raise CapacityError(
             f"the noise of {len(plan.crossing)} pairs of columns of two parties, {cells:,} cells, "
             f"takes a message of {size / 1e6:,.0f} MB; one holds {MAX_BYTES / 1e6:,.0f}. "
-            f"{'×'.join(most)} of {' and '.join(plan.holders(most))} alone has "
-            f"{domain.size(most):,} cells. Put rare categories together in the schema, use fewer "
-            "bins, or name the pairs that matter as workload"
+            f"{'×'.join(largest)} of {' and '.join(plan.holders(largest))} alone has "
+            f"{domain.size(largest):,} cells. Put rare categories together in the schema, use "
+            "fewer bins, or name the pairs that matter as workload"
         )
 
 
 def coded_schema(setup: Setup) -> Schema:
-    """All columns but ids, in the order of the schema."""
+    """Return all columns but ids, in the order of the schema."""
     return setup.schema.select([column.name for column in setup.schema.coded])
 
 
@@ -1005,124 +1201,185 @@ class _Slab(NamedTuple):
 
 
 def _owned(plan: SecurePlan, domain: Domain) -> list[tuple[int, int]]:
-    """How many codes and columns every party has."""
+    """Return how many codes and columns every party has."""
     shapes = [domain.shape(part.names) for part in plan.parts.values()]
     return [(sum(shape), len(shape)) for shape in shapes]
 
 
 def _bytes_of(owned: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Of a row, at each party: of its proof, of what is sent, and of what others sent."""
-    every = sum(codes + columns for codes, columns in owned)
-    return [(4 * a, 4 * (a + b), 4 * (every - a - b)) for a, b in owned]
+    """Return a row's bytes at each party: of its proof, of what is sent, of what others sent."""
+    total = sum(codes + columns for codes, columns in owned)
+    row_bytes: list[tuple[int, int, int]] = []
+    for codes, columns in owned:
+        proof = 4 * codes
+        sent = 4 * (codes + columns)
+        delivered = 4 * (total - codes - columns)
+        row_bytes.append((proof, sent, delivered))
+    return row_bytes
 
 
 def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
-    """How rows are shared in as few messages as hold them; no rows, in one that has the keys.
+    """Plan in which slabs rows are shared: as few messages as hold them.
 
-    A message has proofs of rows that are shared with it or later, and delivers the rows of the one
-    before; the last ones go along with what is measured first. So proofs are sent as early as there
-    is room for them, which the first message has, and the last slab is the largest.
+    No rows have one, which has the keys. A message has proofs of rows that are shared with it or
+    later, and delivers the rows of the one before; the last ones go along with what is measured
+    first. So proofs are sent as early as there is room for them, which the first message has, and
+    the last slab is the largest.
     """
-    each, full = _bytes_of(owned), _SLAB * MAX_BYTES
-    most = max(1, int(full / max(max(sent, given) for _, sent, given in each)))
-    whole = max(proof + given for proof, _, given in each)
+    row_bytes = _bytes_of(owned)
+    full = _SLAB * MAX_BYTES
+    largest = max(max(sent, delivered) for _, sent, delivered in row_bytes)
+    most = max(1, int(full / largest))
+
+    # Fewer messages than these cannot hold all rows, whatever is sent when.
+    whole = max(proof + delivered for proof, _, delivered in row_bytes)
     least = max(-(-rows // most), int(rows * whole / full) - 1)
     for number in count(max(1, min(least, rows - most + 1))):  # which is enough: a row in each
-        first = -(-max(0, rows - most) // max(1, number - 1))
-        ends = [min(k * first, rows - min(most, rows)) for k in range(number)] + [rows]
-        found, proven = list[_Slab](), 0
-        for start, stop in pairwise(ends):
-            before = found[-1].stop - found[-1].start if found else 0
-            room = min(int((full - given * before) / proof) for proof, _, given in each)
-            proven = min(rows, proven + max(1, room))
-            if rows and not start < stop <= min(proven, start + most):
-                break
-            found.append(_Slab(start, stop, proven))
-        if len(found) == number:
-            return found
+        slabs = _slabs_in(number, rows, most, full, row_bytes)
+        if len(slabs) == number:
+            return slabs
     raise AssertionError("more messages hold more rows")
 
 
+def _slabs_in(
+    number: int, rows: int, most: int, full: float, row_bytes: Sequence[tuple[int, int, int]]
+) -> list[_Slab]:
+    """Plan so many slabs, or as many of them as have room for their proofs.
+
+    Args:
+        number: How many slabs there shall be.
+        rows: Rows of all.
+        most: Rows of one, at most.
+        full: Bytes of one message.
+        row_bytes: As `_bytes_of` returns them.
+    """
+    first = -(-max(0, rows - most) // max(1, number - 1))
+    last = rows - min(most, rows)  # where the last slab, the largest, begins
+    starts = [min(k * first, last) for k in range(number)]
+    ends = [*starts, rows]
+    slabs = list[_Slab]()
+    proven = 0
+    for start, stop in pairwise(ends):
+        before = slabs[-1].stop - slabs[-1].start if slabs else 0
+        room = min(int((full - delivered * before) / proof) for proof, _, delivered in row_bytes)
+        proven = min(rows, proven + max(1, room))
+        if rows and not start < stop <= min(proven, start + most):
+            break
+        slabs.append(_Slab(start, stop, proven))
+    return slabs
+
+
 def secure_forecast(synth: Any, case: Case) -> Forecast:
-    """What a run takes: masked rows, dealt coins, and what every method of marginals takes."""
-    known, notes = case.schema, list[str]()
-    encoder = known if isinstance(known, Encoder) else first_encoder(known, synth)
+    """Return what a run takes: rows, dealt coins, and what every method of marginals takes."""
+    notes = list[str]()
+    encoder = case.schema if isinstance(case.schema, Encoder) else first_encoder(case.schema, synth)
     schema = encoder.schema.select(encoder.domain.names)
-    parts = {name: schema.select(list(own)) for name, own in case.columns.items()}
+    parts = {name: schema.select(list(columns)) for name, columns in case.columns.items()}
     plan = SecurePlan(synth, schema, parts, case.budget)
     if synth.bins is None:
         bins = plan.bins(case.rows)
-        synth, encoder = replace(synth, bins=bins), replace(encoder, bins=bins)
+        synth = replace(synth, bins=bins)
+        encoder = replace(encoder, bins=bins)
         if plan.fine is not None:
-            cut = len(plan.fine.schema.columns)
-            notes.append(
-                f"{count_of(cut, 'column of numbers is', 'columns of numbers are')} cut into about "
-                f"{bins} bins{' each' * (cut > 1)}, as many as about {case.rows:,} rows carry "
-                f"at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
-            )
+            notes.append(_bins_note(plan, case, bins))
     base = marginal_forecast(
         lambda settings, case, domain: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True
     )(synth, case)
-    shared = plan.shared(case.rows + (plan.bound.margin if plan.bound else 0))
+
+    # Masked rows, the coins of pairs, and what tables of shifted codes take.
+    margin = plan.bound.margin if plan.bound else 0
+    shared = plan.shared(case.rows + margin)
     width = 4 * shared * sum(encoder.domain.sizes)  # bytes of all masked rows
     cells = _crossing_cells(plan, encoder.domain, case.parties)
     coins = cells and cells * plan.coins(plan.first_sigma).number
     most = shared / (plan.first_sigma * sqrt(2 / pi))  # cells of pairs that are worth their noise
-    dealt = coins + _PAIR_COINS * _crossing_cells(plan, encoder.domain, case.parties, most)
+    planned_cells = _crossing_cells(plan, encoder.domain, case.parties, most)
+    dealt = coins + _PAIR_COINS * planned_cells
     wide, words = _foreseen(synth, case, encoder, shared)
+
+    # Bytes that cross the network, and how often each party is asked.
     owned = _owned(plan, encoder.domain)
     if not owned:  # as if each party had as many
-        codes, columns = sum(encoder.domain.sizes), len(encoder.domain.names)
-        owned = [(-(-codes // case.parties), -(-columns // case.parties))] * case.parties
+        codes = sum(encoder.domain.sizes)
+        columns = len(encoder.domain.names)
+        codes_each = -(-codes // case.parties)
+        columns_each = -(-columns // case.parties)
+        owned = [(codes_each, columns_each)] * case.parties
     slabs = len(_slabs_of(owned, shared))
-    every, wider = sum(codes for codes, _ in owned), max(codes for codes, _ in owned)
-    crossed = shared * max(map(sum, _bytes_of(owned))) + 4 * wider * (every - wider)
+    every = sum(codes for codes, _ in owned)
+    widest = max(codes for codes, _ in owned)
+    crossed = shared * max(map(sum, _bytes_of(owned))) + 4 * widest * (every - widest)
     named = synth.target is not None or synth.workload != "auto"  # else wide tables are rare
-    measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
+    batches = _MOST_BATCHES if case.parties > 1 else 1
+    measured = 1 + batches
     measured += 2 * (4 * coins > _FEW_COINS * MAX_BYTES)  # one more, each time
     asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
-    error = None
-    if case.rows > 1:
-        rho = plan.rho_tables / plan.unit**2
-        numbers = numbers_of(encoder.schema)
-        spread = (synth.pairs_share, synth.shrinkage)
-        bought = two_round_buys(encoder.domain, numbers, case.rows, rho, *spread)
-        error = error_forecast(encoder.schema, encoder.domain, case.rows, bought)
+
     to_parties: float | None = None
     if case.parties > 1 and plan.bound is not None:
         # A replaced row may move every release twice, and meet twice as many ends of noise.
-        left = case.budget.delta * (1 - 2 * _ESCAPES)
-        to_parties = epsilon_of_rho(2 * plan.rho, left)
+        delta = case.budget.delta * (1 - 2 * _ESCAPES)
+        to_parties = epsilon_of_rho(2 * plan.rho, delta)
         notes.append(same_people_note(to_parties))
+
+    memory = _COPIES * width + _WIDE_COPIES * wide + _COIN_COPIES * coins
+    seconds = _ROW_SECONDS * width + _WORD_SECONDS * words
     return replace(
         base,
         asked=asked,
         notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,
-        error=error,
+        error=_foreseen_error(synth, case, plan, encoder),
         epsilon_to_parties=to_parties,
-        memory_mb=base.memory_mb
-        + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide + _COIN_COPIES * coins),
+        memory_mb=base.memory_mb + 1e-6 * memory,
         bytes_per_party=crossed + 4 * (2 * dealt // case.parties) + wide * named,
-        seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),
+        seconds=(base.seconds or 0.0) + 1e-9 * seconds,
+    )
+
+
+def _foreseen_error(
+    synth: Any, case: Case, plan: SecurePlan, encoder: Encoder
+) -> ErrorForecast | None:
+    """Forecast the error of the synthetic table; None where nobody guesses how many rows it has."""
+    if case.rows <= 1:
+        return None
+    rho = plan.rho_tables / plan.unit**2
+    domain = encoder.domain
+    numbers = numbers_of(encoder.schema)
+    shares = (synth.pairs_share, synth.shrinkage)
+    bought = two_round_buys(domain, numbers, case.rows, rho, *shares)
+    return error_forecast(encoder.schema, domain, case.rows, bought)
+
+
+def _bins_note(plan: SecurePlan, case: Case, bins: int) -> str:
+    """Describe how columns of numbers are cut, where nobody set how many bins they have."""
+    cut = len(plan.fine.schema.columns) if plan.fine else 0
+    return (
+        f"{count_of(cut, 'column of numbers is', 'columns of numbers are')} cut into about "
+        f"{bins} bins{' each' * (cut > 1)}, as many as about {case.rows:,} rows carry "
+        f"at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
     )
 
 
 def _crossing_cells(plan: SecurePlan, domain: Domain, parties: int, most: float = inf) -> int:
-    """How many cells all pairs of two parties have, where a pair has fewer than `most`."""
+    """Count the cells of all pairs of two parties, where a pair has fewer than `most`."""
     if parties == 1 or not plan.opens_pairs:
         return 0
-    pairs = plan.crossing if plan.parts else [q for q in plan.closure if len(q) == 2]
+    pairs = plan.crossing if plan.parts else [query for query in plan.closure if len(query) == 2]
     cells = sum(size for size in map(domain.size, pairs) if size < most)
     return cells if plan.parts else cells * (parties - 1) // parties  # as if each had as many
 
 
 def only_alone(plan: SecurePlan) -> str:
-    """A sentence about a budget with which no table of several parties can be measured."""
-    enough = enough_epsilon(plan.budget, lambda one: replace(plan, budget=one).opens_pairs)
+    """Return a sentence about a budget too small for any table of several parties."""
+
+    def opens_pairs(budget: Budget) -> bool:
+        return replace(plan, budget=budget).opens_pairs
+
+    enough = enough_epsilon(plan.budget, opens_pairs)
     return (
         f"epsilon = {plan.budget.epsilon:g} is too small for tables of columns of several parties; "
         "columns of one party are measured, and those of different parties are independent in the "
@@ -1131,26 +1388,37 @@ def only_alone(plan: SecurePlan) -> str:
 
 
 def _foreseen(synth: Any, case: Case, encoder: Encoder, shared: int) -> tuple[int, int]:
-    """Bytes that are dealt for tables of shifted codes, and their words: the mean of two plans.
+    """Estimate the bytes dealt for tables of shifted codes, and their words: the mean of two plans.
 
     Which pairs are planned depends on the rows: here it is all of them, or those of fewer cells.
     """
     if case.parties == 1:
         return 0, 0
-    domain, queries = encoder.domain, queries_of(synth, encoder)
-    pairs = sorted((q for q in closure(queries, domain) if len(q) == 2), key=domain.size)
-    rho = rho_for(case.budget) / marginal_sensitivity(case.budget.neighbours, norm="l2") ** 2
-    sigma = sqrt(max(1, len(pairs)) / (2 * synth.pairs_share * rho))
-    found = np.zeros(2, dtype=np.int64)
-    for number in (len(pairs), ceil(_PLANNED * len(pairs))) if pairs else ():
-        planned = [Measurement(q, np.full(domain.shape(q), case.rows / domain.size(q)), sigma)
-                   for q in pairs[:number]]  # fmt: skip
-        wide = _wide(
-            design(domain, queries, planned, (1 - synth.pairs_share) * rho, synth,
-                   lambda tables: _fit(domain, _wide(tables), shared))
-        )  # fmt: skip
-        found += np.array(_dealt(domain, wide, shared)) // 2
-    return int(found[0]), int(found[1])
+    domain = encoder.domain
+    queries = queries_of(synth, encoder)
+    pairs = [clique for clique in closure(queries, domain) if len(clique) == 2]
+    pairs.sort(key=domain.size)
+    if not pairs:
+        return 0, 0
+
+    unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
+    rho = rho_for(case.budget) / unit**2
+    sigma = sqrt(len(pairs) / (2 * synth.pairs_share * rho))
+    planned_rho = (1 - synth.pairs_share) * rho
+
+    def fits(cliques: Sequence[Clique]) -> bool:
+        return _fit(domain, _wide(cliques), shared)
+
+    totals = np.zeros(2, dtype=np.int64)
+    for number in (len(pairs), ceil(_PLANNED * len(pairs))):
+        measured: list[Measurement] = []
+        for pair in pairs[:number]:
+            # Of rows that are spread evenly, as nothing is known of them yet.
+            counts = np.full(domain.shape(pair), case.rows / domain.size(pair))
+            measured.append(Measurement(pair, counts, sigma))
+        wide = _wide(design(domain, queries, measured, planned_rho, synth, fits))
+        totals += np.array(_dealt(domain, wide, shared)) // 2
+    return int(totals[0]), int(totals[1])
 
 
 def _wide(cliques: Iterable[Clique]) -> list[Clique]:
@@ -1177,7 +1445,8 @@ class SecureMarginals:
     def __init__(self, session: Session, task: Task) -> None:
         setup = task.setup
         self.session = session
-        self.plan = SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget)
+        schema = coded_schema(setup)
+        self.plan = SecurePlan(setup.synth, schema, parts_of(setup), setup.budget)
         self._secret = kept_secret(task)
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once
@@ -1187,75 +1456,97 @@ class SecureMarginals:
     def _begin(self, setup: Setup) -> None:
         plan = self.plan
         queries_of(plan.synth, first_encoder(plan.schema, plan.synth))  # refuses unknown columns
-        replies = dict(zip(plan.parts, self.session.ask(Begin(), list(plan.parts)), strict=True))
-        first = replies[plan.first]
-        sent = first.known_rows if plan.bound is None else first.paid_bound
-        (rows,) = CheckedReply(plan.first).items("bounds", sent, count=1)
-        self.rows = CheckedReply(plan.first).number("rows", rows.value, least=0, most=MOST_ROWS)
-        self.rows = max(1, self.rows)
+        answers = self.session.ask(Begin(), list(plan.parts))
+        replies = dict(zip(plan.parts, answers, strict=True))
+
+        # How many rows there are, by the first party.
+        first_reply = replies[plan.first]
+        sent = first_reply.known_rows if plan.bound is None else first_reply.paid_bound
+        checked = CheckedReply(plan.first)
+        (bound,) = checked.items("bounds", sent, count=1)
+        rows = checked.number("rows", bound.value, least=0, most=MOST_ROWS)
+        self.rows = max(1, rows)
+
+        # Every party's key, and where its columns are cut.
         cuts: dict[str, Cuts] = {}
         self._keys: dict[str, bytes] = {}
         for name, reply in replies.items():
-            checked, fine = CheckedReply(name), plan.fine_of(name)
+            checked = CheckedReply(name)
+            fine = plan.fine_of(name)
             self._keys[name] = checked.mask_key("key", reply.key.value)
-            sent_counts = checked.items("histograms", reply.counts, count=int(fine is not None))
-            for one in sent_counts:
+            histograms = checked.items("histograms", reply.counts, count=int(fine is not None))
+            for histogram in histograms:
                 cells = ResolutionLevels(fine).cells  # type: ignore[arg-type]
-                counts = checked.array("counts", one.value, WHOLE, (cells,)).astype(np.int64)
-                cuts |= plan.cuts(name, counts, self.rows)
+                counts = checked.array("counts", histogram.value, WHOLE, (cells,))
+                cuts |= plan.cuts(name, counts.astype(np.int64), self.rows)
         self.encoder = replace(first_encoder(setup.schema, plan.synth), cuts=cuts)
         self.domain = self.encoder.domain
-        public = {name: key[: masking.KEY] for name, key in self._keys.items()}
-        self._shared = masking.agree_with(self._secret, public)
+
+        public_keys = {name: key[: masking.KEY] for name, key in self._keys.items()}
+        self._shared = masking.agree_with(self._secret, public_keys)
 
     def can_measure(self, cliques: Sequence[Clique]) -> bool:
-        """Whether tables fit into one message, do not take long, and coins are wide enough."""
+        """Tell whether tables fit into one message, are quick, and have coins wide enough."""
         joint = [clique for clique in cliques if len(self.plan.holders(clique)) > 1]
         if joint and not self.plan.opens_pairs:
             return False
         wide = _wide(joint)
-        return len(cliques) <= self.plan.most_tables // 2 and _fit(self.domain, wide, self.rows)
+        most = self.plan.most_tables // 2
+        return len(cliques) <= most and _fit(self.domain, wide, self.rows)
 
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], *, last: bool = False
     ) -> list[Measurement]:
-        """Noisy marginals, each of which costs what Gaussian noise of its sigma does, if it can be.
+        """Measure marginals, each of which costs what Gaussian noise of its sigma does.
 
-        `last` is as of `Session.ask`.
+        Those of several parties whose noise would be too wide for coins are left out. `last` is as
+        of `Session.ask`.
 
         Raises:
             WireError: A party sent what does not fit; names it.
             BudgetError: Noise of such a sigma cannot be made.
         """
-        tables = [
-            self.plan.table_for(clique, sigma)
-            for clique, sigma in zip(cliques, sigmas, strict=True)
-            if sigma <= MOST_SIGMA or len(self.plan.holders(clique)) == 1
-        ]
-        found: dict[Clique, Measurement] = {}
+        tables: list[NoisyTable] = []
+        for clique, sigma in zip(cliques, sigmas, strict=True):
+            if sigma <= MOST_SIGMA or len(self.plan.holders(clique)) == 1:
+                tables.append(self.plan.table_for(clique, sigma))
+
+        measurements: dict[Clique, Measurement] = {}
         batches = list(self._batches(tables))
         for batch in batches:
-            found |= self._measured(batch, last=last and batch is batches[-1])
-        return [found[table.clique] for table in tables]
+            measurements |= self._measure_batch(batch, last=last and batch is batches[-1])
+        return [measurements[table.clique] for table in tables]
 
     def _batches(self, tables: Sequence[NoisyTable]) -> Iterator[tuple[NoisyTable, ...]]:
-        """Tables for one message each: their coins, and what is dealt for shifted codes, must fit.
+        """Yield tables for one message each, which has room for their coins and dealt words.
 
-        So must the last rows that are shared, which the first message of all delivers.
+        So it must have for the last rows that are shared, which the first message of all delivers.
         """
-        batch, wide = list[NoisyTable](), list[NoisyTable]()
-        room = _FULL * MAX_BYTES - (0 if self._slabs else self._last_rows)
+        batch = list[NoisyTable]()
+        wide = list[NoisyTable]()
         coins = 0
+        room = _FULL * MAX_BYTES
+        if not self._slabs:
+            room -= self._last_rows
         for table in tables:
             joint = len(self.plan.holders(table.clique)) > 1
-            own = 4 * self.domain.size(table.clique) * table.coins.number if joint else 0
+            table_coins = 0
+            if joint:
+                table_coins = 4 * self.domain.size(table.clique) * table.coins.number
             shifted = [table] if self.plan.is_shifted(table.clique) else []
             _, dealt, _ = self.plan.dealt([*wide, *shifted], self.domain, self.rows)
-            if batch and coins + own + dealt > room:
+
+            # A table too many begins the next batch. One alone is sent, however large it is.
+            if batch and coins + table_coins + dealt > room:
                 yield tuple(batch)
-                batch, wide, coins, room = [], [], 0, _FULL * MAX_BYTES
+                batch = []
+                wide = []
+                coins = 0
+                room = _FULL * MAX_BYTES
+
             batch.append(table)
-            wide, coins = [*wide, *shifted], coins + own
+            wide = [*wide, *shifted]
+            coins += table_coins
         if batch:
             yield tuple(batch)
 
@@ -1264,65 +1555,80 @@ class SecureMarginals:
         """Bytes that a party is delivered of the last rows, at most."""
         owned = _owned(self.plan, self.domain)
         last = _slabs_of(owned, self.plan.shared(self.rows))[-1]
-        return max(given for *_, given in _bytes_of(owned)) * (last.stop - last.start)
+        row_bytes = max(delivered for *_, delivered in _bytes_of(owned))
+        return row_bytes * (last.stop - last.start)
 
-    def _measured(
+    def _measure_batch(
         self, tables: tuple[NoisyTable, ...], *, last: bool = False
     ) -> dict[Clique, Measurement]:
-        deliveries, corrections = _ByParty(dict), _ByParty(dict)
+        deliveries = _ByParty(dict)
+        corrections = _ByParty(dict)
+
+        # Rows are shared before the first tables. Their steps come first, so what is dealt below
+        # is for the step after them.
         if not self._slabs:
             deliveries, corrections = self._share_rows()
         coins = {name: self._coins(name, tables) for name in self.plan.parts}
-        servers, (seeds, cells) = self.plan.servers, self._cells(tables)
-        requests = {
-            name: MeasureTables(
-                tables, deliveries[name], corrections[name], coins[name],
-                seeds if name == servers[1] else b"", cells if name in servers else b"",
+        servers = self.plan.servers
+        seeds, cells = self._cells(tables)
+
+        requests: dict[str, MeasureTables] = {}
+        for name in self.plan.parts:
+            seeds_sent = seeds if name == servers[1] else b""
+            cells_sent = cells if name in servers else b""
+            requests[name] = MeasureTables(
+                tables, deliveries[name], corrections[name], coins[name], seeds_sent, cells_sent
             )
-            for name in self.plan.parts
-        }  # fmt: skip
         replies = self.session.ask_each(requests, at_once=self._at_once, last=last)
-        answered = dict(zip(requests, replies, strict=True))
-        return opened_tables(self.plan, self.domain, self.rows, tables, answered)
+        reply_of = dict(zip(requests, replies, strict=True))
+        return opened_tables(self.plan, self.domain, self.rows, tables, reply_of)
 
     def _sizes(self, party: str) -> tuple[int, ...]:
         return self.domain.shape(self.plan.parts[party].names)
 
     def _share_rows(self) -> tuple[_ByParty, _ByParty]:
-        """Let all parties share their rows, slab by slab; what they are sent next."""
-        parties, run, proven = list(self.plan.parts), self.session.run, 0
+        """Let all parties share their rows, slab by slab; return what they are sent next.
+
+        That is the rows of the last slab, and Q of every pair (step 2).
+        """
+        parties = list(self.plan.parts)
+        run = self.session.run
+        owned = _owned(self.plan, self.domain)
+        planned = _slabs_of(owned, self.plan.shared(self.rows))
+        steps = {slab: self.session.rounds + number for number, slab in enumerate(planned)}
+
         totals: dict[tuple[str, str], Words] = {}
         deliveries = _ByParty(dict)
-        planned = _slabs_of(_owned(self.plan, self.domain), self.plan.shared(self.rows))
-        steps = {slab: self.session.rounds + number for number, slab in enumerate(planned)}
+        proven = 0
         for slab, step in steps.items():
             start, stop, _ = slab
             self._slabs[step] = (start, stop)
-            masks, seeds, requests = {}, {}, {}
+            masks: dict[str, Words] = {}
+            requests: dict[str, ShareRows] = {}
             for party in parties:
-                context, width = _in_run(run, step), sum(self._sizes(party))
+                width = sum(self._sizes(party))
+                context = _in_run(run, step)
                 masks[party] = products.masks(self._shared[party], context, stop - start, width)
-                seeds[party] = self._proof_seed(party, step)
+
+                # Step 7: k of rows whose proof has room in this message, in whatever slab they are.
                 rows = (proven, slab.proven)
-                parts = [self._proof(party, one, at, *rows) for one, at in steps.items()]
+                parts = [self._proof(party, part, at, *rows) for part, at in steps.items()]
+                proof = Array.of(np.concatenate(parts), "<u4")
                 requests[party] = ShareRows(
                     self._keys, self._public, self.rows, self.domain.sizes, start, stop,
-                    Array.of(np.concatenate(parts), "<u4"), deliveries[party],
+                    proof, deliveries[party],
                 )  # fmt: skip
             proven = slab.proven
             replies = self.session.ask_each(requests, at_once=self._at_once)
-            for pair in combinations(parties, 2):
-                part = products.product(masks[pair[0]], masks[pair[1]])
+
+            # Step 2: U^T V of each pair, whose sum over the slabs is sent less R.
+            for first, second in combinations(parties, 2):
+                part = products.product(masks[first], masks[second])
+                pair = (first, second)
                 totals[pair] = products.added(totals[pair], part) if pair in totals else part
-            deliveries = _ByParty(dict)
-            for sender, reply in zip(parties, replies, strict=True):
-                checked, others = CheckedReply(sender), [p for p in parties if p != sender]
-                words = masks[sender].size + (stop - start) * len(self._sizes(sender)) + 1
-                checked.items("keys of rows", reply.rows.keys, count=len(others), among=others)
-                checked.items("bytes of rows", reply.rows.data, count=4 * words + _TAG)
-                for party in others:
-                    key, seed = reply.rows.keys[party], seeds[sender]
-                    deliveries[party][sender] = Delivery(step, reply.rows.data, key, seed)
+            reply_of = dict(zip(parties, replies, strict=True))
+            deliveries = self._deliveries(slab, step, reply_of)
+
         corrections = _ByParty(dict)
         for (first, second), total in totals.items():
             context = _in_run(run, "R", first, second)
@@ -1330,68 +1636,109 @@ class SecureMarginals:
             corrections[second][first] = Array.of(products.taken(total, R), "<u4")
         return deliveries, corrections
 
+    def _deliveries(self, slab: _Slab, step: int, replies: Mapping[str, SharedRows]) -> _ByParty:
+        """Return the rows that parties sent each other, with the seeds that check their proofs.
+
+        A seed leaves only now, after its sender's proof came: who knew it could make one up.
+        """
+        deliveries = _ByParty(dict)
+        for sender, reply in replies.items():
+            checked = CheckedReply(sender)
+            others = [party for party in replies if party != sender]
+            sizes = self._sizes(sender)
+            words = (slab.stop - slab.start) * (sum(sizes) + len(sizes)) + 1
+            checked.items("keys of rows", reply.rows.keys, count=len(others), among=others)
+            checked.items("bytes of rows", reply.rows.data, count=4 * words + _TAG)
+            seed = self._proof_seed(sender, step)
+            for party in others:
+                key = reply.rows.keys[party]
+                deliveries[party][sender] = Delivery(step, reply.rows.data, key, seed)
+        return deliveries
+
     def _proof_seed(self, party: str, step: int) -> bytes:
         context = _in_run(self.session.run, step)
         return masking.stream(self._secret, f"{context}/{party}".encode(), 8).tobytes()
 
     def _proof(self, party: str, slab: _Slab, step: int, first: int, last: int) -> Words:
-        """Words for a proof of those of the rows from first to last that are in a slab."""
-        sizes, count = self._sizes(party), slab.stop - slab.start
-        first, last = max(first, slab.start) - slab.start, min(last, slab.stop) - slab.start
+        """Return k for a proof of those of the rows from first to last that are in a slab."""
+        sizes = self._sizes(party)
+        count = slab.stop - slab.start
+        first = max(first, slab.start) - slab.start
+        last = min(last, slab.stop) - slab.start
         if first >= last:
             return np.empty((0, sum(sizes)), np.uint32)
-        shared, context = self._shared[party], _in_run(self.session.run, step)
+        shared = self._shared[party]
+        context = _in_run(self.session.run, step)
         U = products.masks(shared, context, count, sum(sizes))
         b = products.shifts(shared, context, count, sizes)
-        return products.proof_words(self._proof_seed(party, step), U, b, sizes, slice(first, last))
+        seed = self._proof_seed(party, step)
+        return products.proof_words(seed, U, b, sizes, slice(first, last))
 
     def _coins(self, party: str, tables: Sequence[NoisyTable]) -> dict[str, Array]:
-        """G for the tables that a party opens as the second one, by the first one."""
+        """Return G for the tables that a party opens as the second one, by the first one."""
         dealt: dict[str, list[Words]] = {}
         for group in self.plan.groups(tables, party):
             if group.second != party or group.first == party:
                 continue
-            first = group.first
+
+            # Step 4: G = r - S.
             release = group.release(self.session.run, self.session.rounds)
             count = sum(self.domain.size(table.clique) for table in group.tables)
-            bits = products.coin_bits(self._secret, release, count, group.coins)
             modulus = group.modulus(self.rows)
-            S = products.coin_masks(self._shared[first], release, count, group.coins, modulus)
-            dealt.setdefault(first, []).append(products.taken(bits, S, modulus).reshape(-1))
+            r = products.coin_bits(self._secret, release, count, group.coins)
+            shared = self._shared[group.first]
+            S = products.coin_masks(shared, release, count, group.coins, modulus)
+            G = products.taken(r, S, modulus)
+            dealt.setdefault(group.first, []).append(G.reshape(-1))
         return {name: Array.of(np.concatenate(words), "<u4") for name, words in dealt.items()}
 
     def _cells(self, tables: Sequence[NoisyTable]) -> tuple[bytes, bytes]:
-        """Seeds of the roots for the second party, and C of all tables of shifted codes."""
-        run, step, b = self.session.run, self.session.rounds, self._shifts
-        roots = self.plan.roots([table.clique for table in tables], self.domain)
+        """Return seeds of the roots for the second party, and C of all tables of shifted codes."""
+        run = self.session.run
+        step = self.session.rounds
+        b = self._shifts
+        first_party = self.plan.servers[0]
+
+        # Step 6: a root's seeds s of the first party, and s' of the second.
+        cliques = [table.clique for table in tables]
+        roots = self.plan.roots(cliques, self.domain)
         seeds: dict[str, tuple[masking.Seeds, masking.Seeds]] = {}
         for root, size in roots.items():
             context = _in_run(run, step, root)
-            own = products.root_seeds(self._shared[self.plan.servers[0]], context, self.rows, size)
-            seeds[root] = own, products.other_seeds(self._secret, context, own, b[root])
-        found = []
-        for group in self.plan.groups(tables, self.plan.servers[0]):
-            modulus, release = group.modulus(self.rows), group.release(run, step)
-            for table in group.tables if group.shifted else ():
+            first = products.root_seeds(self._shared[first_party], context, self.rows, size)
+            second = products.other_seeds(self._secret, context, first, b[root])
+            seeds[root] = (first, second)
+
+        corrections: list[bytes] = []
+        for group in self.plan.groups(tables, first_party):
+            if not group.shifted:
+                continue
+            modulus = group.modulus(self.rows)
+            release = group.release(run, step)
+            for table in group.tables:
                 clique = self.plan.as_sent(table.clique)
                 (root,) = self.plan.roots([table.clique], self.domain)
-                shape, own_b = self.domain.shape(clique), np.stack([b[n] for n in clique], axis=1)
-                info, place = _in_run(release, *clique), clique.index(root)
-                C = products.corrections(seeds[root], info, own_b, shape, place, modulus)
-                found.append(C.tobytes())
-        return b"".join(other.tobytes() for _, other in seeds.values()), b"".join(found)
+                shape = self.domain.shape(clique)
+                table_b = np.stack([b[name] for name in clique], axis=1)
+                info = _in_run(release, *clique)
+                place = clique.index(root)
+                C = products.corrections(seeds[root], info, table_b, shape, place, modulus)
+                corrections.append(C.tobytes())
+        second_seeds = [second.tobytes() for _, second in seeds.values()]
+        return b"".join(second_seeds), b"".join(corrections)
 
     @cached_property
     def _shifts(self) -> dict[str, npt.NDArray[np.int64]]:
         """b of every column, once rows are shared."""
-        found: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
+        slabs: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
         for step, (start, stop) in self._slabs.items():
+            context = _in_run(self.session.run, step)
             for party, part in self.plan.parts.items():
-                context, sizes = _in_run(self.session.run, step), self._sizes(party)
+                sizes = self._sizes(party)
                 b = products.shifts(self._shared[party], context, stop - start, sizes)
                 for name, column in zip(part.names, b.T, strict=True):
-                    found[name].append(column)
-        return {name: np.concatenate(columns) for name, columns in found.items()}
+                    slabs[name].append(column)
+        return {name: np.concatenate(columns) for name, columns in slabs.items()}
 
 
 def opened_tables(
@@ -1401,7 +1748,7 @@ def opened_tables(
     tables: Sequence[NoisyTable],
     replies: Mapping[str, Tables],
 ) -> dict[Clique, Measurement]:
-    """Every table, from what one party or two sent.
+    """Return every table, from what one party or two sent.
 
     Args:
         plan: Of the study.
@@ -1415,35 +1762,68 @@ def opened_tables(
     """
     words: dict[Group, list[npt.NDArray[Any]]] = {}
     for party, reply in replies.items():
-        opens = [group for group in plan.groups(tables, party) if party in group.openers]
-        checked = CheckedReply(party)
-        for alone, sent, dtypes in ((True, reply.own, WHOLE), (False, reply.joint, WORDS)):
-            due = [group for group in opens if (group.first == group.second) is alone]
-            checked.items("groups of tables", sent, count=len(due))
-            for group, one in zip(due, sent, strict=True):
-                cells = sum(domain.size(table.clique) for table in group.tables)
-                tail, most = ceil(_NEVER * group.kind.sigma), group.modulus(rows) - 1
-                least, most = (-tail, rows + tail) if alone else (0, most)
-                found = checked.array("counts", one.value, dtypes, (cells,), least=least, most=most)
-                words.setdefault(group, []).append(found)
-    measured: dict[Clique, Measurement] = {}
+        for group, array in _words_of(plan, domain, rows, tables, party, reply):
+            words.setdefault(group, []).append(array)
+
+    # Rows may be as many fewer than their bound as its margin and noise are.
     missing = ceil(plan.bound.margin + _NEVER * plan.bound.sigma) if plan.bound else 0
     bounds = RowBounds(rows - missing, rows)
+    measured: dict[Clique, Measurement] = {}
     for group, parts in words.items():
-        opened, sigma = parts[0].astype(np.float64), group.kind.sigma
-        if group.kind.weights:
-            half, modulus = group.coins.half, group.modulus(rows)
-            opened, sigma = products.opened(parts, half, modulus).astype(float), group.coins.sigma
+        has_coins = bool(group.kind.weights)
+        if has_coins:
+            modulus = group.modulus(rows)
+            opened = products.opened(parts, group.coins.half, modulus).astype(float)
+            sigma = group.coins.sigma
+        else:
+            opened = parts[0].astype(np.float64)
+            sigma = group.kind.sigma
+
         ends = np.cumsum([domain.size(table.clique) for table in group.tables])
-        for table, own in zip(group.tables, np.split(opened, ends[:-1]), strict=True):
-            if group.kind.weights:
+        pieces = np.split(opened, ends[:-1])
+        for table, cells in zip(group.tables, pieces, strict=True):
+            if has_coins:
                 who = f"parties {group.first!r} and {group.second!r}"
-                bounds = bounds.after(who, table.clique, own, group.coins)
+                bounds = bounds.after(who, table.clique, cells, group.coins)
             sent_as = plan.as_sent(table.clique)
             order = [sent_as.index(name) for name in table.clique]
-            counts = own.reshape(domain.shape(sent_as)).transpose(order)
+            counts = cells.reshape(domain.shape(sent_as)).transpose(order)
             measured[table.clique] = Measurement(table.clique, counts, sigma)
     return measured
+
+
+def _words_of(
+    plan: SecurePlan,
+    domain: Domain,
+    rows: int,
+    tables: Sequence[NoisyTable],
+    party: str,
+    reply: Tables,
+) -> Iterator[tuple[Group, npt.NDArray[Any]]]:
+    """Yield the counts or words that a party sent, checked, for every group that it opens."""
+    opens = [group for group in plan.groups(tables, party) if party in group.openers]
+    alone = [group for group in opens if group.first == group.second]
+    joint = [group for group in opens if group.first != group.second]
+    checked = CheckedReply(party)
+
+    # Counts of one party have its noise on them already; words of two are any below a modulus.
+    for group, sent in _by_group(checked, alone, reply.own):
+        cells = sum(domain.size(table.clique) for table in group.tables)
+        tail = ceil(_NEVER * group.kind.sigma)
+        shape = (cells,)
+        yield group, checked.array("counts", sent, WHOLE, shape, least=-tail, most=rows + tail)
+    for group, sent in _by_group(checked, joint, reply.joint):
+        cells = sum(domain.size(table.clique) for table in group.tables)
+        most = group.modulus(rows) - 1
+        yield group, checked.array("counts", sent, WORDS, (cells,), least=0, most=most)
+
+
+def _by_group(
+    checked: CheckedReply, groups: Sequence[Group], sent: Sequence[Released[Array]]
+) -> list[tuple[Group, Array]]:
+    """Match what a party sent with the groups that it opens."""
+    checked.items("groups of tables", sent, count=len(groups))
+    return [(group, item.value) for group, item in zip(groups, sent, strict=True)]
 
 
 class RowBounds(NamedTuple):
@@ -1453,21 +1833,23 @@ class RowBounds(NamedTuple):
     most: int
 
     def after(self, who: str, clique: Clique, counts: npt.NDArray[Any], coins: Coins) -> RowBounds:
-        """Closer bounds, by a table that opened; no count opens to less than -half.
+        """Return closer bounds, by a table that opened; no count opens to less than -half.
 
         Raises:
             WireError: A count is larger than honest coins leave it, or their sum is not about the
                 rows; names `who` sent the words.
         """
-        half, total = coins.half, int(counts.sum())
+        half = coins.half
+        total = int(counts.sum())
         tail = ceil(_NEVER * coins.sigma * sqrt(counts.size))
-        for what, value, least, most in (
+        checks = (
             ("a count", counts.max(), -half, self.most + half),
             ("a sum", total, self.least - tail, self.most + tail),
-        ):
+        )
+        for kind, value, least, most in checks:
             if not least <= value <= most:
                 raise WireError(
-                    f"{who} sent words that open to {what} of {value:,.0f} in {'×'.join(clique)}; "
+                    f"{who} sent words that open to {kind} of {value:,.0f} in {'×'.join(clique)}; "
                     f"it must be from {least:,} to {most:,}. The table was discarded: check which "
                     "software they run, and start a new run"
                 )
@@ -1475,10 +1857,14 @@ class RowBounds(NamedTuple):
 
 
 def kept_secret(task: Task) -> bytes:
-    """The dealer's secret, the same when a run is resumed from its folder, or asked for again."""
+    """Return the dealer's secret, the same when a run is resumed, or a question asked again.
+
+    It is in a folder next to that of the run.
+    """
     if task.store is None:
         return masking.new_secret(task.entropy)
-    store, run = FolderStore(task.store.parent / "dealer"), task.store.name
+    store = FolderStore(task.store.parent / "dealer")
+    run = task.store.name
     secret = store.get(run) or masking.new_secret(task.entropy)
     store.put(run, secret)
     return secret

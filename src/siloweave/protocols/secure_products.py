@@ -89,65 +89,66 @@ _MOST_BYTES = 2**19  # of words at once, for tables of shifted codes
 
 
 def uniform(secret: bytes, info: str, size: int, modulus: int = P) -> Words:
-    """Words of a stream, uniform below a modulus (but for 2^-32 of it where it is P).
+    """Return words of a stream, uniform below a modulus (but for 2^-32 of it where it is P).
 
     `info` is used for one stream only.
     """
     if modulus in (2**16, 2**32):
         return stream(secret, info.encode(), size) & np.uint32(modulus - 1)
-    drawn = stream(secret, info.encode(), 2 * size).view("<u8")
-    return _below(drawn, modulus)
+    numbers = stream(secret, info.encode(), 2 * size).view("<u8")
+    return _below(numbers, modulus)
 
 
 def added(left: npt.ArrayLike, right: npt.ArrayLike, modulus: int = P) -> Words:
-    """The sum of words modulo a modulus."""
+    """Return the sum of words modulo a modulus."""
     return _below(np.add(left, right, dtype=np.uint64, casting="unsafe"), modulus)
 
 
 def _below(numbers: npt.NDArray[np.uint64], modulus: int) -> Words:
-    """Numbers modulo a modulus, as words; without a copy that is twice as large."""
+    """Return numbers modulo a modulus, as words; without a copy that is twice as large."""
     words = np.empty(numbers.shape, "<u4")
     return np.remainder(numbers, np.uint64(modulus), out=words, casting="unsafe")
 
 
 def taken(left: npt.ArrayLike, right: npt.ArrayLike, modulus: int = P) -> Words:
-    """The difference of words modulo a modulus."""
-    less = np.subtract(np.uint64(modulus), right, dtype=np.uint64, casting="unsafe")
-    return added(left, less, modulus)
+    """Return the difference of words modulo a modulus."""
+    negative = np.subtract(np.uint64(modulus), right, dtype=np.uint64, casting="unsafe")
+    return added(left, negative, modulus)
 
 
 def masks(secret: bytes, context: str, rows: int, width: int) -> Words:
-    """A mask of (rows, width) words; `context` is used for one mask only."""
+    """Return a mask of (rows, width) words; `context` is used for one mask only."""
     return uniform(secret, f"rows/{context}", rows * width).reshape(rows, width)
 
 
 def one_hot(
     codes: Sequence[npt.NDArray[np.integer]], sizes: Sequence[int]
 ) -> npt.NDArray[np.bool_]:
-    """Rows with a 1 for the code in every block of columns, (rows, sum of sizes)."""
+    """Return rows with a 1 for the code in every block of columns, (rows, sum of sizes)."""
     starts = np.cumsum([0, *sizes])
-    made = np.zeros((len(codes[0]), int(starts[-1])), dtype=np.bool_)
+    X = np.zeros((len(codes[0]), int(starts[-1])), dtype=np.bool_)
     rows = np.arange(len(codes[0]))
-    for code, start in zip(codes, starts, strict=False):
-        made[rows, start + code] = True
-    return made
+    for column, start in zip(codes, starts, strict=False):
+        X[rows, start + column] = True
+    return X
 
 
 def count_masked(X: npt.NDArray[np.bool_], masked: Words) -> Words:
-    """X^T W, of one-hot rows and masked ones; exact, as sums stay below 2^53."""
+    """Return X^T W, of one-hot rows and masked ones; exact, as sums stay below 2^53."""
     total = np.zeros((X.shape[1], masked.shape[1]), dtype=np.uint32)
-    for some in _blocks(len(X), sum(total.shape)):
-        exact = X[some].astype(np.float64).T @ masked[some].astype(np.float64)
+    for block in _blocks(len(X), sum(total.shape)):
+        exact = X[block].astype(np.float64).T @ masked[block].astype(np.float64)
         total = added(total, exact)
     return total
 
 
 def product(left: Words, right: Words) -> Words:
-    """left^T right, of any words: exact products of 16-bit halves."""
+    """Return left^T right, of any words: exact products of 16-bit halves."""
     total = np.zeros((left.shape[1], right.shape[1]), dtype=np.uint32)
-    for some in _blocks(len(left), sum(total.shape)):
-        low, high = _halves(left[some])
-        lower, upper = _halves(right[some])
+    for block in _blocks(len(left), sum(total.shape)):
+        # (high 2^16 + low)^T (upper 2^16 + lower): each product of halves is exact in a float.
+        low, high = _halves(left[block])
+        lower, upper = _halves(right[block])
         middle = (high.T @ lower + low.T @ upper).astype(np.uint64) % P  # below 2^48 before
         highest = (high.T @ upper).astype(np.uint64) % P
         whole = (low.T @ lower).astype(np.uint64) + (middle << _LIMB) + highest * (2**32 % P)
@@ -161,7 +162,9 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 
 
 def _halves(words: Words) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    return (words & 0xFFFF).astype(np.float64), (words >> _LIMB).astype(np.float64)
+    low = words & 0xFFFF
+    high = words >> _LIMB
+    return low.astype(np.float64), high.astype(np.float64)
 
 
 # Proof that rows are codes
@@ -170,7 +173,7 @@ def _halves(words: Words) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float
 def proof_words(
     seed: bytes, U: Words, b: Codes, sizes: Sequence[int], some: slice = slice(None)
 ) -> Words:
-    """k of some rows and every code, (rows, codes), which the dealer sends before they are shared.
+    """Return k of some rows and every code, (rows, codes), which the dealer sends beforehand.
 
     Args:
         seed: Of t and F.
@@ -179,35 +182,45 @@ def proof_words(
         sizes: Codes of every column.
         some: Which of the rows.
     """
-    t, found = _drawn(seed, "t", U.shape)[some], _drawn(seed, "F", U.shape)[some]
-    U, b = U[some], b[some]
+    t = _proof_stream(seed, "t", U.shape)[some]
+    k = _proof_stream(seed, "F", U.shape)[some]
+    U = U[some]
+    b = b[some]
+
+    # Step 7: k(c) = F(c) - t(c - b) + (sum of t U), column by column.
     rows = np.arange(len(U))[:, None]
     for start, stop, column in _columns(sizes):
-        shifted = (np.arange(stop - start) - b[:, [column]]) % (stop - start)
-        own = t[:, start:stop]
-        inner = (own.astype(np.uint64) * U[:, start:stop] % P).sum(axis=1, keepdims=True)
-        found[:, start:stop] = added(taken(found[:, start:stop], own[rows, shifted]), inner % P)
-    return found
+        size = stop - start
+        shifted = (np.arange(size) - b[:, [column]]) % size
+        column_t = t[:, start:stop]
+        terms = column_t.astype(np.uint64) * U[:, start:stop] % P
+        inner = terms.sum(axis=1, keepdims=True) % P
+        k[:, start:stop] = added(taken(k[:, start:stop], column_t[rows, shifted]), inner)
+    return k
 
 
 def proof_sum(words: Words, m: Codes, sizes: Sequence[int]) -> int:
-    """What a party sends with its rows: the sum of k, or of F, at its shifted codes."""
-    starts, rows = np.cumsum([0, *sizes[:-1]]), np.arange(len(m))[:, None]
+    """Return what a party sends with its rows: the sum of k, or of F, at its shifted codes."""
+    starts = np.cumsum([0, *sizes[:-1]])
+    rows = np.arange(len(m))[:, None]
     return int(words[rows, starts + m].sum(dtype=np.uint64) % P)
 
 
 def are_codes(seed: bytes, masked: Words, m: Codes, sizes: Sequence[int], proof: int) -> bool:
-    """Whether masked rows are one-hot under their masks, as far as a party's proof says."""
-    t = _drawn(seed, "t", masked.shape)
-    seen = int((t.astype(np.uint64) * masked % P).sum(dtype=np.uint64) % P)
-    return (proof_sum(_drawn(seed, "F", masked.shape), m, sizes) - seen - proof) % P == 0
+    """Tell whether masked rows are one-hot under their masks, as far as a party's proof says."""
+    # Step 7: the sum of k(m) is that of F(m) - (sum of t M).
+    t = _proof_stream(seed, "t", masked.shape)
+    masked_sum = int((t.astype(np.uint64) * masked % P).sum(dtype=np.uint64) % P)
+    F = _proof_stream(seed, "F", masked.shape)
+    return (proof_sum(F, m, sizes) - masked_sum - proof) % P == 0
 
 
-def _drawn(seed: bytes, info: str, shape: tuple[int, ...]) -> Words:
+def _proof_stream(seed: bytes, info: str, shape: tuple[int, ...]) -> Words:
     return uniform(seed, f"proof/{info}", int(np.prod(shape))).reshape(shape)
 
 
 def _columns(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield where each column's codes start and stop in a one-hot row, and its number."""
     ends = np.cumsum([0, *sizes]).tolist()
     return zip(ends[:-1], ends[1:], range(len(sizes)), strict=True)
 
@@ -216,36 +229,49 @@ def _columns(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def shifts(secret: bytes, context: str, rows: int, sizes: Sequence[int]) -> Codes:
-    """b: uniform numbers below the size of every column, but for 2^-64 of it; (rows, columns)."""
-    drawn = stream(secret, f"shifts/{context}".encode(), 2 * rows * len(sizes)).view("<u8")
-    found: Codes = (drawn.reshape(rows, len(sizes)) % np.array(sizes, "<u8")).astype(np.int64)
-    return found
+    """Return b: numbers below the size of every column, (rows, columns).
+
+    They are uniform but for 2^-64 of the size.
+    """
+    words = stream(secret, f"shifts/{context}".encode(), 2 * rows * len(sizes))
+    numbers = words.view("<u8").reshape(rows, len(sizes))
+    b: Codes = (numbers % np.array(sizes, "<u8")).astype(np.int64)
+    return b
 
 
 def modulus_for(rows: int, coins: Coins) -> int:
-    """2^16 for a table of shifted codes, or 2^32 where rows and noise need more."""
+    """Return 2^16 for a table of shifted codes, or 2^32 where rows and noise need more."""
     return 2**16 if rows + 2 * coins.half < 2**16 else 2**32
 
 
 def root_seeds(secret: bytes, context: str, rows: int, codes: int) -> Seeds:
-    """The first party's seeds of a column, (rows, codes, 2); `context` is used for one of them."""
-    drawn = stream(secret, f"seeds/{context}".encode(), 4 * rows * codes)
-    return drawn.view("<u8").reshape(rows, codes, 2)
+    """Return the first party's seeds of a column, (rows, codes, 2).
+
+    `context` is used for one column only.
+    """
+    words = stream(secret, f"seeds/{context}".encode(), 4 * rows * codes)
+    return words.view("<u8").reshape(rows, codes, 2)
 
 
 def other_seeds(secret: bytes, context: str, seeds: Seeds, b: npt.NDArray[np.int64]) -> Seeds:
-    """The second party's: of the dealer's own secret at the shift b, with the other last bit."""
-    made, at = seeds.copy(), (np.arange(len(b)), b)
+    """Return the second party's seeds, of the dealer's own secret at the shift b.
+
+    There they have the other last bit.
+    """
+    second = seeds.copy()
+    at = (np.arange(len(b)), b)
     fresh = root_seeds(secret, context, len(b), 1)[:, 0].copy()
+
+    # The last bit becomes the opposite of the first party's, all others stay.
     fresh[:, 0] ^= (fresh[:, 0] ^ seeds[at][:, 0] ^ np.uint64(1)) & np.uint64(1)
-    made[at] = fresh
-    return made
+    second[at] = fresh
+    return second
 
 
 def corrections(
     seeds: Sequence[Seeds], info: str, b: Codes, shape: Sequence[int], root: int, modulus: int
 ) -> CellWords:
-    """C, (rows, cells of the columns but the root): what makes both parties' words add up to 1.
+    """Return C, (rows, cells of the columns but the root), which makes both words add up to 1.
 
     Args:
         seeds: Both parties', of the root.
@@ -255,53 +281,79 @@ def corrections(
         root: Which column is the root.
         modulus: 2^16 or 2^32.
     """
-    rest, rows = np.delete(np.array(shape), root), np.arange(len(b))
-    own, other = (each[rows, b[:, root]] for each in seeds)
-    made: Any = _words_of(other, info, rest, modulus) - _words_of(own, info, rest, modulus)
-    made[rows, _joint(np.delete(b, root, axis=1), rest)] += made.dtype.type(1)
-    found: CellWords = np.where(_last_bit(own) == 1, made, made.dtype.type(0) - made)
-    return found
+    rest = np.delete(np.array(shape), root)
+    rows = np.arange(len(b))
+    first_seeds, second_seeds = seeds
+    first = first_seeds[rows, b[:, root]]
+    second = second_seeds[rows, b[:, root]]
+
+    # Step 6: C = ((one-hot b of the other columns) - H(s) + H(s')) (t(s) - t(s')).
+    words: Any = _words_of(second, info, rest, modulus) - _words_of(first, info, rest, modulus)
+    words[rows, _joint(np.delete(b, root, axis=1), rest)] += words.dtype.type(1)
+    negative = words.dtype.type(0) - words
+    C: CellWords = np.where(_last_bit(first) == 1, words, negative)
+    return C
 
 
 def count_shifted(
     m: Codes, shape: Sequence[int], root: int, seeds: Seeds, info: str, C: CellWords
 ) -> Words:
-    """The sum over rows of all cells, in the first party's words, or less that of the second's."""
-    size, rest, kind = shape[root], np.delete(np.array(shape), root), C.dtype
-    joint, cells = _joint(np.delete(m, root, axis=1), rest), C.shape[1]
+    """Return the sum over rows of all cells, in the first party's words.
+
+    In the second's it is the same with the other sign.
+    """
+    size = shape[root]
+    rest = np.delete(np.array(shape), root)
+    kind = C.dtype
+    cells = C.shape[1]
+    joint = _joint(np.delete(m, root, axis=1), rest)
     order = np.argsort(joint, kind="stable")  # so that rows of the same codes are added up at once
-    sums, flat = np.zeros((size, cells, cells), dtype=np.uint32), seeds.reshape(-1, 2)
-    padded = np.zeros((len(m), -(-cells * kind.itemsize // SEED) * SEED // kind.itemsize), kind)
-    padded[:, :cells] = C  # as many words as a cipher gives
-    step = max(1, _MOST_BYTES // (size * padded[0].nbytes))
-    for some in np.split(order, range(step, len(order), step)):
-        own = joint[some]
-        starts = np.flatnonzero(np.diff(own, prepend=-1))
-        places = some[:, None] * size + (m[some, root][:, None] - np.arange(size)) % size
-        chosen = flat.take(places.reshape(-1), axis=0)
-        words: Any = expanded(chosen, info.encode(), padded[0].nbytes).view(kind)
-        words = words.reshape(len(some), size, -1)
-        words += padded[some][:, None] * _last_bit(chosen).astype(kind).reshape(-1, size, 1)
-        added_up = np.add.reduceat(words.reshape(len(some), -1), starts, axis=0, dtype=kind)
+    sums = np.zeros((size, cells, cells), dtype=np.uint32)
+    flat = seeds.reshape(-1, 2)
+
+    # C with as many words a row as a cipher gives.
+    width = -(-cells * kind.itemsize // SEED) * SEED // kind.itemsize
+    padded = np.zeros((len(m), width), kind)
+    padded[:, :cells] = C
+    row_bytes = padded[0].nbytes
+    step = max(1, _MOST_BYTES // (size * row_bytes))
+    for rows in np.split(order, range(step, len(order), step)):
+        rows_joint = joint[rows]
+        starts = np.flatnonzero(np.diff(rows_joint, prepend=-1))
+
+        # Step 6: H(s) + t(s) C of every row and root code, whose seed is at the shift m - code.
+        places = rows[:, None] * size + (m[rows, root][:, None] - np.arange(size)) % size
+        row_seeds = flat.take(places.reshape(-1), axis=0)
+        words: Any = expanded(row_seeds, info.encode(), row_bytes).view(kind)
+        words = words.reshape(len(rows), size, -1)
+        words += padded[rows][:, None] * _last_bit(row_seeds).astype(kind).reshape(-1, size, 1)
+
+        # Rows whose other columns have the same shifted codes are shifted alike, so add up first.
+        added_up = np.add.reduceat(words.reshape(len(rows), -1), starts, axis=0, dtype=kind)
         of_codes = added_up.reshape(len(starts), size, -1)[..., :cells]
-        sums[:, own[starts]] += of_codes.transpose(1, 0, 2)
+        sums[:, rows_joint[starts]] += of_codes.transpose(1, 0, 2)
+
+    # Cell v of the other columns has the words at m - v.
     every = np.indices(rest.tolist()).reshape(len(rest), -1)
     away = _joint(((every[:, :, None] - every[:, None]) % rest[:, None, None]).T, rest).T
-    found = np.take_along_axis(sums, away[None], axis=2).sum(axis=1, dtype=np.uint32)
-    counts: Words = np.moveaxis(found.reshape(size, *rest), 0, root).reshape(-1)
+    shifted_back = np.take_along_axis(sums, away[None], axis=2).sum(axis=1, dtype=np.uint32)
+    counts: Words = np.moveaxis(shifted_back.reshape(size, *rest), 0, root).reshape(-1)
     return counts
 
 
 def _joint(codes: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Which of all cells some codes are, whose columns lie along the last axis."""
-    found: npt.NDArray[np.int64] = codes @ np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
-    return found
+    """Return which of all cells some codes are, whose columns lie along the last axis."""
+    strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
+    cells: npt.NDArray[np.int64] = codes @ strides
+    return cells
 
 
 def _words_of(seeds: Seeds, info: str, rest: npt.NDArray[np.int64], modulus: int) -> CellWords:
-    """H: words below a modulus for the cells of the columns but the root, of every seed."""
-    kind = np.dtype("<u4" if modulus == 2**32 else "<u2")
-    words: CellWords = expanded(seeds, info.encode(), int(rest.prod()) * kind.itemsize).view(kind)
+    """Return H: words below a modulus for the cells of the columns but the root, of each seed."""
+    dtype = "<u4" if modulus == 2**32 else "<u2"
+    kind = np.dtype(dtype)
+    size = int(rest.prod()) * kind.itemsize
+    words: CellWords = expanded(seeds, info.encode(), size).view(kind)
     return words
 
 
@@ -313,39 +365,46 @@ def _last_bit(seeds: Seeds) -> Seeds:
 
 
 def coin_bits(secret: bytes, context: str, cells: int, coins: Coins) -> npt.NDArray[np.bool_]:
-    """Uniform bits: z under the parties' secret, or r under the dealer's own."""
+    """Return uniform bits: z under the parties' secret, or r under the dealer's own."""
     count = cells * coins.number
-    drawn = stream(secret, f"bits/{context}".encode(), -(-count // 32)).view(np.uint8)
-    return np.unpackbits(drawn, count=count).view(np.bool_).reshape(cells, coins.number)
+    words = stream(secret, f"bits/{context}".encode(), -(-count // 32)).view(np.uint8)
+    return np.unpackbits(words, count=count).view(np.bool_).reshape(cells, coins.number)
 
 
 def coin_masks(secret: bytes, context: str, cells: int, coins: Coins, modulus: int) -> Words:
-    """S: words that dealer and first party share."""
-    drawn = uniform(secret, f"coins/{context}", cells * coins.number, modulus)
-    return drawn.reshape(cells, coins.number)
+    """Return S: words that dealer and first party share."""
+    words = uniform(secret, f"coins/{context}", cells * coins.number, modulus)
+    return words.reshape(cells, coins.number)
 
 
 def noise_share(
     coins: Coins, z: npt.NDArray[np.bool_], words: Words, modulus: int, *, first: bool
 ) -> Words:
-    """A party's part of the noise of every cell, from its words: S of the first, or G."""
+    """Return a party's part of the noise of every cell, from its words: S of the first, or G."""
     weights = np.repeat(np.array(coins.weights, dtype=np.int64), coins.copies)
-    found = np.empty(len(z), dtype=np.uint32)
+    noise = np.empty(len(z), dtype=np.uint32)
     step = max(1, _MOST_COINS // len(weights))
-    for some in (slice(start, start + step) for start in range(0, len(z), step)):
-        share = np.einsum("ck,ck->c", np.where(z[some], -weights, weights), words[some])
-        whole = share + z[some] @ weights - coins.half if first else share
-        found[some] = whole % modulus
-    return found
+    for start in range(0, len(z), step):
+        block = slice(start, start + step)
+
+        # Step 4: of weight w, i adds w (z + (1 - 2 z) S) - w/2, and j adds w (1 - 2 z) G.
+        share = np.einsum("ck,ck->c", np.where(z[block], -weights, weights), words[block])
+        if first:
+            share = share + z[block] @ weights - coins.half
+        noise[block] = share % modulus
+    return noise
 
 
 def pad(secret: bytes, context: str, cells: int, modulus: int) -> Words:
-    """What the first party adds to its words, and the second subtracts."""
+    """Return what the first party adds to its words, and the second subtracts."""
     return uniform(secret, f"pad/{context}", cells, modulus)
 
 
 def opened(parts: Iterable[Words], half: int, modulus: int) -> npt.NDArray[np.int64]:
-    """The noisy table, from what both parties sent; noise is from -half to half."""
+    """Return the noisy table, from what both parties sent; noise is from -half to half."""
     first, second = parts
-    counts: Codes = added(added(first, second, modulus), half, modulus).astype(np.int64) - half
+
+    # With half added no number is below 0, where the modulus would make it large.
+    shifted = added(added(first, second, modulus), half, modulus)
+    counts: Codes = shifted.astype(np.int64) - half
     return counts

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -130,14 +130,14 @@ class ModelMessage(Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, model: MRF) -> ModelMessage:
         """Pack a model."""
-        tables = tuple(Array.of(t, "<f4") for t in model.potentials.values())
+        tables = tuple(Array.of(table, "<f4") for table in model.potentials.values())
         return cls(tuple(model.potentials), tables, model.total)
 
 
 @lru_cache(maxsize=1)
 def unpacked(message: ModelMessage, domain: Domain) -> MRF:
-    """The model in a message, over the receiver's own domain; made once for those of a round."""
-    tables = [np.asarray(t.numpy(), dtype=np.float64) for t in message.tables]
+    """Return the model in a message, over the receiver's domain; made once for those of a round."""
+    tables = [np.asarray(table.numpy(), dtype=np.float64) for table in message.tables]
     return MRF(domain, dict(zip(message.cliques, tables, strict=True)), message.total)
 
 
@@ -158,8 +158,8 @@ def checked_cliques(cliques: Sequence[Clique], domain: Domain, party: str) -> No
         WireError: Naming the party and the set.
     """
     for clique in cliques:
-        known = all(name in domain.names for name in clique)
-        if not (clique and known and domain.canonical(clique) == clique):
+        has_columns = all(name in domain.names for name in clique)
+        if not (clique and has_columns and domain.canonical(clique) == clique):
             raise WireError(
                 f"party {party!r} was asked about the columns {clique}; it has "
                 f"{', '.join(domain.names)}, and each is named once, in this order"
@@ -182,8 +182,10 @@ def checked_model(message: ModelMessage, domain: Domain, megabytes: float, party
         table.numpy()  # refuses numbers that are not finite
     if not 0 < message.total <= MOST_ROWS:
         raise WireError(f"party {party!r} was sent a model of {message.total:g} rows")
+    # A larger model would take the party's memory: it lays out the tree of what it was sent.
     most = cells_in(megabytes) + sum(domain.sizes)
-    if (cells := tree_cells(domain, message.cliques)) > most:
+    cells = tree_cells(domain, message.cliques)
+    if cells > most:
         raise WireError(
             f"party {party!r} was sent a model that takes {cells:,} cells; the study allows "
             f"{most:,.0f}"
@@ -193,25 +195,29 @@ def checked_model(message: ModelMessage, domain: Domain, megabytes: float, party
 def checked_weights(
     candidates: Sequence[Clique], model: ModelMessage, sigma: float, site: Site[CountedRows]
 ) -> list[float]:
-    """The weights of candidates, by the party's own copy of the workload.
+    """Return the weights of candidates, by the party's own copy of the workload.
 
     Raises:
         WireError: There is no candidate, or one that the workload does not hold; the model is not
             one over the party's columns, or too large; the noise has no finite width.
     """
-    domain, facts = site.rows.domain, site.terms.facts
+    domain = site.rows.domain
+    facts = site.terms.facts
     checked_cliques(candidates, domain, site.name)
     checked_model(model, domain, facts["max_model_mb"], site.name)
-    workload, more = tuple(facts["workload"]), tuple(facts.get("more_candidates", ()))
-    known = known_weights(domain, workload, facts.get("heaviest", 0), more)
-    if not candidates or any(q not in known for q in candidates):
+
+    workload = tuple(facts["workload"])
+    heaviest = facts.get("heaviest", 0)
+    more = tuple(facts.get("more_candidates", ()))
+    weights = known_weights(domain, workload, heaviest, more)
+    if not candidates or any(clique not in weights for clique in candidates):
         raise WireError(
             f"party {site.name!r} was asked to choose among {len(candidates)} sets of columns, "
             "and the study's workload does not hold all of them"
         )
     if not 0 <= sigma <= MOST_ROWS:
         raise WireError(f"party {site.name!r} was sent noise of width {sigma:g}")
-    return [known[q] for q in candidates]
+    return [weights[clique] for clique in candidates]
 
 
 def checked_queries(queries: Sequence[Clique], site: Site[CountedRows]) -> None:
@@ -222,9 +228,10 @@ def checked_queries(queries: Sequence[Clique], site: Site[CountedRows]) -> None:
     """
     domain = site.rows.domain
     checked_cliques(queries, domain, site.name)
-    known = known_weights(domain, tuple(site.terms.facts["workload"]))
+    weights = known_weights(domain, tuple(site.terms.facts["workload"]))
     cells = sum(map(domain.size, queries))
-    if len(set(queries)) < len(queries) or cells > _CELLS or any(q not in known for q in queries):
+    is_repeated = len(set(queries)) < len(queries)
+    if is_repeated or cells > _CELLS or any(query not in weights for query in queries):
         raise WireError(
             f"party {site.name!r} was asked for {len(queries)} marginals of {cells:,} cells; each "
             f"must be in the study's workload, once, and {_CELLS:,} cells are the most"
@@ -239,24 +246,25 @@ def send_key(request: KeyRequest, site: Site[CountedRows]) -> MaskKey:
 
 
 def neighbours_of(site: Site[Any]) -> Neighbours:
-    """The neighbours that this party's budget is stated in: the relation, and a unit's rows."""
+    """Return the neighbours of this party's budget: the relation, and a unit's rows."""
     return site.ledger.limit.neighbours if site.ledger.limit else Neighbours()
 
 
-def release_noisy(site: Site[Any], event: Gaussian, what: str, exact: Ints) -> Released[Array]:
+def release_noisy(site: Site[Any], event: Gaussian, label: str, exact: Ints) -> Released[Array]:
     """Pay for whole numbers of a party's own, then add the noise of `event` to each."""
 
     def draw() -> Array:
-        return Array.of(mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy), "<i8")
+        noisy = mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy)
+        return Array.of(noisy, "<i8")
 
-    return site.release(event, what, draw)
+    return site.release(event, label, draw)
 
 
 def masked_reply(
     request: Cohort,
     site: Site[Any],
     tables: Sequence[npt.NDArray[np.int64]],
-    what: str,
+    label: str,
     *,
     contributes: int,
     besides: bytes = b"",
@@ -267,19 +275,20 @@ def masked_reply(
         request: Cohort and noise.
         site: The party.
         tables: Exact counts, zeros where this party adds nothing.
-        what: The release in words.
+        label: The release in words.
         contributes: To how many of the tables a row of this party is added (once each).
         besides: What else all parties of the sum must have received, see `Site.release_masked`.
     """
-    flat = np.concatenate([t.reshape(-1) for t in tables])
+    flat = np.concatenate([table.reshape(-1) for table in tables])
+    unit = marginal_sensitivity(neighbours_of(site), norm="l2")
     event = SharedGaussian(
         share_sigma=request.share_sigma,
         shares=len(request.keys),
         tolerated=request.tolerated,
-        sensitivity=sqrt(contributes) * marginal_sensitivity(neighbours_of(site), norm="l2"),
+        sensitivity=sqrt(contributes) * unit,
         dimension=flat.size,
     )
-    return Counts(site.release_masked(event, what, flat, request.keys, besides))
+    return Counts(site.release_masked(event, label, flat, request.keys, besides))
 
 
 def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
@@ -290,40 +299,51 @@ def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
 
 def count(request: Count, site: Site[CountedRows]) -> Counts:
     """Count the cliques over all rows of the party."""
-    times, domain = request.times or (1,) * len(request.cliques), site.rows.domain
+    domain = site.rows.domain
+    facts = site.terms.facts
     checked_cliques(request.cliques, domain, site.name)
-    fits, facts = len(times) == len(request.cliques) > 0, site.terms.facts
-    most, sizes = _CELLS, [domain.size(clique) for clique in request.cliques]
+
+    times = request.times or (1,) * len(request.cliques)
+    fits = len(times) == len(request.cliques) > 0
+    cells = sum(domain.size(clique) for clique in request.cliques)
+    most = _CELLS
     if "workload" in facts:
-        known = most_counted(domain, tuple(facts["workload"]), facts["max_model_mb"])
-        most = min(_CELLS, int(known))
-    if not fits or not 1 <= min(times) <= max(times) <= _MOST_TIMES or sum(sizes) > most:
+        of_study = most_counted(domain, tuple(facts["workload"]), facts["max_model_mb"])
+        most = min(_CELLS, int(of_study))
+    if not fits or not 1 <= min(times) <= max(times) <= _MOST_TIMES or cells > most:
         raise WireError(
             f"party {site.name!r}: {len(request.cliques)} sets of columns, each counted as often "
             f"as times={times[:8]} says, do not make a sum: one number from 1 to {_MOST_TIMES:,} "
             f"for each, and by the study's workload and max_model_mb {most:,} cells at most"
         )
-    tables = [k * n for n, k in zip(site.rows.count(request.cliques), times, strict=True)]
-    what = f"{len(tables)} marginals: " + ", ".join("×".join(c) for c in request.cliques[:8])
-    what += ", …" if len(tables) > 8 else ""
-    return masked_reply(request, site, tables, what, contributes=sum(k * k for k in times))
+
+    counts = site.rows.count(request.cliques)
+    tables = [number * table for table, number in zip(counts, times, strict=True)]
+    names = ", ".join("×".join(clique) for clique in request.cliques[:8])
+    if len(tables) > 8:
+        names += ", …"
+    label = f"{len(tables)} marginals: {names}"
+
+    # A table that is counted k times over moves k times as far, so it pays for k^2 tables.
+    contributes = sum(number * number for number in times)
+    return masked_reply(request, site, tables, label, contributes=contributes)
 
 
 def count_exactly(
     request: CountExactly, site: Site[CountedRows], *, why: str, **study: Any
 ) -> ExactCounts:
-    """Exact marginals, entered in the ledger at infinite cost, where `study` is what it says."""
+    """Release exact marginals at infinite cost, where `study` is what the study says."""
     site.terms.require(site.name, **study)
     checked_queries(request.cliques, site)
-    tables = tuple(
-        site.release(
-            NonPrivate(why),
-            "exact marginal " + "×".join(q),
-            lambda q=q: Array.of(marginal(site.rows, q), "<u4"),  # type: ignore[misc]
-        )
-        for q in request.cliques
-    )
-    return ExactCounts(tables)
+
+    def draw(clique: Clique) -> Array:
+        return Array.of(marginal(site.rows, clique), "<u4")
+
+    tables: list[Released[Array]] = []
+    for clique in request.cliques:
+        label = "exact marginal " + "×".join(clique)
+        tables.append(site.release(NonPrivate(why), label, partial(draw, clique)))
+    return ExactCounts(tuple(tables))
 
 
 OPENING: Handlers = {OpenSum: open_sum}
@@ -337,16 +357,18 @@ HANDLERS: Handlers = {KeyRequest: send_key, Count: count, **OPENING}
 
 
 def with_openings(asked: Asked, synth: Any, parties: int) -> Asked:
-    """Questions that a party is asked, and one more for each sum where parties may vanish."""
+    """Return a party's questions, with one more for each sum where parties may vanish."""
+    if not _plan_of(synth, parties).vanish:
+        return asked
     sums = sum(number for kind, number in asked.items() if issubclass(kind, Cohort))
-    return {**asked, OpenSum: sums} if _plan_of(synth, parties).vanish else asked
+    return {**asked, OpenSum: sums}
 
 
-def with_dropouts(found: Forecast, synth: Any, parties: int, cohort: float) -> Forecast:
-    """A forecast, with what it costs that parties may vanish.
+def with_dropouts(forecast: Forecast, synth: Any, parties: int, cohort: float) -> Forecast:
+    """Return a forecast, with what it costs that parties may vanish.
 
     Args:
-        found: The forecast without that.
+        forecast: The forecast without that.
         synth: The settings.
         parties: In the roster.
         cohort: Parties of a sum, about.
@@ -355,28 +377,36 @@ def with_dropouts(found: Forecast, synth: Any, parties: int, cohort: float) -> F
         InputError: So many parties of this roster cannot vanish.
     """
     dropouts.MaskPlan.require(parties, synth.tolerated, synth.dropouts)
-    plan, asked = _plan_of(synth, round(cohort)), with_openings(found.asked, synth, parties)
+    plan = _plan_of(synth, round(cohort))
+    asked = with_openings(forecast.asked, synth, parties)
     if not synth.dropouts:
-        return found
-    sums, size = asked[OpenSum], len(plan.names)
+        return forecast
+
+    # Of each party: shares of its seeds, sealed and opened, and digests of the seeds.
+    sums = asked[OpenSum]
+    size = len(plan.names)
     seeds = 1 + len(plan.neighbours[plan.names[0]])
-    each = size * (2 * dropouts.SEED * seeds + _SEALED_BYTES + dropouts.SEED * (1 + plan.vanish))
+    shares_bytes = 2 * dropouts.SEED * seeds
+    digest_bytes = dropouts.SEED * (1 + plan.vanish)
+    sum_bytes = size * (shares_bytes + _SEALED_BYTES + digest_bytes)
     note = (
         f"{synth.dropouts} parties of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
-        f"more question for each of {sums:,} sums, {each / 1e3:,.0f} kB more to and from a party, "
-        f"and noise for {size - plan.missing} shares of {size} instead of {size - plan.colluders}"
+        f"more question for each of {sums:,} sums, {sum_bytes / 1e3:,.0f} kB more to and from a "
+        f"party, and noise for {size - plan.missing} shares of {size} instead of "
+        f"{size - plan.colluders}"
     )
     return replace(
-        found,
+        forecast,
         asked=asked,
-        bytes_per_party=found.bytes_per_party + each * sums,
-        notes=(*found.notes, note),
-        waits=found.waits + found.waits * 2 // 3,
+        bytes_per_party=forecast.bytes_per_party + sum_bytes * sums,
+        notes=(*forecast.notes, note),
+        waits=forecast.waits + forecast.waits * 2 // 3,
     )
 
 
 def _plan_of(synth: Any, size: int) -> dropouts.MaskPlan:
-    tolerated, vanish = getattr(synth, "tolerated", 1), getattr(synth, "dropouts", 0)
+    tolerated = getattr(synth, "tolerated", 1)
+    vanish = getattr(synth, "dropouts", 0)
     return dropouts.MaskPlan.for_size(size, tolerated, vanish)
 
 
@@ -393,13 +423,14 @@ class SumNoise:
     dropouts: int = 0
 
     def share(self, size: int, cells: int = 2**20) -> tuple[float, int]:
-        """Each party's sigma, and the shares a cohort of `size` can do without.
+        """Return each party's sigma, and the shares a cohort of `size` can do without.
 
         Args:
             size: Parties in the cohort.
             cells: Numbers in the sum, or more.
         """
-        missing = dropouts.MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
+        plan = dropouts.MaskPlan.for_size(size, self.tolerated, self.dropouts)
+        missing = plan.missing
         rho = 1 / (2 * self.sigma**2)
         sigma = share_sigma(rho, sensitivity=1.0, shares=size, tolerated=missing, dimension=cells)
         return sigma, missing
@@ -413,18 +444,23 @@ class NoisySum(NamedTuple):
 
 
 def exchange_keys(session: Session, domain: Domain, *, may_vanish: int = 0) -> dict[str, bytes]:
-    """The public key of every party that is there, once all rows are known to be coded alike.
+    """Return the public key of every party that is there, once all rows are surely coded alike.
 
     Raises:
         RosterError: More parties are not there than `may_vanish`.
         SchemaError: Naming the party and the columns that differ from the study's domain.
     """
-    keys = {}
-    asked = dict.fromkeys(session.roster, KeyRequest())
-    for name, reply in session.ask_present(asked, may_vanish).items():
-        theirs, ours = sizes_of(name, reply), dict(zip(domain.names, domain.sizes, strict=True))
-        if theirs != ours or reply.names.value != domain.names:
-            columns = sorted(a for a in theirs | ours if theirs.get(a) != ours.get(a))
+    keys: dict[str, bytes] = {}
+    study_sizes = dict(zip(domain.names, domain.sizes, strict=True))
+    requests = dict.fromkeys(session.roster, KeyRequest())
+    for name, reply in session.ask_present(requests, may_vanish).items():
+        sizes = sizes_of(name, reply)
+        if sizes != study_sizes or reply.names.value != domain.names:
+            columns = sorted(
+                column
+                for column in sizes | study_sizes
+                if sizes.get(column) != study_sizes.get(column)
+            )
             raise SchemaError(
                 f"party {name!r} codes its rows differently in: "
                 f"{', '.join(columns) or 'the order of the columns'}; give all parties one schema"
@@ -434,7 +470,11 @@ def exchange_keys(session: Session, domain: Domain, *, may_vanish: int = 0) -> d
 
 
 def sizes_of(party: str, reply: MaskKey) -> dict[str, int]:
-    """How many codes each of a party's columns has; raises WireError where one is missing."""
+    """Return how many codes each of a party's columns has.
+
+    Raises:
+        WireError: A column's number is missing; names the party.
+    """
     names = reply.names.value
     sizes = CheckedReply(party).items("sizes", reply.sizes.value, count=len(names))
     return dict(zip(names, sizes, strict=True))
@@ -456,8 +496,8 @@ def drawn_cohort(
     least = min(2, len(set(roster) - gone))
     for attempt in range(1000):
         joins = generator(fold_in(key, attempt)).random(len(roster)) < participation
-        drawn = [name for name, join in zip(roster, joins, strict=True) if join]
-        cohort = [name for name in drawn if name not in gone]
+        joining = [name for name, join in zip(roster, joins, strict=True) if join]
+        cohort = [name for name in joining if name not in gone]
         if len(cohort) >= least > 0:
             return cohort
     raise InputError(
@@ -480,22 +520,32 @@ def noisy_sums(
     cohort = [name for name in session.roster if name in request.keys]
     if not cohort:
         raise RosterError("a sum over no party was asked for; raise participation")
-    plan, step = session.plan(cohort), session.rounds
+    plan = session.plan(cohort)
+    step = session.rounds
+    # Where nobody may vanish, all masks cancel, and one question is enough.
     if not plan.vanish:
         replies = zip(cohort, session.ask(request, cohort, last=last), strict=True)
         return NoisySum(summed(replies, shapes), tuple(cohort))
+
+    # First question: masked counts. Who does not answer is dead for this sum.
     masked = session.ask_present(dict.fromkeys(cohort, request), plan.vanish)
+    active = tuple(masked)
     dead = tuple(name for name in cohort if name not in masked)
     recoveries = {name: _recovery(name, reply, plan) for name, reply in masked.items()}
-    asked = {
-        name: OpenSum(step, tuple(masked), dead, {p: r.sealed[name] for p, r in recoveries.items()})
-        for name in masked
-    }
-    left, enough = plan.vanish - len(dead), lambda heard: len(heard) >= plan.threshold
-    opened = session.ask_present(asked, left, last=last, enough=enough)
-    return NoisySum(
-        opened_sum(f"{session.run}/{step}/1", masked, opened, plan, shapes), tuple(masked)
-    )
+
+    # Second question: shares of the masks that are still in the sum.
+    requests: dict[str, OpenSum] = {}
+    for name in active:
+        sealed = {party: recovery.sealed[name] for party, recovery in recoveries.items()}
+        requests[name] = OpenSum(step, active, dead, sealed)
+    may_vanish = plan.vanish - len(dead)
+
+    def enough(heard: Set[str]) -> bool:
+        return len(heard) >= plan.threshold
+
+    opened = session.ask_present(requests, may_vanish, last=last, enough=enough)
+    context = f"{session.run}/{step}/1"
+    return NoisySum(opened_sum(context, masked, opened, plan, shapes), active)
 
 
 def noisy_marginals(
@@ -508,7 +558,7 @@ def noisy_marginals(
     *more: Any,
     last: bool = False,
 ) -> tuple[list[npt.NDArray[np.float64]], float, tuple[str, ...]]:
-    """Marginals over those of a cohort who answer, the sigma of their noise, and who they are.
+    """Return marginals over those of a cohort who answer, their noise's sigma, and who they are.
 
     Args:
         session: With the parties.
@@ -520,10 +570,11 @@ def noisy_marginals(
         *more: Other fields of the request.
         last: As of `Session.ask`.
     """
-    cells = sum(domain.size(c) for c in cliques)
+    cells = sum(domain.size(clique) for clique in cliques)
     share, missing = noise.share(len(keys), cells)
-    asked = request(dict(keys), share, missing, tuple(cliques), *more)
-    tables, parties = noisy_sums(session, asked, [domain.shape(c) for c in cliques], last=last)
+    question = request(dict(keys), share, missing, tuple(cliques), *more)
+    shapes = [domain.shape(clique) for clique in cliques]
+    tables, parties = noisy_sums(session, question, shapes, last=last)
     return tables, share * sqrt(len(parties)), parties
 
 
@@ -545,7 +596,7 @@ def opened_sum(
     plan: dropouts.MaskPlan,
     shapes: Sequence[tuple[int, ...]],
 ) -> list[npt.NDArray[np.float64]]:
-    """The sum of those who masked something, from shares of their masks: one table per shape.
+    """Return the sum of those who masked something, from shares of their masks, table by table.
 
     Args:
         context: Run, step and number of the sum.
@@ -557,15 +608,22 @@ def opened_sum(
     Raises:
         WireError: A party sent words, or shares, that are no part of this sum; names it.
     """
+    # What every party sent with its masked counts, by which wrong shares are noticed.
     dead = [name for name in plan.names if name not in masked]
     digests = {name: _recovery(name, reply, plan).digests for name, reply in masked.items()}
+
+    # Shares of each party's own mask, and of those that it has in common with a dead one.
     sizes = {name: dropouts.SEED * len(plan.opened(name, dead)) for name in masked}
-    shares = {}
+    shares: dict[str, dict[str, bytes]] = {}
     for name, reply in opened.items():
-        checked, shares[name] = CheckedReply(name), reply.shares.value
-        checked.items("shares", shares[name], count=len(masked), among=tuple(masked))
-        for party, share in shares[name].items():
+        checked = CheckedReply(name)
+        party_shares = reply.shares.value
+        checked.items("shares", party_shares, count=len(masked), among=tuple(masked))
+        for party, share in party_shares.items():
             checked.items(f"bytes of a share of {party!r}", share, count=sizes[party])
+        shares[name] = party_shares
+
+    # Masks of two active parties cancel in the sum; the others are taken off.
     total: Any = sum(_words(masked.items(), shapes))
     total = plan.without_masks(total, digests, shares, context.encode())
     return _tables(unmask_sum([total]), shapes)
@@ -579,16 +637,22 @@ def add_exact(
     Raises:
         WireError: A party sent other tables; names it.
     """
-    for name, reply in zip(parties, session.ask(CountExactly(tuple(sums)), parties), strict=True):
+    replies = session.ask(CountExactly(tuple(sums)), parties)
+    for name, reply in zip(parties, replies, strict=True):
         checked = CheckedReply(name)
         sent = checked.items("tables", reply.tables, count=len(sums))
-        for total, one in zip(sums.values(), sent, strict=True):
-            total += checked.array("tables", one.value, WHOLE, total.shape, most=MOST_ROWS)
+        for total, table in zip(sums.values(), sent, strict=True):
+            total += checked.array("tables", table.value, WHOLE, total.shape, most=MOST_ROWS)
 
 
 def _recovery(party: str, reply: Counts, plan: dropouts.MaskPlan) -> Recovery:
-    """What opens a party's masks; raises WireError, naming it, where that is missing."""
-    checked, sent = CheckedReply(party), reply.sums.recovery
+    """Return what opens a party's masks.
+
+    Raises:
+        WireError: It is missing, or not of this plan; names the party.
+    """
+    checked = CheckedReply(party)
+    sent = reply.sums.recovery
     if not isinstance(sent, Recovery):
         raise checked.wrong("a masked sum alone", "with shares of its masks, as parties may vanish")
     seeds = 1 + len(plan.neighbours[party])
@@ -601,7 +665,10 @@ def _words(
     replies: Iterable[tuple[str, Counts]], shapes: Sequence[tuple[int, ...]]
 ) -> list[npt.NDArray[np.uint32]]:
     size = sum(int(np.prod(shape)) for shape in shapes)
-    return [CheckedReply(n).array("sums", r.sums.words, WORDS, (size,)) for n, r in replies]
+    words: list[npt.NDArray[np.uint32]] = []
+    for name, reply in replies:
+        words.append(CheckedReply(name).array("sums", reply.sums.words, WORDS, (size,)))
+    return words
 
 
 def _tables(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import comb, prod, sqrt
@@ -54,10 +54,12 @@ from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Domain
 
 _TRIPLE = 0.007  # L2 norm of a triple's effect beyond the model of pairs, as a share of the rows
-_WIDEST, _MOST_TABLES = 5, 20_000  # columns of a table, and tables of one width to choose from
+_WIDEST = 5  # columns of a table
+_MOST_TABLES = 20_000  # of one width, to choose from
 _ROWS_PER_CELL = 4.0  # of a table wider than a pair, at least
 _STEPS = 12  # of the multiplicative algorithm for each table that is added
-_PATIENCE, _LEAST_GAIN = 8, 0.004  # stop where so many tables lower the error by less than that
+_PATIENCE = 8  # stop where so many tables
+_LEAST_GAIN = 0.004  # lower the error by less than that
 _FAINTEST = 1 / 256  # of the largest precision, what a table has at least
 _THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
 _FEW = 120  # pairs that are chosen one by one; of so many more, one more is added at a time
@@ -106,7 +108,7 @@ def plan_and_fit(
     no_room: Callable[[Sequence[Clique]], None] = lambda pairs: None,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
-    """Run both rounds; returns the model and what each round measured.
+    """Run both rounds, and return the model and what each round measured.
 
     Args:
         domain: Attributes and sizes.
@@ -126,34 +128,55 @@ def plan_and_fit(
     """
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
+
+    # Step 1: measure every one- and two-way marginal, all with the same noise.
     progress("counting all pairs", 0.0)
-    small = [q for q in weights if len(q) <= 2 and allowed([q])]
-    spent = settings.pairs_share * rho
-    pairs = measure(small, [unit * sqrt(len(small) / (2 * spent))] * len(small), spent)
-    rest = (1 - settings.pairs_share) * rho
+    small = [clique for clique in weights if len(clique) <= 2 and allowed([clique])]
+    first_rho = settings.pairs_share * rho
+    first_sigma = unit * sqrt(len(small) / (2 * first_rho))
+    pairs = measure(small, [first_sigma] * len(small), first_rho)
+
+    # Step 2: plan, by answers without the dependence that their noise explains.
+    second_rho = (1 - settings.pairs_share) * rho
     shrunk = _cleaned_answers(pairs, total)
     chosen = plan(
-        domain, weights, shrunk, rest / unit**2, settings, no_room=no_room, progress=progress
+        domain,
+        weights,
+        shrunk,
+        second_rho / unit**2,
+        settings,
+        no_room=no_room,
+        progress=progress,
     )
-    seen = set(chosen)
-    planned = [m for m in pairs if m.clique in seen]
-    tables = design(domain, workload, planned, rest / unit**2, settings, allowed)
-    progress("measuring what was planned", 0.8)
-    measured = measure(list(tables), list(tables.values()), rest)
-    rounds = _recorded(pairs) + _recorded(measured)
-    progress("fitting", 0.9)
-    again = [m for m in pairs if len(m.clique) == 1 or m.clique in seen]
 
-    laid_out = [m.clique for m in (*again, *measured)]
+    # Step 3: choose tables that hold what was planned.
+    chosen_set = set(chosen)
+    planned = [answer for answer in pairs if answer.clique in chosen_set]
+    tables = design(domain, workload, planned, second_rho / unit**2, settings, allowed)
+
+    # Step 4: measure them, each in its own noise.
+    progress("measuring what was planned", 0.8)
+    measured = measure(list(tables), list(tables.values()), second_rho)
+    rounds = _recorded(pairs) + _recorded(measured)
+
+    # Step 5: fit both rounds together, cleaned once more.
+    progress("fitting", 0.9)
+    first_answers = [
+        answer for answer in pairs if len(answer.clique) == 1 or answer.clique in chosen_set
+    ]
+    laid_out = [answer.clique for answer in (*first_answers, *measured)]
     room = cells_in(settings.max_model_mb)
 
     def refit(tables: Sequence[Measurement]) -> MRF:
-        held = within_room(domain, tables, laid_out, room)
-        return fit(domain, held, sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage)
+        fitting_tables = within_room(domain, tables, laid_out, room)
+        return fit(domain, fitting_tables, sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage)
 
-    clean = within_room(domain, without_noise(again, measured, total, refit), laid_out, room)
-    singles = [m for m in clean if len(m.clique) == 1]
-    sweeps, shrinkage = settings.final_sweeps, settings.shrinkage
+    noiseless = without_noise(first_answers, measured, total, refit)
+    clean = within_room(domain, noiseless, laid_out, room)
+    singles = [answer for answer in clean if len(answer.clique) == 1]
+    sweeps = settings.final_sweeps
+    shrinkage = settings.shrinkage
+
     # From the single columns on, which the fit holds to; from nothing 60 sweeps are too few.
     start = fit(domain, singles, total=total, sweeps=sweeps, shrinkage=shrinkage)
     model = fit(domain, clean, total=total, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
@@ -175,14 +198,14 @@ def within_room(
         planned: Cliques of the planned model, which has room.
         room: Cells that a model may have.
     """
-    cliques = {m.clique for m in tables}
+    cliques = {table.clique for table in tables}
     if tree_cells(domain, cliques) <= room:
         return list(tables)
-    silent_tables = [
-        Measurement(clique, np.zeros([domain.size_of(a) for a in clique]), _UNKNOWN)
-        for clique in dict.fromkeys(planned)
-        if clique not in cliques
-    ]
+    silent_tables: list[Measurement] = []
+    for clique in dict.fromkeys(planned):
+        if clique not in cliques:
+            zeros = np.zeros([domain.size_of(name) for name in clique])
+            silent_tables.append(Measurement(clique, zeros, _UNKNOWN))
     return [*tables, *silent_tables]
 
 
@@ -200,11 +223,12 @@ def _cleaned_answers(first: Sequence[Measurement], total: float | None) -> list[
 
 
 def _recorded(measured: Sequence[Measurement]) -> list[Measured]:
-    """What a round measured, grouped by noise, the widest first."""
-    return [
-        Measured(tuple(m.clique for m in measured if m.sigma == sigma), sigma)
-        for sigma in sorted({m.sigma for m in measured}, reverse=True)
-    ]
+    """Return what a round measured, grouped by noise, the widest first."""
+    records: list[Measured] = []
+    for sigma in sorted({answer.sigma for answer in measured}, reverse=True):
+        cliques = tuple(answer.clique for answer in measured if answer.sigma == sigma)
+        records.append(Measured(cliques, sigma))
+    return records
 
 
 def design(
@@ -231,7 +255,8 @@ def design(
         Standard deviation of each table's noise, in counts.
     """
     rows = estimate_total(planned)
-    start = {m.clique: domain.size(m.clique) ** (2 / 3) for m in planned}
+    # Of separate tables, these precisions have the least L1 noise, sum n_t sigma_t.
+    start = {answer.clique: domain.size(answer.clique) ** (2 / 3) for answer in planned}
     room = cells_in(settings.max_model_mb)
     tables = _tables(domain, list(start), rows / _ROWS_PER_CELL, room, allowed)
     return _Design(domain, workload, planned, rows, tables).solve(start, rho, allowed)
@@ -240,42 +265,62 @@ def design(
 def _tables(
     domain: Domain, planned: Sequence[Clique], most: float, room: float, allowed: Allowed
 ) -> list[Clique]:
-    """What was planned, and wider tables of `most` cells that lie inside the planned model.
+    """Return what was planned, and wider tables of `most` cells inside the planned model.
 
     Where all columns that the plan connects fit into one clique, the model may grow to that.
     """
-    cliques, parts = maximal_cliques(domain, planned), _components(domain, planned)
+    cliques = maximal_cliques(domain, planned)
+    parts = _components(domain, planned)
     if sum(map(domain.size, parts)) <= room:
         cliques = parts
-    found = dict.fromkeys(planned)
+
+    tables = dict.fromkeys(planned)
     for size in range(3, _WIDEST + 1):
-        if size > 3 and sum(comb(len(c), size) for c in cliques) > _MOST_TABLES:
+        # Triples are always offered: all of them are to be right.
+        number = sum(comb(len(clique), size) for clique in cliques)
+        if size > 3 and number > _MOST_TABLES:
             break
-        wider = dict.fromkeys(t for c in cliques for t in combinations(c, size))
-        found |= dict.fromkeys(t for t in wider if domain.size(t) <= most and allowed([t]))
-    return list(found)
+        wider = dict.fromkeys(_subsets(cliques, size))
+        for table in wider:
+            if domain.size(table) <= most and allowed([table]):
+                tables[table] = None
+    return list(tables)
+
+
+def _subsets(cliques: Iterable[Clique], size: int) -> Iterator[Clique]:
+    """Yield all sets of so many columns inside a clique; again where another holds it, too."""
+    for clique in cliques:
+        yield from combinations(clique, size)
 
 
 def _components(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
-    """Columns that the cliques connect."""
+    """Return the sets of columns that the cliques connect."""
     parts: list[set[str]] = []
     for clique in cliques:
-        met = [p for p in parts if not p.isdisjoint(clique)]
-        parts = [p for p in parts if p.isdisjoint(clique)] + [set(clique).union(*met)]
-    return [domain.canonical(tuple(p)) for p in parts]
+        met = [part for part in parts if not part.isdisjoint(clique)]
+        apart = [part for part in parts if part.isdisjoint(clique)]
+        parts = [*apart, set(clique).union(*met)]
+    return [domain.canonical(tuple(part)) for part in parts]
 
 
 def _targets(workload: Sequence[Clique]) -> list[Clique]:
-    """Queries; of pairs, also the triples that they span, which rows drawn should have right."""
-    if any(len(q) > 2 for q in workload):
+    """Return the queries; of pairs, also the triples that they span.
+
+    Rows that are drawn should have these right, too. A pair inside one is not a target of its own.
+    """
+    if any(len(query) > 2 for query in workload):
         return list(workload)
-    pairs = dict.fromkeys(q for q in workload if len(q) == 2)
+    pairs = dict.fromkeys(query for query in workload if len(query) == 2)
     near: dict[str, list[str]] = {}
-    for a, b in pairs:
-        near.setdefault(a, []).append(b)
-    triples = [(a, b, c) for a, b in pairs for c in near.get(b, []) if (a, c) in pairs]
-    spanned = {pair for t in triples for pair in combinations(t, 2)}
-    return [*triples, *(q for q in workload if q not in spanned)]
+    for first, second in pairs:
+        near.setdefault(first, []).append(second)
+
+    triples: list[Clique] = []
+    for first, second in pairs:
+        thirds = near.get(second, [])
+        triples += [(first, second, third) for third in thirds if (first, third) in pairs]
+    spanned = set(_subsets(triples, 2))
+    return [*triples, *(query for query in workload if query not in spanned)]
 
 
 class _Design:
@@ -300,87 +345,113 @@ class _Design:
         rows: float,
         tables: Sequence[Clique],
     ) -> None:
-        known = {m.clique: 1 / max(m.sigma, 1e-9) ** 2 for m in planned}
-        for triple in dict.fromkeys(q for t in tables for q in combinations(t, 3)):
-            known[triple] = max(1, _freedom(domain, triple)) / (_TRIPLE * rows) ** 2
-        place = {effect: i for i, effect in enumerate(known)}
-        cells = np.array([domain.size(effect) for effect in known], np.float64)
-        self.known = np.array(list(known.values()))
-        self.spread = cells * [max(1, _freedom(domain, effect)) for effect in known]
-        self.tables, self.closed = list(tables), list[int]()
-        sizes = [domain.size(t) for t in tables]
-        below = [_effects(t, place) for t in tables]
-        self.seen = _sparse(
-            [cells[list(a)] / n for a, n in zip(below, sizes, strict=True)], below, len(known)
-        )
-        queries = Counter(_effects(q, place) for q in _targets(workload))
+        # p: the precision of each effect before the second round.
+        prior = {answer.clique: 1 / max(answer.sigma, 1e-9) ** 2 for answer in planned}
+        triples = dict.fromkeys(_subsets(tables, 3))
+        for triple in triples:
+            prior[triple] = max(1, _freedom(domain, triple)) / (_TRIPLE * rows) ** 2
+        place = {effect: i for i, effect in enumerate(prior)}
+        self.prior = np.array(list(prior.values()))
+
+        # n_A d_A of each effect, and n_A / n_t of each table that holds it.
+        cells = np.array([domain.size(effect) for effect in prior], np.float64)
+        self.spread = cells * [max(1, _freedom(domain, effect)) for effect in prior]
+        self.tables = list(tables)
+        self.closed = list[int]()
+        sizes = [domain.size(table) for table in tables]
+        below = [_effects(table, place) for table in tables]
+        shares = [cells[list(effects)] / size for effects, size in zip(below, sizes, strict=True)]
+        self.informs = _sparse(shares, below, len(prior))
+
+        # w_q of each target, and the effects in it.
+        queries = Counter(_effects(query, place) for query in _targets(workload))
         self.weights = np.array(list(queries.values()), np.float64)
-        self.asked = _sparse([np.ones(len(q)) for q in queries], list(queries), len(known))
+        ones = [np.ones(len(effects)) for effects in queries]
+        self.targets = _sparse(ones, list(queries), len(prior))
 
     def solve(
         self, start: Mapping[Clique, float], rho: float, allowed: Allowed
     ) -> dict[Clique, float]:
-        """The noise of each table of the design, found from precisions to start at."""
-        place = {t: i for i, t in enumerate(self.tables)}
-        chosen, x = np.array([place[t] for t in start]), np.array(list(start.values()))
+        """Return the noise of each table of the design, found from precisions to start at."""
+        place = {table: i for i, table in enumerate(self.tables)}
+        chosen = np.array([place[table] for table in start])
+        x = np.array(list(start.values()))
         past: list[tuple[float, Ints, Floats]] = []
         while True:
-            seen = self.seen[chosen]
+            # The multiplicative algorithm: each precision grows with how far it lowers the error.
+            informs = self.informs[chosen]
             for _ in range(_STEPS):
                 x *= 2 * rho / x.sum()
-                error, slope = self._error(seen.T @ x)
-                x *= np.sqrt(seen @ slope)
-            kept = [p >= _THIN * x.mean() or not self._inside(i, chosen)
-                    for i, p in zip(chosen, x, strict=True)]  # fmt: skip
-            chosen, x = chosen[kept], x[kept] * (2 * rho / x[kept].sum())
+                error, slope = self._error(informs.T @ x)
+                x *= np.sqrt(informs @ slope)
+
+            # Thin tables are dropped, unless nothing else measures what they do.
+            least = _THIN * x.mean()
+            stays = [
+                precision >= least or not self._inside(table, chosen)
+                for table, precision in zip(chosen, x, strict=True)
+            ]
+            chosen = chosen[stays]
+            x = x[stays] * (2 * rho / x[stays].sum())
             past.append((error, chosen, x))
-            gain = self.seen @ slope
+
+            # The table is added that lowers the error fastest, as long as that is worth while.
+            gain = self.informs @ slope
             gain[chosen] = 0.0
             gain[self.closed] = 0.0
             best = self._best(gain, chosen, allowed)
             before, *earlier = past[max(0, len(past) - 1 - _PATIENCE)]
-            if gain[best] <= 0 or (len(past) > _PATIENCE and error > (1 - _LEAST_GAIN) * before):
+            is_stuck = len(past) > _PATIENCE and error > (1 - _LEAST_GAIN) * before
+            if gain[best] <= 0 or is_stuck:
                 break
-            chosen, x = np.append(chosen, best), np.append(x, x.mean())
+            chosen = np.append(chosen, best)
+            x = np.append(x, x.mean())
+
+        # What was added in vain is left out again.
         chosen, x = earlier
         x = np.maximum(x, _FAINTEST * x.max())  # else noise that no mechanism draws
         x *= 2 * rho / x.sum()
-        return {self.tables[i]: float(p**-0.5) for i, p in zip(chosen, x, strict=True)}
+        return {
+            self.tables[table]: float(precision**-0.5)
+            for table, precision in zip(chosen, x, strict=True)
+        }
 
     def _best(self, gain: Floats, chosen: Ints, allowed: Allowed) -> int:
-        """The table that gains most of those that can be measured with the ones chosen."""
-        now = [self.tables[i] for i in chosen]
-        while gain[best := int(gain.argmax())] > 0 and not allowed([*now, self.tables[best]]):
+        """Return the table that gains most of those that can be measured with the ones chosen."""
+        chosen_tables = [self.tables[table] for table in chosen]
+        best = int(gain.argmax())
+        while gain[best] > 0 and not allowed([*chosen_tables, self.tables[best]]):
             gain[best] = 0.0
             self.closed.append(best)
+            best = int(gain.argmax())
         return best
 
     def _inside(self, table: int, chosen: Ints) -> bool:
-        """Whether a table lies inside another one."""
+        """Tell whether a table lies inside another one."""
         columns = set(self.tables[table])
-        return any(columns < set(self.tables[i]) for i in chosen)
+        return any(columns < set(self.tables[other_table]) for other_table in chosen)
 
     def _error(self, precision: Floats) -> tuple[float, Floats]:
-        """The error expected, and how fast it falls with the precision of each effect."""
-        total = self.known + precision
+        """Return the error expected, and how fast it falls with the precision of each effect."""
+        total = self.prior + precision
         variance = self.spread / total
-        errors = np.sqrt(self.asked @ variance)
-        slope = self.asked.T @ (self.weights / np.maximum(errors, 1e-300)) * variance / total
+        errors = np.sqrt(self.targets @ variance)
+        slope = self.targets.T @ (self.weights / np.maximum(errors, 1e-300)) * variance / total
         return float(self.weights @ errors), slope
 
 
 def _freedom(domain: Domain, effect: Clique) -> int:
-    return prod(domain.size_of(a) - 1 for a in effect)
+    return prod(domain.size_of(name) - 1 for name in effect)
 
 
 def _effects(clique: Clique, place: Mapping[Clique, int]) -> tuple[int, ...]:
-    """The numbers of the effects that a clique holds."""
-    below = chain.from_iterable(combinations(clique, k) for k in (1, 2, 3))
-    return tuple(place[a] for a in below if a in place)
+    """Return the numbers of the effects that a clique holds."""
+    effects = chain.from_iterable(combinations(clique, width) for width in (1, 2, 3))
+    return tuple(place[effect] for effect in effects if effect in place)
 
 
 def _sparse(values: Sequence[Floats], columns: Sequence[tuple[int, ...]], width: int) -> Any:
-    """A sparse matrix, by its rows."""
+    """Return a sparse matrix, by its rows."""
     from scipy.sparse import csr_matrix  # late: it costs a tenth of a second
 
     ends = np.cumsum([0, *map(len, columns)])
@@ -416,12 +487,15 @@ def plan(
     """
     rehearsal = _Rehearsal(domain, weights, pairs, rho, settings)
     while rehearsal.step() or rehearsal.exchange():
-        chosen, left = len(rehearsal.chosen), len(rehearsal.open) + len(rehearsal.left_out)
-        progress("planning", 0.1 + 0.7 * chosen / (chosen + left))
+        chosen = len(rehearsal.chosen)
+        waiting = len(rehearsal.open) + len(rehearsal.left_out)
+        progress("planning", 0.1 + 0.7 * chosen / (chosen + waiting))
     no_room(list(rehearsal.left_out))
-    covered = {a for q in rehearsal.chosen for a in q}
-    lone = [m.clique for m in pairs if len(m.clique) == 1 and m.clique[0] not in covered]
-    return [*rehearsal.chosen, *lone]
+
+    covered = set(chain.from_iterable(rehearsal.chosen))
+    singles = [answer.clique for answer in pairs if len(answer.clique) == 1]
+    uncovered = [clique for clique in singles if clique[0] not in covered]
+    return [*rehearsal.chosen, *uncovered]
 
 
 class _Rehearsal:
@@ -433,30 +507,42 @@ class _Rehearsal:
         rho: float,
         settings: TwoRoundSettings,
     ) -> None:
-        self.domain, self.weights, self.rho, self.settings = domain, weights, rho, settings
+        self.domain = domain
+        self.weights = weights
+        self.rho = rho
+        self.settings = settings
         self.megabytes = min(8e-6 * tree_cells(domain, []), settings.max_model_mb)  # so far
-        self.answers = [m for m in pairs if len(m.clique) == 1]
-        self.open: dict[Clique, Measurement] = {m.clique: m for m in pairs if len(m.clique) == 2}
+        self.answers = [answer for answer in pairs if len(answer.clique) == 1]
+
+        # A pair is open, chosen or left out.
+        two_ways = [answer for answer in pairs if len(answer.clique) == 2]
+        self.open: dict[Clique, Measurement] = {answer.clique: answer for answer in two_ways}
         self.chosen: dict[Clique, float] = {}  # and their scores when they were chosen
         self.left_out: dict[Clique, Measurement] = {}  # as the model would be too large
         self.tried: set[Clique] = set()  # in exchanges
         self.brought = 0  # by them
+
+        # The model of single columns, and how much each pair would improve it.
         self.model = self._fit(None)
-        self.scores: dict[Clique, float] = {q: self._score(m) for q, m in self.open.items()}
+        self.scores: dict[Clique, float] = {
+            pair: self._score(answer) for pair, answer in self.open.items()
+        }
 
     def step(self) -> bool:
         """Add the pair that improves most, or a few where many are chosen; False if none does."""
         before = len(self.chosen)
         for _ in range(1 + before // _FEW):
-            while (best := self._best()) is None and self._grow():
-                pass
+            best = self._best()
+            while best is None and self._grow():
+                best = self._best()
             if best is None:
                 break
             self.chosen[best] = self.scores.pop(best)
             self.answers.append(self.open.pop(best))
-        if grown := len(self.chosen) > before:
+        has_grown = len(self.chosen) > before
+        if has_grown:
             self.model = self._fit(self.model)
-        return grown
+        return has_grown
 
     def _grow(self) -> bool:
         """Let the model be twice as large, and offer what then fits; False if it may not grow.
@@ -468,10 +554,11 @@ class _Rehearsal:
         if not self.left_out or self.megabytes >= most:
             return False
         self.megabytes = min(2 * self.megabytes, most)
-        back = fitting(self.domain, self.left_out, list(self.chosen), self.megabytes)
-        self.model.marginals(back)  # all at once, as they are far apart
-        self.open |= {q: self.left_out.pop(q) for q in back}
-        self.scores |= {q: self._score(self.open[q]) for q in back}
+        offered = fitting(self.domain, self.left_out, list(self.chosen), self.megabytes)
+        self.model.marginals(offered)  # all at once, as they are far apart
+        for pair in offered:
+            self.open[pair] = self.left_out.pop(pair)
+            self.scores[pair] = self._score(self.open[pair])
         return True
 
     def exchange(self) -> bool:
@@ -481,67 +568,78 @@ class _Rehearsal:
         """
         if self.brought >= _EXCHANGES:
             return False
-        new = {q: m for q, m in self.left_out.items() if q not in self.tried}
-        self.model.marginals(list(new))  # all at once, as they are far apart
-        scores = {q: self._score(m) for q, m in new.items()}
+        untried = {pair: answer for pair, answer in self.left_out.items() if pair not in self.tried}
+        self.model.marginals(list(untried))  # all at once, as they are far apart
+        scores = {pair: self._score(answer) for pair, answer in untried.items()}
         for pair in sorted(scores, key=scores.__getitem__, reverse=True):
             if scores[pair] <= 0:
                 return False
             self.tried.add(pair)
-            if (lost := self._in_the_way(pair, scores[pair])) is not None:
-                break
-        else:
-            return False
+            lost = self._in_the_way(pair, scores[pair])
+            if lost is not None:
+                self._swap(pair, scores[pair], lost)
+                return True
+        return False
+
+    def _swap(self, pair: Clique, score: float, lost: Sequence[Clique]) -> None:
+        """Choose a pair that was left out, and leave out those that it replaces."""
         self.brought += 1
-        self.chosen[pair] = scores[pair]
+        self.chosen[pair] = score
         self.answers.append(self.left_out.pop(pair))
-        self.left_out |= {m.clique: m for m in self.answers if m.clique in lost}
-        self.answers = [m for m in self.answers if m.clique not in lost]
-        self.chosen = {q: score for q, score in self.chosen.items() if q not in lost}
+        self.left_out |= {answer.clique: answer for answer in self.answers if answer.clique in lost}
+        self.answers = [answer for answer in self.answers if answer.clique not in lost]
+        self.chosen = {clique: worth for clique, worth in self.chosen.items() if clique not in lost}
         self.model = self._fit(self.model)
-        return True
 
     def _in_the_way(self, pair: Clique, score: float) -> list[Clique] | None:
-        """Chosen pairs that do not fit together with one more; None if they are worth its score."""
+        """Return chosen pairs that do not fit with one more; None if they are worth its score."""
         ranked = sorted(self.chosen, key=self.chosen.__getitem__, reverse=True)
-        stay = [q for q in ranked if self.chosen[q] >= score]
-        if not self._fits([pair, *stay]):
+        better = [clique for clique in ranked if self.chosen[clique] >= score]
+        if not self._fits([pair, *better]):
             return None
-        kept, lost = [pair], list[Clique]()
+        staying = [pair]
+        lost = list[Clique]()
 
         def too_many(first: int) -> bool:
-            return not self._fits([*kept, *ranked[:first]])
+            return not self._fits([*staying, *ranked[:first]])
 
         while True:  # by halves, so that few trees are laid out
             more = bisect(range(1, len(ranked) + 1), False, key=too_many)
             if more == len(ranked):
                 return lost
-            if (score := score - self.chosen[ranked[more]]) <= 0:
+            score -= self.chosen[ranked[more]]
+            if score <= 0:
                 return None
-            kept, lost = [*kept, *ranked[:more]], [*lost, ranked[more]]
+            staying = [*staying, *ranked[:more]]
+            lost = [*lost, ranked[more]]
             ranked = ranked[more + 1 :]
 
     def _fits(self, pairs: Sequence[Clique]) -> bool:
         return fits(self.domain, pairs, self.megabytes)
 
     def _fit(self, start: MRF | None) -> MRF:
-        sweeps, shrinkage = self.settings.plan_sweeps, self.settings.plan_shrinkage
+        sweeps = self.settings.plan_sweeps
+        shrinkage = self.settings.plan_shrinkage
         return fit(self.domain, self.answers, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
 
     def _score(self, answer: Measurement) -> float:
-        """w_q times (how far the answer moves the marginal, minus the noise it would bring).
+        """Return w_q times (how far the answer moves the marginal, minus the noise it would bring).
 
         Noise counts where the answer leads, as a fit takes none from cells without rows; and half,
         since what is measured is cleaned of noise once more (decision 0060).
         """
-        q, now = answer.clique, self.model.marginal(answer.clique)
-        moved = block_step(self.model, answer, shrinkage=self.settings.plan_shrinkage)
+        before = self.model.marginal(answer.clique)
+        after = block_step(self.model, answer, shrinkage=self.settings.plan_shrinkage)
         sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
-        noise = float(np.minimum(expected_l1(sigma, 1), moved).sum())
-        return self.weights[q] * (float(np.abs(moved - now).sum()) - _NOISE * noise)
+        noise = float(np.minimum(expected_l1(sigma, 1), after).sum())
+        distance = float(np.abs(after - before).sum())
+        return self.weights[answer.clique] * (distance - _NOISE * noise)
 
     def _best(self) -> Clique | None:
-        """The best pair that fits; scores mostly fall, so only the highest are computed again."""
+        """Return the best pair that fits; None if no pair improves the model.
+
+        Scores mostly fall as pairs are chosen, so only the highest are computed again.
+        """
         fresh: set[Clique] = set()
         while self.scores:
             top = max(self.scores, key=self.scores.__getitem__)

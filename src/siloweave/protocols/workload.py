@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import chain, combinations
 from math import ceil, comb, pi, sqrt
 from typing import Any, Literal, TypeAlias
 
@@ -35,23 +35,25 @@ MOST_FOURS = 40_000
 of them with a model takes ten seconds."""
 COARSE = 16
 """Equally wide bins of a column before it is cut; one with no more values has a bin for each."""
-_FEWEST, _MOST = 4, COARSE  # bins that columns of numbers are cut into
+_FEWEST = 4  # bins that columns of numbers are cut into
+_MOST = COARSE
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
 _WIDE = 256  # triples that are candidates of a round
 # With a target: sets of three, and of four, that are candidates in turn, or a part of all of them.
 # Few noisy answers end a run of 60 columns after some 16 rounds.
-_IN_TURN, _TURNS = 1024, 16
+_IN_TURN = 1024
+_TURNS = 16
 _WORKLOAD_SEED = 123
 _NUMBERS = {2: "two", 3: "three", 4: "four"}  # of columns, the target among them
 
 
 def first_encoder(schema: Schema, synth: Any) -> Encoder:
-    """Equally wide bins: those of the settings, or `COARSE`."""
+    """Return an encoder with equally wide bins: those of the settings, or `COARSE`."""
     return Encoder(schema, synth.bins or COARSE)
 
 
 def bins_for(schema: Schema, rows: float, rho: float) -> int:
-    """How many bins a column of many values is cut into, where the settings say no number.
+    """Return how many bins a column of many values is cut into, where the settings say no number.
 
     In b bins two columns lose about 1 / b of their dependence. A column has m codes on average, so
     a table of two has an L1 error of b m sigma / n from noise, where sigma = sqrt(d / (2 rho)) if d
@@ -70,13 +72,16 @@ def bins_for(schema: Schema, rows: float, rho: float) -> int:
     """
     sizes = [value_count(column) for column in schema.coded]
     most = _NARROW * max(rows, 1.0) * sqrt(2 * rho / len(sizes))
-    fits = [b for b in range(_FEWEST, _MOST + 1)
-            if b * b * sum(min(b, size) for size in sizes) <= most * len(sizes)]  # fmt: skip
-    return max(fits, default=_FEWEST)
+    fitting_bins: list[int] = []
+    for bins in range(_FEWEST, _MOST + 1):
+        codes = sum(min(bins, size) for size in sizes)
+        if bins * bins * codes <= most * len(sizes):
+            fitting_bins.append(bins)
+    return max(fitting_bins, default=_FEWEST)
 
 
 def most_bins(synth: Any) -> int:
-    """How many bins a column may be cut into: as the settings say, or a bin for each value."""
+    """Return how many bins a column may be cut into: as the settings say, or one for each value."""
     return int(synth.bins or 2 * _MOST)
 
 
@@ -89,7 +94,7 @@ def workload_for(
     *,
     target: str | None = None,
 ) -> list[Clique]:
-    """The queries to get right: those named, else sets of `degree` columns.
+    """Return the queries to get right: those named, else sets of `degree` columns.
 
     A query that was asked for must fit. Of all sets, those that do not fit are left out, and those
     with a column of one code, which says nothing of another. A column that is then in none is a
@@ -108,18 +113,19 @@ def workload_for(
         SchemaError: A named query has a column that is not there, or one twice.
         CapacityError: A query does not fit.
     """
-    found = _asked(domain, degree or 2, queries, workload, megabytes)
+    cliques = _named_or_all(domain, degree or 2, queries, workload, megabytes)
     if workload == "auto" and degree is queries is None and target is not None:
-        found += _triples_with(domain, target, megabytes)
-    chosen = (
-        workload == "auto" and queries is None
-    )  # what does not fit is left out, but for columns
-    check_capacity(domain, [q for q in found if len(q) == 1] if chosen else found, megabytes)
-    return found
+        cliques += _triples_with(domain, target, megabytes)
+
+    # Of all sets, what does not fit is left out already, but for single columns.
+    is_default = workload == "auto" and queries is None
+    checked = [clique for clique in cliques if len(clique) == 1] if is_default else cliques
+    check_capacity(domain, checked, megabytes)
+    return cliques
 
 
 def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
-    """The queries of a method's settings.
+    """Return the queries of a method's settings.
 
     Raises:
         SchemaError, CapacityError: Such codes cannot answer them.
@@ -138,7 +144,7 @@ def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
 
 
 def cheap_triples(synth: Any, domain: Domain) -> list[Clique]:
-    """Triples that AIM may choose beside the queries, where it chooses its workload by itself.
+    """Return triples that AIM may choose beside the queries, where it chooses its workload itself.
 
     They are those of columns with two codes each: a triple measures its three pairs with half the
     precision that one pair would have for the same budget; with more codes it is less. All triples
@@ -188,15 +194,15 @@ def unseen_relations(synth: Any, domain: Domain) -> Iterator[str]:
     """
     if synth.target is None or not synth.chooses:
         return
-    seen = 4 if fours_with_target(synth, domain) else synth.hidden_columns
-    if len(_varied(domain).names) <= seen:
+    visible = 4 if fours_with_target(synth, domain) else synth.hidden_columns
+    if len(_varied(domain).names) <= visible:
         return
     larger = ""
     if synth.triples and max(domain.sizes) > 2:
-        sizes = "three or four columns" if seen == 4 else "three columns"
+        sizes = "three or four columns" if visible == 4 else "three columns"
         larger = f", nor one of {sizes} of which one has more than two codes"
     yield (
-        f"a relation of more than {_NUMBERS[seen]} columns with {synth.target!r} could not be "
+        f"a relation of more than {_NUMBERS[visible]} columns with {synth.target!r} could not be "
         f"seen{larger}, unless fewer of its columns show some of it; `workload` can name such sets"
     )
 
@@ -208,7 +214,7 @@ def refused_triples(synth: Any, domain: Domain) -> int:
 
 
 def _two_coded(synth: Any, domain: Domain) -> list[str]:
-    """The columns of two codes each, whose triples may be candidates; none where none may."""
+    """Return the columns of two codes each, whose triples may be candidates; none if none may."""
     is_open = synth.triples and synth.chooses and synth.target is None
     if not is_open or cells_in(synth.max_model_mb) < 2**3:
         return []
@@ -216,7 +222,7 @@ def _two_coded(synth: Any, domain: Domain) -> list[str]:
 
 
 def too_large(domain: Domain, degree: int, megabytes: float) -> int:
-    """How many of all sets of `degree` columns do not fit, and are in no default workload."""
+    """Count the sets of `degree` columns that do not fit, and are in no default workload."""
     width = len(_varied(domain).names)
     return comb(width, min(degree, width)) - len(_sets(domain, degree, megabytes))
 
@@ -228,7 +234,11 @@ def without_costly_sets(domain: Domain, offered: Mapping[Clique, float]) -> dict
         domain: Attributes and sizes.
         offered: Candidates, and their weights.
     """
-    return {q: w for q, w in offered.items() if len(q) < 3 or max(domain.shape(q)) <= 2}
+    cheap: dict[Clique, float] = {}
+    for clique, weight in offered.items():
+        if len(clique) < 3 or max(domain.shape(clique)) <= 2:
+            cheap[clique] = weight
+    return cheap
 
 
 def shortlist(
@@ -250,72 +260,92 @@ def shortlist(
         turn: Number of the round, from 0.
         has_target: Whether sets take turns.
     """
-    linked = {pair for clique in measured for pair in combinations(clique, 2)}
+    linked: set[Clique] = set()
+    for clique in measured:
+        linked.update(combinations(clique, 2))
+
+    def links(clique: Clique) -> int:
+        return sum(pair in linked for pair in combinations(clique, 2))
+
     chosen: set[Clique] = set()
     for width in (3, 4):
-        sets = [q for q in offered if len(q) == width]
+        sets = [clique for clique in offered if len(clique) == width]
+
+        # The sets whose turn it is, around from the last one to the first.
         if has_target and sets:
             count = max(_IN_TURN, ceil(len(sets) / _TURNS))
             first = turn * count % len(sets)
-            chosen.update([*sets[first:], *sets[:first]][:count])
-            sets = [q for q in sets if q not in chosen]
+            in_turn = [*sets[first:], *sets[:first]]
+            chosen.update(in_turn[:count])
+            sets = [clique for clique in sets if clique not in chosen]
+
+        # And those with most pairs in measured cliques; ties stay in the order of the candidates.
         if linked and len(sets) > _WIDE:
-            sets.sort(key=lambda q: -sum(pair in linked for pair in combinations(q, 2)))
+            sets.sort(key=links, reverse=True)
         chosen.update(sets[:_WIDE])
-    return {q: weight for q, weight in offered.items() if len(q) < 3 or q in chosen}
+    return {
+        clique: weight for clique, weight in offered.items() if len(clique) < 3 or clique in chosen
+    }
 
 
 def _varied(domain: Domain) -> Domain:
-    """The columns that have more than one code, or all if none has."""
-    return domain.project([n for n in domain.names if domain.size_of(n) > 1] or domain.names)
+    """Return the columns that have more than one code, or all if none has."""
+    varied = [name for name in domain.names if domain.size_of(name) > 1]
+    return domain.project(varied or domain.names)
 
 
 def _sets(domain: Domain, degree: int, megabytes: float) -> list[Clique]:
-    """All sets of so many varied columns that fit; fewer columns where the table has fewer."""
+    """Return all sets of so many varied columns that fit; of fewer where the table has fewer."""
     return list(_known_sets(domain, degree, megabytes))
 
 
 @lru_cache(maxsize=2)
 def _known_sets(domain: Domain, degree: int, megabytes: float) -> tuple[Clique, ...]:
-    """`_sets`, found once for those who ask one after the other: wide tables have many."""
-    names, most = _varied(domain).names, cells_in(megabytes)
-    every = combinations(names, min(degree, len(names)))
-    return tuple(q for q in every if domain.size(q) <= most)
+    """Return `_sets`, made once for those who ask one after the other: wide tables have many."""
+    names = _varied(domain).names
+    most = cells_in(megabytes)
+    sets = combinations(names, min(degree, len(names)))
+    return tuple(clique for clique in sets if domain.size(clique) <= most)
 
 
 def _triples_with(domain: Domain, target: str, megabytes: float) -> list[Clique]:
-    """All triples of varied columns with the target that fit."""
+    """Return all triples of varied columns with the target that fit."""
     names = _varied(domain).names
     if len(names) < 3:
-        return [q for q in _sets(domain, 3, megabytes) if target in q]
+        return [clique for clique in _sets(domain, 3, megabytes) if target in clique]
     others = [name for name in names if name != target] if target in names else []
-    triples = sorted(
-        (domain.canonical((target, *pair)) for pair in combinations(others, 2)),
-        key=lambda q: tuple(map(domain.position, q)),
-    )
-    return [q for q in triples if domain.size(q) <= cells_in(megabytes)]
+
+    def places(clique: Clique) -> tuple[int, ...]:
+        return tuple(map(domain.position, clique))
+
+    triples = [domain.canonical((target, *pair)) for pair in combinations(others, 2)]
+    triples.sort(key=places)
+    return [triple for triple in triples if domain.size(triple) <= cells_in(megabytes)]
 
 
-def _asked(
+def _named_or_all(
     domain: Domain, degree: int, queries: int | None, workload: Workload, megabytes: float
 ) -> list[Clique]:
+    """Return the queries that a workload names, or random ones, or all that fit."""
     if workload != "auto":
         try:
-            return [domain.canonical(q) for q in workload]
+            return [domain.canonical(query) for query in workload]
         except InputError as error:
             raise type(error)(f"workload: {error}") from error
     varied = _varied(domain)
     degree = min(degree, len(varied.names))
-    if queries is None:
-        found = _sets(domain, degree, megabytes)
-        covered = {name for query in found for name in query}
-        return [*found, *((name,) for name in domain.names if name not in covered)]
-    count = min(queries, comb(len(varied.names), degree))
-    return random_workload(varied, degree, count, seed=_WORKLOAD_SEED)
+    if queries is not None:
+        count = min(queries, comb(len(varied.names), degree))
+        return random_workload(varied, degree, count, seed=_WORKLOAD_SEED)
+
+    # A column in no set is a query by itself, or nothing would be known of it.
+    sets = _sets(domain, degree, megabytes)
+    covered = set(chain.from_iterable(sets))
+    return [*sets, *((name,) for name in domain.names if name not in covered)]
 
 
 def expected_l1(sigma: float, cells: int) -> float:
-    """Expected L1 norm of Gaussian noise of standard deviation `sigma` on `cells` numbers.
+    """Return the expected L1 norm of Gaussian noise of deviation `sigma` on `cells` numbers.
 
     At most `MOST_ROWS`: what is larger hides any table, and in the score of a choice it would be
     rounded by more than `ROUNDING` (secure_sums.py) allows for.
@@ -329,18 +359,22 @@ def weights_of(
     heaviest: int = 0,
     candidates: Sequence[Clique] = (),
 ) -> dict[Clique, float]:
-    """Weight of every clique in the closure: w_r = sum over queries s of |r & s| (AIM, 4.1).
+    """Return the weight of every clique in the closure: w_r = sum over queries s of |r & s|.
+
+    This is section 4.1 of AIM.
 
     Of a clique's columns only so many count, those in most queries: the `heaviest`, or all if 0.
     After the closure come `candidates`, cliques that are no queries.
     """
     if not workload:
         raise InputError("the workload is empty; name at least one set of columns")
-    times = Counter(name for query in workload for name in query)
-    return {
-        r: float(sum(sorted(times[name] for name in r)[-heaviest:]))
-        for r in dict.fromkeys([*closure(workload, domain), *candidates])
-    }
+    # The sum over queries, of the columns in both, is a sum over columns of the queries with each.
+    times = Counter(chain.from_iterable(workload))
+    weights: dict[Clique, float] = {}
+    for clique in dict.fromkeys([*closure(workload, domain), *candidates]):
+        column_times = sorted(times[name] for name in clique)
+        weights[clique] = float(sum(column_times[-heaviest:]))  # of all, if heaviest is 0
+    return weights
 
 
 @lru_cache(maxsize=4)
@@ -350,7 +384,7 @@ def known_weights(
     heaviest: int = 0,
     candidates: tuple[Clique, ...] = (),
 ) -> Mapping[Clique, float]:
-    """`weights_of`, computed once for the parties of one process."""
+    """Return `weights_of`, computed once for the parties of one process."""
     return weights_of(domain, workload, heaviest, candidates)
 
 
@@ -360,7 +394,7 @@ def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float)
     for clique in workload:
         cells = domain.size(clique)
         if cells > limit:
-            sizes = ", ".join(f"{a} ({domain.size_of(a)})" for a in clique)
+            sizes = ", ".join(f"{name} ({domain.size_of(name)})" for name in clique)
             raise CapacityError(
                 f"the query over {sizes} has {cells:,} cells, {8 * cells / 1e6:,.0f} MB; "
                 f"the model may take {megabytes:g} MB. Use fewer bins for these columns, leave the "
@@ -370,23 +404,27 @@ def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float)
 
 @lru_cache(maxsize=4)
 def most_counted(domain: Domain, workload: tuple[Clique, ...], megabytes: float) -> float:
-    """Cells that one question counts, at most: of all sets in the workload, or of the model."""
-    return max(sum(map(domain.size, known_weights(domain, workload))), cells_in(megabytes))
+    """Return the most cells that a question counts: of all sets in the workload, or the model."""
+    workload_cells = sum(map(domain.size, known_weights(domain, workload)))
+    return max(workload_cells, cells_in(megabytes))
 
 
 def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
-    """Whether the junction tree of all these keeps within `megabytes`."""
+    """Tell whether the junction tree of all these keeps within `megabytes`."""
     return tree_cells(domain, cliques) <= cells_in(megabytes)
 
 
 def fitting(
     domain: Domain, candidates: Collection[Clique], measured: Sequence[Clique], megabytes: float
 ) -> list[Clique]:
-    """Candidates that keep the junction tree within `megabytes`, or lie inside it already."""
-    limit, offered = cells_in(megabytes), list(candidates)
-    held = inside(domain, measured, offered).tolist()
-    free = {q for q, free in zip(offered, held, strict=True) if free}
-    other = [q for q in offered if q not in free]
-    cells = many_tree_cells(domain, measured, other)
-    fits = {q for q, size in zip(other, cells.tolist(), strict=True) if size <= limit}
-    return [q for q in candidates if q in free or q in fits]
+    """Return candidates that keep the junction tree within `megabytes`, or lie in it already."""
+    limit = cells_in(megabytes)
+    offered = list(candidates)
+
+    # What lies inside the tree costs nothing; only for the others a tree is laid out.
+    is_inside = inside(domain, measured, offered).tolist()
+    free = {clique for clique, fact in zip(offered, is_inside, strict=True) if fact}
+    outside = [clique for clique in offered if clique not in free]
+    cells = many_tree_cells(domain, measured, outside).tolist()
+    small = {clique for clique, size in zip(outside, cells, strict=True) if size <= limit}
+    return [clique for clique in candidates if clique in free or clique in small]
