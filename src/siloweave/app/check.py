@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf, isinf
 from pathlib import Path
 from sys import float_info
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -55,22 +55,41 @@ _NO_ERROR = (
 )
 _BINS = 32  # to check a generator's rows with
 _LEAST = 2  # rows that a method needs
-_HELD = "the files hold about"  # so many rows, by their sizes
+_ROW_COUNTS_OF = "the files hold about"  # so many rows, by their sizes
 _NOT_READ = "rows were not read: `siloweave check --rows` compares what the files hold"
 
-# Bytes of a value, in a file of that kind, and bytes in memory for each of the file.
-_TEXT, _LINES, _PACKED = (6.0, 10.0), (15.0, 5.0), (1.0, 60.0)
+
+class _ValueSize(NamedTuple):
+    """How large values are in files of a kind.
+
+    Attributes:
+        file_bytes: Of a value, in the file.
+        growth: Bytes in memory for each byte of the file.
+    """
+
+    file_bytes: float
+    growth: float
+
+
+_TEXT = _ValueSize(6.0, 10.0)
+_JSON_LINES = _ValueSize(15.0, 5.0)  # every row repeats the names of columns
+_SAS = _ValueSize(8.0, 5.0)  # a number takes eight bytes
+_COMPRESSED = _ValueSize(1.0, 60.0)
+_SIZES = {
+    ".csv": _TEXT,
+    ".tsv": _TEXT,
+    ".txt": _TEXT,
+    ".jsonl": _JSON_LINES,
+    ".ndjson": _JSON_LINES,
+    ".xpt": _SAS,
+    ".sas7bdat": _SAS,
+}
 _DUCKDB_MB = 1000.0  # at most, while it counts
-_VALUE = 16.0  # bytes of a value in memory
+_VALUE_BYTES = 16.0  # of a value in memory
 _BATCH_ROWS = 1_000_000  # of a Parquet file that is coded piece by piece
 _MOST_READ = 1_000_000  # rows of a table in a database or a Parquet file
-_HEAD = 1 << 16  # bytes of a text file by which its lines are counted
+_HEAD_BYTES = 1 << 16  # of a text file, by which its lines are counted
 _JSON = (".jsonl", ".ndjson")  # whose first line is a row
-_EIGHTS = (8.0, 5.0)  # of SAS transport files, where a number takes eight bytes
-_SIZES = {
-    ".csv": _TEXT, ".tsv": _TEXT, ".txt": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES,
-    ".xpt": _EIGHTS, ".sas7bdat": _EIGHTS,
-}  # fmt: skip
 
 
 class StudyForecast(msgspec.Struct, frozen=True):
@@ -155,24 +174,40 @@ def read_rows(study: Study) -> RowsRead:
         SiloweaveError: A file cannot be read.
     """
     schema, synth = study.checked()
-    sources, tables = {}, {}
+    row_counts = {}
+    tables = {}
     for party in study.parties:
         with naming_party(party.name):
-            sources[party.name] = party.rows(study.source(party), schema.names)
-            tables[party.name] = rows_of(sources[party.name], _MOST_READ)
-    own = schema.select(declared_names(study, schema))
-    bins, alike = getattr(synth, "bins", None) or _BINS, synth.method.split != "columns"
-    marked = {name: _marked(table, schema) for name, table in tables.items()}
+            rows = party.rows(study.source(party), schema.names)
+            row_counts[party.name] = rows.num_rows
+            tables[party.name] = rows_of(rows, _MOST_READ)
+
+    declared = schema.select(declared_names(study, schema))
+    bins = _bins_of(synth)
+    misfit_lines: list[str] = []
+    for name, table in tables.items():
+        misfit_lines += misfits(name, table, declared, bins)
+    if synth.method.split == "columns":
+        return RowsRead(row_counts, tuple(misfit_lines), (), ())
+
+    # Cells that count as missing must be alike before parties are compared.
+    blanked_tables = {name: _blanked(table, schema) for name, table in tables.items()}
+    party_differences = differences(blanked_tables)
+    budget = study.terms()
+    overlap_sentences = [overlap.said(budget) for overlap in overlaps(blanked_tables)]
     return RowsRead(
-        {name: source.num_rows for name, source in sources.items()},
-        tuple(line for one in tables.items() for line in misfits(*one, own, bins)),
-        tuple(differences(marked)) if alike else (),
-        tuple(one.said(study.terms()) for one in overlaps(marked)) if alike else (),
+        row_counts, tuple(misfit_lines), tuple(party_differences), tuple(overlap_sentences)
     )
 
 
-def _marked(table: Table, schema: Schema) -> Table:
-    """The schema's columns of a table, where declared spellings of missing values are missing."""
+def _bins_of(synth: MethodSettings) -> int:
+    """Return how many bins a method cuts numbers into; a usual number for one without bins."""
+    bins: int | None = getattr(synth, "bins", None)
+    return bins or _BINS
+
+
+def _blanked(table: Table, schema: Schema) -> Table:
+    """Return the schema's columns, where declared spellings of missing values are missing."""
     names = [name for name in schema.names if name in table.names]
     table = table.select(names)
     for name in names:
@@ -193,187 +228,263 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         BudgetError: The budget does not pay for it.
         LedgerError: A ledger was edited.
     """
+    # Everything that a run would be refused for comes first, as it does in a run.
     schema, synth = study.checked()
-    info, budget, names = synth.info, study.terms(), study.names
+    info = synth.info
+    budget = study.terms()
     columns = columns_of(study)
     check_columns(study, synth, columns, schema)
-    setup, resumes = study.setup(columns), sum(spent(study).values())
-    read_here = read_rows(study) if rows else None
-    sources = [study.source(one) for one in study.parties]
-    held = [rows_in(s, len(own)) for s, own in zip(sources, columns.values(), strict=True)]
-    held = list(read_here.count.values()) if read_here else held
+    setup = study.setup(columns)
+    resumed_releases = sum(spent(study).values())
+    rows_read = read_rows(study) if rows else None
+
+    # How many rows take part: those that were read, or what the files' sizes say.
+    sources = [study.source(party) for party in study.parties]
+    widths = [len(names) for names in columns.values()]
+    row_counts = [rows_in(*pair) for pair in zip(sources, widths, strict=True)]
+    if rows_read is not None:
+        row_counts = list(rows_read.count.values())
     shares = [study.share(source) for source in sources]
-    counts = [round(rows * share) for rows, share in zip(held, shares, strict=True)]
-    found = plans.forecast_of(setup, study.schema.learn, counts)
-    widths = map(len, columns.values())
-    facts = zip(columns, widths, sources, held, shares, strict=True)
-    places = [_place(study, *each) for each in facts]
-    alike = 0 if setup.columns or rows else sum(isinstance(source, Path) for source in sources)
-    plan = plans.plan_of(study, setup, names[0], counts, found)
+    counts = [round(count * share) for count, share in zip(row_counts, shares, strict=True)]
+
+    # What the run takes: by the method's own forecast, and by the plan of its messages, which has
+    # those of an alignment too.
+    cost = plans.forecast_of(setup, study.schema.learn, counts)
+    party_facts = zip(columns, widths, sources, row_counts, shares, strict=True)
+    places = [_place(study, *facts) for facts in party_facts]
+    rows_mb = sum(place.memory_mb for place in places)
+    plan = plans.plan_of(study, setup, study.names[0], counts, cost)
     aligning = plans.aligned_by(study, counts)
+
+    notes = [*cost.notes, *_of_columns(schema), *_places(schema, synth), *_days(schema)]
+    if _buys(study, synth) and cost.error is None:
+        notes.append(_NO_ERROR.format(info.title))
+    notes += _of_unit(schema, synth, budget)
+    notes += [place.note for place in places if place.note]
+    # Files of the same columns may overlap or differ, which only their rows show.
+    files = [source for source in sources if isinstance(source, Path)]
+    if not setup.columns and not rows and len(files) > 1:
+        notes.append(_NOT_READ)
+
+    few = too_few(_ROW_COUNTS_OF, counts, synth, budget)
+    sentences = [*warnings(study), *few, *_empty(study, row_counts), *_of_queries(study)]
+    sentences += cost.warnings
+    if cost.error is not None:
+        sentences += cost.error.warnings
+
+    unreviewed = [column for column in study.read_schema().columns if column.why]
     return StudyForecast(
         study=study.study.name,
         method=info.title,
         guarantee=info.guarantee,
         trust=info.trust,
-        parties=names,
-        epsilon_per_party=found.epsilon_per_party if info.guarantee == "dp" else inf,
+        parties=study.names,
+        epsilon_per_party=cost.epsilon_per_party if info.guarantee == "dp" else inf,
         delta=budget.delta,
         unit=budget.unit,
         rows_per_unit=budget.neighbours.rows,
         parties_per_unit=budget.parties_per_unit,
         rounds=plan.rounds - aligning.rounds,
         messages_per_party=plan.count,
-        memory_mb=found.memory_mb + sum(memory for memory, _ in places),
-        seconds=found.seconds,
+        memory_mb=cost.memory_mb + rows_mb,
+        seconds=cost.seconds,
         bytes_per_party=plan.size - aligning.bytes_leader,
         seconds_on_engine=plan.lasts(plans.ENGINE_S),
         seconds_on_sockets=plan.lasts(plans.SOCKET_S),
         every_step=plan.every_step,
-        domain_cells=_in_floats(found.domain_cells),
-        workload_queries=found.workload_queries,
-        workload_cells=found.workload_cells,
-        largest_query=found.largest_query,
-        notes=(
-            *found.notes,
-            *_of_columns(schema),
-            *_places(schema, synth),
-            *_days(schema),
-            *[_NO_ERROR.format(info.title)] * (_buys(study, synth) and found.error is None),
-            *_of_unit(schema, synth, budget),
-            *(note for _, note in places if note),
-            *[_NOT_READ] * (alike > 1),
-        ),
-        columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
-        warnings=(
-            *warnings(study),
-            *too_few(_HELD, counts, synth, budget),
-            *_empty(study, held),
-            *_of_queries(study),
-            *found.warnings,
-            *(found.error.warnings if found.error else ()),
-        ),
-        resumes=resumes,
+        domain_cells=_in_floats(cost.domain_cells),
+        workload_queries=cost.workload_queries,
+        workload_cells=cost.workload_cells,
+        largest_query=cost.largest_query,
+        notes=tuple(notes),
+        columns=tuple((column.name, column.kind, column.why) for column in unreviewed),
+        warnings=tuple(sentences),
+        resumes=resumed_releases,
         finished=finished(study) is not None,
         alignment=aligning if study.alignment else None,
-        error=found.error,
-        rows=read_here,
+        error=cost.error,
+        rows=rows_read,
     )
 
 
 def _in_floats(cells: int | None) -> float | None:
-    """A number of cells; that of a few hundred columns is beyond all floats, and is the largest."""
-    return None if cells is None else float(min(cells, int(float_info.max)))
+    """Return a number of cells as a float; the largest one for the cells of very many columns."""
+    if cells is None:
+        return None
+    return float(min(cells, int(float_info.max)))
 
 
 def rows_in(source: Path | Database, columns: int) -> int:
-    """How many rows a database or Parquet file has, or any other may have by its size."""
-    if (kept := unread(source)) is not None:
-        return kept.num_rows
+    """Count the rows of a database or Parquet file, or estimate those of any other by its size."""
+    unread_rows = unread(source)
+    if unread_rows is not None:
+        return unread_rows.num_rows
     assert isinstance(source, Path)
-    if file_kind(source) in _JSON or is_text_file(source):
-        return max(_lines(source) - (file_kind(source) not in _JSON), 2)
-    if (declared := rows_declared(source)) is not None:
-        return max(declared, 2)
-    values = _size(source) / _SIZES.get(file_kind(source), _PACKED)[0]
-    return max(round(values / max(columns, 1)), 2)
+
+    kind = file_kind(source)
+    if kind in _JSON:
+        return max(_lines(source), _LEAST)
+    if is_text_file(source):
+        # The first line has the columns' names.
+        return max(_lines(source) - 1, _LEAST)
+    declared_count = rows_declared(source)
+    if declared_count is not None:
+        return max(declared_count, _LEAST)
+
+    value_size = _SIZES.get(kind, _COMPRESSED)
+    values = _size(source) / value_size.file_bytes
+    return max(round(values / max(columns, 1)), _LEAST)
 
 
 def _lines(file: Path) -> int:
-    """How many lines a text file has, by the length of those at its beginning, or counted."""
+    """Count the lines of a text file, or estimate them by the length of those at its beginning."""
     if file_kind(file) not in _SIZES:
         return packed_lines(table_file(file))
     with table_file(file).open("rb") as data:
-        head = data.read(_HEAD)
-    ends = head.count(b"\n") or head.count(b"\r")
-    if (size := _size(file)) > len(head):
-        return round(size * ends / len(head))
-    return ends + (head[-1:] not in (b"\n", b"\r", b"\0", b""))
+        head = data.read(_HEAD_BYTES)
+    line_ends = head.count(b"\n") or head.count(b"\r")
+    size = _size(file)
+    if size > len(head):
+        return round(size * line_ends / len(head))
+
+    # A last line may have no end; in UTF-16 the byte after a line's end is 0.
+    is_cut = head[-1:] not in (b"\n", b"\r", b"\0", b"")
+    return line_ends + 1 if is_cut else line_ends
 
 
 def rows_taken(study: Study, source: Path | Database, columns: int) -> int:
-    """About how many of a party's rows take part in a study."""
-    return round(rows_in(source, columns) * study.share(source))
+    """Estimate how many of a party's rows take part in a study."""
+    row_count = rows_in(source, columns)
+    return round(row_count * study.share(source))
 
 
 def _size(file: Path) -> int:
-    there = table_file(file)
-    parts = there.glob("**/*.parquet") if there.is_dir() else [stored(there)]
+    """Return the bytes of a file, or of the Parquet files in a folder."""
+    path = table_file(file)
+    parts = path.glob("**/*.parquet") if path.is_dir() else [stored(path)]
     return sum(part.stat().st_size for part in parts)
+
+
+class _Place(NamedTuple):
+    """What a party's rows take in memory, in MB, and what to say of them; empty for nothing."""
+
+    memory_mb: float
+    note: str
 
 
 def _place(
     study: Study, name: str, columns: int, source: Path | Database, rows: int, share: float
-) -> tuple[float, str]:
-    """A party's rows: MB that they take in memory; what to say unless they are in a small file."""
-    synth, kept, most = study.synthesizer(), unread(source), study.study.sample
-    if study.counts and kept and not study.terms().by_row:
-        where = kept.kind if isinstance(kept, Database) else "its file"
-        taken = rows * columns * _VALUE / 1e6
-        return taken, f"{name}: all rows are read from {where}, to leave out what a unit has beyond"
-    if study.counts and isinstance(kept, Database):
-        read = "columns with open facts are read" if study.schema.learn else "no row is loaded"
-        return _DUCKDB_MB, f"{name}: counted in {kept.kind}, {read}"
-    if study.counts and kept:
-        taken = min(rows, _BATCH_ROWS) * columns * _VALUE + rows * columns
-        return taken / 1e6, ""
-    if kept is None and isinstance(source, Path):
-        taken = _SIZES.get(file_kind(source), _PACKED)[1] * _size(source) / 1e6
-    else:
-        piece = _BATCH_ROWS if share < 1 and isinstance(kept, ParquetFile) else 0
-        taken = _VALUE * columns * (rows * share + min(rows, piece)) / 1e6
-    large = kept is not None and rows > most > 1
-    if share == 1 and not large and not isinstance(kept, Database):
-        return taken, ""
-    who = "a constraint" if synth.method.counts else synth.info.title
-    where = kept.kind if isinstance(kept, Database) else "its file"
-    which = f"all {rows:,} are loaded from {where}"
-    if share < 1 and kept is None:
+) -> _Place:
+    """Forecast what a party's rows take; say where they are unless that is a small file.
+
+    Args:
+        study: As its file says.
+        name: The party's.
+        columns: How many it has.
+        source: Where its rows are.
+        rows: How many there are.
+        share: The chance with which each takes part.
+    """
+    unread_rows = unread(source)
+    if study.counts and unread_rows is not None:
+        return _counted_place(study, name, columns, unread_rows, rows)
+
+    memory_mb = _loaded_mb(source, columns, rows, share)
+    # More rows than [study] sample, where that is a limit and no chance.
+    is_large = unread_rows is not None and rows > study.study.sample > 1
+    if share == 1 and not is_large and not isinstance(unread_rows, Database):
+        return _Place(memory_mb, "")
+
+    synth = study.synthesizer()
+    reader = "a constraint" if synth.method.counts else synth.info.title
+    place = _place_name(unread_rows)
+    which = f"all {rows:,} are loaded from {place}"
+    if share < 1 and unread_rows is None:
         which = f"each row of its file is drawn with a chance of {share:g}"
     elif share < 1:
-        which = f"about {rows * share:,.0f} of {rows:,} are drawn at random from {where}"
-    note = f"{name}: {who} needs rows: {which}, about {taken:,.0f} MB"
-    if share < 1 or not large:
-        return taken, note
+        which = f"about {rows * share:,.0f} of {rows:,} are drawn at random from {place}"
+    note = f"{name}: {reader} needs rows: {which}, about {memory_mb:,.0f} MB"
+    if share < 1 or not is_large:
+        return _Place(memory_mb, note)
+
+    # Why a limit draws no rows here.
     if synth.method.split == "columns":
-        return taken, f"{note}. Rows must be the same at all parties, so none is drawn"
+        note += ". Rows must be the same at all parties, so none is drawn"
+        return _Place(memory_mb, note)
     note += (
         ". Their number is private, so a limit draws none; sample = 0.1 in [study] lets each row "
         "take part with that chance, and its epsilon stays the same"
     )
-    return taken, note
+    return _Place(memory_mb, note)
+
+
+def _counted_place(study: Study, name: str, columns: int, unread_rows: Unread, rows: int) -> _Place:
+    """Forecast what rows take that a method counts where they are; see `_place`."""
+    values = rows * columns
+    # Which of a unit's rows take part is chosen by reading them all.
+    if not study.terms().by_row:
+        place = _place_name(unread_rows)
+        note = f"{name}: all rows are read from {place}, to leave out what a unit has beyond"
+        return _Place(values * _VALUE_BYTES / 1e6, note)
+    if isinstance(unread_rows, Database):
+        loading = "columns with open facts are read" if study.schema.learn else "no row is loaded"
+        return _Place(_DUCKDB_MB, f"{name}: counted in {unread_rows.kind}, {loading}")
+
+    # A piece of a Parquet file at a time, and the codes of all of it, of about a byte each.
+    batch_bytes = min(rows, _BATCH_ROWS) * columns * _VALUE_BYTES
+    return _Place((batch_bytes + values) / 1e6, "")
+
+
+def _loaded_mb(source: Path | Database, columns: int, rows: int, share: float) -> float:
+    """Forecast the MB that a party's rows take once they are loaded; see `_place`."""
+    unread_rows = unread(source)
+    if unread_rows is None and isinstance(source, Path):
+        value_size = _SIZES.get(file_kind(source), _COMPRESSED)
+        return value_size.growth * _size(source) / 1e6
+    # A sample of a Parquet file is drawn piece by piece, and a piece is in memory beside it.
+    batch_rows = 0
+    if share < 1 and isinstance(unread_rows, ParquetFile):
+        batch_rows = min(rows, _BATCH_ROWS)
+    return _VALUE_BYTES * columns * (rows * share + batch_rows) / 1e6
+
+
+def _place_name(unread_rows: Unread | None) -> str:
+    """Name the place of rows in a sentence."""
+    return unread_rows.kind if isinstance(unread_rows, Database) else "its file"
 
 
 # Columns
 
 
 def columns_of(study: Study) -> dict[str, tuple[str, ...]]:
-    """Every party's column names, from the head of its file."""
+    """Return every party's column names, from the head of its file."""
     names = study.read_schema().names
     return {party.name: columns_in(party, study.source(party), names) for party in study.parties}
 
 
-def columns_in(party: PartyTable, source: Path | Database, known: Sequence[str]) -> tuple[str, ...]:
-    """A party's column names, where its rows are in a file or a database.
+def columns_in(
+    party: PartyTable, source: Path | Database, schema_names: Sequence[str]
+) -> tuple[str, ...]:
+    """Return a party's column names, where its rows are in a file or a database.
 
     Args:
         party: Its entry in the study.
         source: Where its rows are.
-        known: Names of the schema's columns, by which a text file's line of names is found.
+        schema_names: Names of the schema's columns, by which a text file's line of names is found.
     """
     with naming_party(party.name):
         if isinstance(source, Database):
             names = source.names
         else:
-            own_names = {new: old for old, new in party.rename.items()}
-            wanted = tuple(own_names.get(name, name) for name in known)
-            names = names_in(source, replace(party.dialect, names=wanted))
+            file_names = {new: old for old, new in party.rename.items()}
+            expected_names = tuple(file_names.get(name, name) for name in schema_names)
+            names = names_in(source, replace(party.dialect, names=expected_names))
             names = names_after(names, party.rename, f"its file {str(source)!r}")
     absent = [name for name in party.columns if name not in names]
     if absent:
-        where = source.address if isinstance(source, Database) else source
+        place = source.address if isinstance(source, Database) else source
         raise DataError(
-            f"party {party.name!r}: {where} has no column {absent[0]!r}, which "
+            f"party {party.name!r}: {place} has no column {absent[0]!r}, which "
             f"columns = [...] names; it has {', '.join(names)}."
         )
     return party.columns or names
@@ -385,19 +496,17 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
     Raises:
         RosterError: Naming two parties and the columns that only one of them has.
     """
-    (first, mine), *others = columns.items()
-    for other, theirs in others:
-        parts = [
-            f"only {who!r} has {', '.join(map(repr, found))}"
-            for who, found in (
-                (first, [name for name in mine if name not in theirs]),
-                (other, [name for name in theirs if name not in mine]),
-            )
-            if found
-        ]
+    (first, first_names), *others = columns.items()
+    for second, second_names in others:
+        only_first = [name for name in first_names if name not in second_names]
+        only_second = [name for name in second_names if name not in first_names]
+        parts = []
+        for party, names in ((first, only_first), (second, only_second)):
+            if names:
+                parts.append(f"only {party!r} has {', '.join(map(repr, names))}")
         if parts:
             raise RosterError(
-                f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
+                f"parties {first!r} and {second!r} hold different columns: {'; '.join(parts)}. "
                 'Parties must hold the same ones: rename them (rename = {theirs = "ours"} in the '
                 "study, below the party), or choose with columns = [...]. "
                 "Columns of the same people have nothing in common but ids, which no two rows "
@@ -406,11 +515,13 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
 
 
 def declared_names(study: Study, schema: Schema) -> list[str]:
-    """Columns that the study does not leave to be learned."""
+    """Return the names of columns that the study does not leave to be learned."""
     from siloweave.protocols.schema import open_facts
 
-    still_open = open_facts(schema) if study.schema.learn else {}
-    return [column.name for column in schema.columns if column.name not in still_open]
+    if not study.schema.learn:
+        return list(schema.names)
+    undeclared = open_facts(schema)
+    return [name for name in schema.names if name not in undeclared]
 
 
 def check_rows(
@@ -432,25 +543,29 @@ def check_rows(
             f"party {name!r} has {count}; it needs two or more. Leave it out of "
             "the study, or give its rows."
         )
+    # With a guarantee no cell may stop a run, so that cells without a place are moved to one.
     if synth.info.guarantee in GUARANTEED:
         schema = schema.placed()
-    declared = declared_names(study, schema)
+    names = declared_names(study, schema)
     with naming_party(name):
-        own = [n for n in declared if n in table.names or synth.method.split != "columns"]
-        encoder = Encoder(schema.select(own), bins=getattr(synth, "bins", None) or _BINS)
-        rows = table.select([n for n in table.names if n in own])
-        moved = Counter[str]()
+        # Of split columns a party has some; else a declared column that it lacks is an error.
+        if synth.method.split == "columns":
+            names = [column for column in names if column in table.names]
+        encoder = Encoder(schema.select(names), bins=_bins_of(synth))
+        rows = table.select([column for column in table.names if column in names])
+        moved_counts = Counter[str]()
         if isinstance(rows, Database):
-            moved.update(counted(rows, encoder).moved)
+            moved_counts.update(counted(rows, encoder).moved)
         if isinstance(rows, ParquetFile):
-            coded_part(rows, encoder)  # whose error counts the rows of all pieces
-            for piece in rows.batches():
-                moved.update(moved_cells(piece, encoder.schema))
+            # Only for its error, which counts the rows of all pieces.
+            coded_part(rows, encoder)
+            for batch in rows.batches():
+                moved_counts.update(moved_cells(batch, encoder.schema))
         if isinstance(rows, Table):
-            moved.update(encoder.read(rows).moved)
+            moved_counts.update(encoder.read(rows).moved)
             if encoder.schema.constraints:
                 Modelled(encoder.schema).check(rows)
-    return without_others(moved, encoder.schema)
+    return without_others(moved_counts, encoder.schema)
 
 
 def check_columns(
@@ -462,22 +577,26 @@ def check_columns(
         RosterError, SchemaError, DataError: Naming parties and columns.
         InputError: The study aligns rows of different people.
     """
-    split = synth.method.split == "columns"
+    is_split = synth.method.split == "columns"
     if study.alignment is not None:
-        _check_alignment(study.alignment.on, columns, synth.info.title, split=split)
-    if split:
+        _check_alignment(study.alignment.on, columns, synth.info.title, split=is_split)
+    if is_split:
         own_columns(columns, schema)
         return
+
+    # All parties have the first one's columns, so that its names are compared with the schema's.
     same_columns(columns)
     party, names = next(iter(columns.items()))
     extra = [name for name in names if name not in schema.names]
     if extra:
-        other = "Is it the schema of another table? " if len(extra) == len(names) else ""
+        guess = ""
+        if len(extra) == len(names):
+            guess = "Is it the schema of another table? "
         raise SchemaError(
-            f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. {other}"
+            f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. {guess}"
             "Declare them in the schema, or choose others with columns = [...]."
         )
-    absent = [c.name for c in schema.coded if c.name not in names]
+    absent = [column.name for column in schema.coded if column.name not in names]
     if absent:
         raise SchemaError(
             f"party {party!r} lacks the schema's columns {', '.join(map(repr, absent))}. "
@@ -488,6 +607,14 @@ def check_columns(
 def _check_alignment(
     on: Sequence[str], columns: Mapping[str, Sequence[str]], title: str, *, split: bool
 ) -> None:
+    """Check that a study's parties can be aligned by these id columns; errors as `check_columns`.
+
+    Args:
+        on: The id columns.
+        columns: Every party's column names.
+        title: The method's.
+        split: Whether the method is for split columns.
+    """
     if not split:
         raise InputError(
             f"[alignment] is for parties that hold different columns, and {title} takes "
@@ -498,7 +625,7 @@ def _check_alignment(
             "[alignment] needs two [[parties]] or more; one has nobody to align with."
         )
     for party, names in columns.items():
-        absent = [one for one in on if one not in names]
+        absent = [column for column in on if column not in names]
         if absent:
             raise DataError(
                 f"party {party!r} has no column {absent[0]!r}, which [alignment] on names; it has "
@@ -510,22 +637,26 @@ def _check_alignment(
 
 
 def _of_columns(schema: Schema) -> Iterator[str]:
-    """A sentence about columns that no method learns, and one about constraints, if any."""
-    if left := [f"{one.name} ({drawn_as(one)})" for one in schema.columns if not one.modelled]:
-        yield f"drawn anew, not modelled: {listed(left)}"
-    if rules := [rule.words for rule in schema.constraints]:
+    """Describe columns that no method learns, and constraints, in a sentence each, if any."""
+    unmodelled = [column for column in schema.columns if not column.modelled]
+    if unmodelled:
+        descriptions = [f"{column.name} ({drawn_as(column)})" for column in unmodelled]
+        yield f"drawn anew, not modelled: {listed(descriptions)}"
+    rules = [rule.words for rule in schema.constraints]
+    if rules:
         yield f"every drawn row keeps: {'; '.join(rules)}"
 
 
 def _of_unit(schema: Schema, synth: MethodSettings, budget: Budget) -> Iterator[str]:
-    """A sentence about ids of which one may have several rows, if a row is protected."""
+    """Say that a unit may have more rows than a budget that is for a row, or one party, covers."""
     ids = [column.name for column in schema.columns if column.kind == "id"]
     if budget.by_row and ids and synth.method.needs_budget(synth):
         yield (
             f"one row is protected; if one {listed(ids, 3)} may have several, name it as the unit "
             "in [budget], with rows_per_unit"
         )
-    if (parties := budget.parties_per_unit) > 1:
+    parties = budget.parties_per_unit
+    if parties > 1:
         yield (
             f"ε is that of the rows of a {budget.unit} at one party; the report has what it is at "
             f"{parties} of them"
@@ -533,14 +664,18 @@ def _of_unit(schema: Schema, synth: MethodSettings, budget: Budget) -> Iterator[
 
 
 def few_rows(study: Study) -> list[str]:
-    """Sentences about rows that are too few for the budget, or none; errors as of `forecast`."""
-    owned = zip(study.parties, columns_of(study).values(), strict=True)
-    counts = [rows_taken(study, study.source(one), len(own)) for one, own in owned]
-    return [*too_few(_HELD, counts, study.synthesizer(), study.terms()), *_empty(study, counts)]
+    """Describe rows that are too few for the budget, if they are; errors as of `forecast`."""
+    columns = columns_of(study)
+    counts = []
+    for party in study.parties:
+        source = study.source(party)
+        counts.append(rows_taken(study, source, len(columns[party.name])))
+    few = too_few(_ROW_COUNTS_OF, counts, study.synthesizer(), study.terms())
+    return [*few, *_empty(study, counts)]
 
 
 def _empty(study: Study, counts: Sequence[int]) -> list[str]:
-    """A sentence about each query that gives no row."""
+    """Describe each query that gives no row."""
     return [
         f"{party.name}: the query gives no row at the moment; check it"
         for party, rows in zip(study.parties, counts, strict=True)
@@ -549,102 +684,132 @@ def _empty(study: Study, counts: Sequence[int]) -> list[str]:
 
 
 def _of_queries(study: Study) -> Iterator[str]:
-    """Sentences about queries by which one row may move others, where a guarantee is for a row."""
+    """Describe queries by which one row may move others, where a guarantee is for a row."""
     synth = study.synthesizer()
-    for party in study.parties if synth.method.needs_budget(synth) else ():
+    if not synth.method.needs_budget(synth):
+        return
+    for party in study.parties:
         source = study.source(party)
         if isinstance(source, Database):
-            yield from (f"{party.name}: {sentence}" for sentence in query_warnings(source))
+            for sentence in query_warnings(source):
+                yield f"{party.name}: {sentence}"
 
 
 def warnings(study: Study) -> tuple[str, ...]:
-    """What a reviewer should look at before a study runs."""
-    from siloweave.protocols.schema import open_facts
-    from siloweave.protocols.workload import COARSE
+    """Return what a reviewer should look at before a study runs, in sentences."""
+    schema = study.read_schema()
+    synth = study.synthesizer()
+    sentences = list(_unpaid(schema))
+    for column in schema.columns:
+        if column.why.startswith(AMBIGUOUS):
+            sentences.append(f"{column.name}: {column.why}")
+    if study.schema.learn and synth.method.learns:
+        sentences.append(_of_learning(schema, synth, study.schema.learn))
+    if study.alignment is not None:
+        sentences.append(uncovered(study.alignment.on))
+    sentences += _refusing(schema, synth)
+    if synth.method.split != "columns":
+        sentences += _same_files(study)
+    sentences += _of_the_guarantee(synth, study.terms())
+    return tuple(sentences)
 
-    schema, synth, learn, found = study.read_schema(), study.synthesizer(), study.schema.learn, []
-    learned = [column.name for column in schema.columns if column.from_data]
-    if learned:
-        found.append(
-            f"facts about {len(learned)} column{'s' * (len(learned) > 1)} in the schema were taken "
-            f"from rows, and nobody paid for them "
-            f"({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
+
+def _unpaid(schema: Schema) -> Iterator[str]:
+    """Describe what a schema holds from rows although no budget was spent on it."""
+    names = [column.name for column in schema.columns if column.from_data]
+    if names:
+        plural = "s" if len(names) > 1 else ""
+        more = ", ..." if len(names) > 5 else ""
+        yield (
+            f"facts about {len(names)} column{plural} in the schema were taken "
+            f"from rows, and nobody paid for them ({', '.join(names[:5])}{more}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
-    if rules := [rule.words for rule in schema.constraints if rule.from_data]:
-        found.append(
+    rules = [rule.words for rule in schema.constraints if rule.from_data]
+    if rules:
+        yield (
             f"of the constraints {len(rules)} came from rows, and nobody paid for that "
             f"({'; '.join(rules)}). epsilon does not cover them: delete what only these rows keep, "
             "and the from_data of the others"
         )
-    found += [f"{c.name}: {c.why}" for c in schema.columns if c.why.startswith(AMBIGUOUS)]
-    if learn and synth.method.learns:
-        modelled = Modelled(schema).schema if schema.constraints else schema
-        facts, bins = ", ".join(open_facts(modelled)), getattr(synth, "bins", None) or COARSE
-        found.append(
-            f"{learn:.0%} of the budget goes to facts that the schema leaves open ({facts}); the "
-            f"forecast takes each such column to have {bins} codes"
-            if facts
-            else f"[schema] learn = {learn} is not used: the schema leaves nothing "
+
+
+def _of_learning(schema: Schema, synth: MethodSettings, learn: float) -> str:
+    """Say what the share of a budget that is for open facts goes to."""
+    from siloweave.protocols.schema import open_facts
+    from siloweave.protocols.workload import COARSE
+
+    modelled_schema = schema
+    if schema.constraints:
+        modelled_schema = Modelled(schema).schema
+    facts = ", ".join(open_facts(modelled_schema))
+    if not facts:
+        return (
+            f"[schema] learn = {learn} is not used: the schema leaves nothing "
             "open, and the whole budget goes to the run"
         )
-    if study.alignment is not None:
-        found.append(uncovered(study.alignment.on))
-    found += _refusing(schema, synth)
-    if synth.method.split != "columns":
-        found += _same_files(study)
-    return (*found, *_of_the_guarantee(synth, study.terms()))
+    bins = getattr(synth, "bins", None) or COARSE
+    return (
+        f"{learn:.0%} of the budget goes to facts that the schema leaves open ({facts}); the "
+        f"forecast takes each such column to have {bins} codes"
+    )
 
 
 def _refusing(schema: Schema, synth: MethodSettings) -> Iterator[str]:
-    """A sentence about columns that refuse a table, where a guarantee would not have it."""
+    """Describe columns that refuse a table, where a guarantee would not have it."""
     names = [column.name for column in schema.coded if column.outside == "refuse"]
     if names and synth.info.guarantee in GUARANTEED:
         yield words.refusing(names).rstrip(".")
 
 
 def _places(schema: Schema, synth: MethodSettings) -> Iterator[str]:
-    """A sentence about where cells go that do not fit their columns, under a guarantee."""
+    """Say where cells go that do not fit their columns, under a guarantee."""
     if synth.info.guarantee not in GUARANTEED:
         return
-    placed = schema.placed()
-    where = [place_words(column) for column in placed.coded if column.outside == "move"]
-    if where:
-        yield f"a cell that does not fit its column counts as: {listed(where)}"
+    coded = schema.placed().coded
+    places = [place_words(column) for column in coded if column.outside == "move"]
+    if places:
+        yield f"a cell that does not fit its column counts as: {listed(places)}"
 
 
 def _buys(study: Study, synth: MethodSettings) -> bool:
-    """Whether a study spends a budget, for which one would like to know the error."""
+    """Tell whether a study spends a budget, for which one would like to know the error."""
     return synth.info.guarantee in GUARANTEED and not isinf(study.terms().epsilon)
 
 
 def _days(schema: Schema) -> Iterator[str]:
-    """A sentence about datetimes that are days since nothing but their bounds says how fine."""
-    declared = [c for c in schema.coded if c.kind == "datetime" and "low" not in c.from_data]
-    dated = [column.name for column in declared if has_implied_days(column)]
-    if dated:
+    """Describe datetimes that are days since nothing but their bounds says how fine they are."""
+    datetimes = [column for column in schema.coded if column.kind == "datetime"]
+    # Bounds from rows are as fine as the rows; those that someone declared may be coarser.
+    declared = [column for column in datetimes if "low" not in column.from_data]
+    names = [column.name for column in declared if has_implied_days(column)]
+    if names:
         yield (
-            f"{listed(dated)}: drawn as days without times, since the bounds are dates; where rows "
+            f"{listed(names)}: drawn as days without times, since the bounds are dates; where rows "
             "have times of day, declare a resolution, such as 'minute', or they are lost"
         )
 
 
 def _same_files(study: Study) -> Iterator[str]:
-    """A sentence about parties that name one file."""
-    named: dict[Path | Database, list[str]] = {}
+    """Describe parties that name one file, or the same rows of a database."""
+    parties_by_source: dict[Path | Database, list[str]] = {}
     for party in study.parties:
-        if party.data:
-            source = study.source(party)
-            place = source.resolve() if isinstance(source, Path) else source
-            named.setdefault(place, []).append(party.name)
-    for place, names in named.items():
-        if len(names) > 1:
-            what = f"file, {place.name}" if isinstance(place, Path) else f"rows of {place.address}"
-            yield f"{' and '.join(names)} name the same {what}. " + costs(len(names), study.terms())
+        if not party.data:
+            continue
+        source = study.source(party)
+        if isinstance(source, Path):
+            source = source.resolve()
+        parties_by_source.setdefault(source, []).append(party.name)
+    for source, names in parties_by_source.items():
+        if len(names) < 2:
+            continue
+        rows = f"file, {source.name}" if isinstance(source, Path) else f"rows of {source.address}"
+        consequence = costs(len(names), study.terms())
+        yield f"{' and '.join(names)} name the same {rows}. {consequence}"
 
 
 def uncovered(on: Sequence[str]) -> str:
-    """What no epsilon of a study with an alignment covers, in a sentence."""
+    """Say what no epsilon of a study with an alignment covers."""
     return (
         f"Which people are in the common table was found by comparing {', '.join(on)}: parties "
         "know which of their rows all of them have, and how many ids each brought. No epsilon "
@@ -653,19 +818,20 @@ def uncovered(on: Sequence[str]) -> str:
 
 
 def _of_the_guarantee(synth: Any, budget: Budget) -> list[str]:
-    """What is unusual about the guarantee."""
-    title, kind = synth.info.title, synth.info.guarantee
+    """Describe what is unusual about the guarantee."""
+    title = synth.info.title
+    guarantee = synth.info.guarantee
     if not synth.method.needs_budget(synth):
         text = (
             f"{title} is trained without noise, so epsilon is infinite: its model and "
             "its table may repeat real rows. Treat both as if they were the rows"
         )
         return [text]
-    found = []
+    sentences = []
     if budget.delta > 1e-4:
-        found.append(f"delta = {budget.delta} is large: keep it far below 1 / number of rows")
+        sentences.append(f"delta = {budget.delta} is large: keep it far below 1 / number of rows")
     if budget.epsilon > 10:
-        found.append(f"epsilon = {budget.epsilon} promises little: 1 is a usual choice")
-    if kind != "dp":
-        found.append(f"{title} has the guarantee {kind!r}, not 'dp'")
-    return found
+        sentences.append(f"epsilon = {budget.epsilon} promises little: 1 is a usual choice")
+    if guarantee != "dp":
+        sentences.append(f"{title} has the guarantee {guarantee!r}, not 'dp'")
+    return sentences

@@ -23,6 +23,7 @@ from siloweave.app.check import RowsRead, StudyForecast
 from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.app.network import AccountView
+from siloweave.app.parties import Difference
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.core.method import ErrorForecast
@@ -46,7 +47,7 @@ class _Terminal(Console):
 
 
 def _out() -> Console:
-    """A console that leaves sentences whole: whoever shows them wraps them, and can search them."""
+    """Return a console that leaves sentences whole: whoever shows them wraps and searches them."""
     return _Terminal(highlight=False, soft_wrap=True)
 
 
@@ -61,30 +62,32 @@ def print_warning(message: str) -> None:
 
 
 def _print_json(value: Any) -> None:
+    """Print a result for a program."""
     _out().print(json_of(value), markup=False)
 
 
 def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
-    """One small result."""
+    """Print one small result."""
     if json:
         _print_json(data)
     else:
         _out().print(escape(text))
 
 
-def print_compared(found: Any, page: Path | None, *, json: bool) -> None:
-    """Scores or risks, as they print themselves, and where their page is."""
+def print_compared(result: Any, page: Path | None, *, json: bool) -> None:
+    """Print scores or risks, as they print themselves, and where their page is."""
     if json:
-        _print_json({**found.to_dict(), "page": str(page) if page else None})
+        page_name = str(page) if page else None
+        _print_json({**result.to_dict(), "page": page_name})
         return
-    _out().print(str(found), markup=False)
+    _out().print(str(result), markup=False)
     if page is not None:
         _out().print(f"The page is {escape(str(page))}")
 
 
 def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool) -> None:
-    """What a run cost and where its files are."""
-    files = {what: str(folder / name) for what, name in summary.files.items()}
+    """Print what a run cost and where its files are."""
+    files = {label: str(folder / name) for label, name in summary.files.items()}
     if json:
         _print_json({**msgspec.structs.asdict(summary), "files": files, "finished_before": before})
         return
@@ -100,21 +103,25 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
     if summary.sample:
         console.print(f"Trained from a sample: {escape(summary.sample)}")
     console.print(_promise(summary))
-    for line in _besides(summary):
+    for line in _other_epsilons(summary):
         console.print(line)
-    asked = f"{count_of(summary.rounds, 'question', 'questions')} to the parties"
+
+    questions = f"{count_of(summary.rounds, 'question', 'questions')} to the parties"
     if summary.alignment is not None:
-        asked = f"{asked}, {summary.alignment.rounds:,} before to align their rows,"
-    console.print(f"Took {asked} and {duration(sum(summary.seconds.values()))}")
+        questions += f", {summary.alignment.rounds:,} before to align their rows,"
+    seconds = sum(summary.seconds.values())
+    console.print(f"Took {questions} and {duration(seconds)}")
     _print_parties(console, summary)
     if summary.vanished:
-        here = {one.name for one in summary.parties}
         console.print(f"Vanished on the way: {escape(', '.join(summary.vanished))}")
-        if not here.issuperset(summary.vanished):
+        # A party whose ledger came before it vanished is among the parties.
+        names = {party.name for party in summary.parties}
+        if not names.issuperset(summary.vanished):
             console.print("No ledger came from there: ε counts the study's whole budget for it.")
+
     places = Grid.grid(padding=(0, 2))
-    for what, path in files.items():
-        places.add_row(what, escape(path))
+    for label, path in files.items():
+        places.add_row(label, escape(path))
     console.print(places)
     console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
     if "model" in summary.files:
@@ -122,7 +129,7 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
 
 
 def _more_rows(summary: RunSummary, folder: Path) -> str:
-    """What draws from the model: where columns stay at their parties, no command joins them."""
+    """Say what draws from the model: where columns stay at their parties, no command joins them."""
     if "synthetic table" in summary.files:
         return f"[bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
     model = escape(repr(str(folder / summary.files["model"])))
@@ -130,6 +137,7 @@ def _more_rows(summary: RunSummary, folder: Path) -> str:
 
 
 def _promise(summary: RunSummary) -> str:
+    """Say what a run promises, and of whom."""
     if summary.guarantee == "none" and isinf(summary.epsilon_allowed):
         return "Privacy: none was asked for and none is given (ε = ∞)"
     whom = words.whom(summary.unit, summary.rows_per_unit)
@@ -140,36 +148,42 @@ def _promise(summary: RunSummary) -> str:
     )
 
 
-def _towards(most: float) -> str:
-    return f"Towards another party, which knows whose rows these are: ε = {words.epsilon(most)}"
+def _towards(party_epsilon: float) -> str:
+    """Say what epsilon is towards another party."""
+    shown = words.epsilon(party_epsilon)
+    return f"Towards another party, which knows whose rows these are: ε = {shown}"
 
 
-def _at_parties(most: float, unit: str, parties: int) -> str:
-    where = count_of(parties, "party", "parties")
-    return f"For a {escape(unit)} with rows at up to {where}: ε = {words.epsilon(most)}"
+def _at_parties(unit_epsilon: float, unit: str, parties: int) -> str:
+    """Say what epsilon is of a unit with rows at so many parties."""
+    places = count_of(parties, "party", "parties")
+    return f"For a {escape(unit)} with rows at up to {places}: ε = {words.epsilon(unit_epsilon)}"
 
 
-def _besides(summary: RunSummary) -> Iterator[str]:
-    """What else ε is, beside that of one party's rows towards everyone who sees the result."""
-    if (most := summary.epsilon_to_parties) is not None:
-        yield _towards(most)
-    if (most := summary.epsilon_at_parties) is not None:
+def _other_epsilons(summary: RunSummary) -> Iterator[str]:
+    """Say what else ε is, beside that of one party's rows towards all who see the result."""
+    if summary.epsilon_to_parties is not None:
+        yield _towards(summary.epsilon_to_parties)
+    if summary.epsilon_at_parties is not None:
         parties = min(summary.parties_per_unit, len(summary.parties))
-        yield _at_parties(most, summary.unit, parties)
+        yield _at_parties(summary.epsilon_at_parties, summary.unit, parties)
 
 
 def _print_parties(console: Console, summary: RunSummary) -> None:
-    count, dearest = len(summary.parties), list(summary.parties)
+    """Print what every party spent and sent; of very many, those that spent most."""
+    count = len(summary.parties)
+    parties = list(summary.parties)
     if count > _PARTIES:
-        dearest = sorted(dearest, key=lambda party: -party.epsilon)[:_PARTIES]
-    lines = [(party.name, party) for party in dearest]
+        parties = sorted(parties, key=lambda party: -party.epsilon)[:_PARTIES]
+    labelled = [(party.name, party) for party in parties]
     if summary.alignment is not None:
         aligned = {party.name: party for party in summary.alignment.parties}
-        lines += [(f"{name}, alignment", aligned[name]) for name, _ in lines]
+        labelled += [(f"{party.name}, alignment", aligned[party.name]) for party in parties]
     rows = []
-    for name, one in lines:
-        sent, received = words.size(one.bytes_sent), words.size(one.bytes_received)
-        rows.append((name, words.epsilon(one.epsilon), one.releases, sent, received))
+    for label, party in labelled:
+        sent = words.size(party.bytes_sent)
+        received = words.size(party.bytes_received)
+        rows.append((label, words.epsilon(party.epsilon), party.releases, sent, received))
     _print_grid(console, ("party", ">ε spent", ">releases", ">sent", ">received"), rows)
     if count > _PARTIES:
         console.print(f"(the {_PARTIES} that spent most of {count})")
@@ -177,124 +191,140 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
         console.print(words.overhead(summary.overhead))
 
 
-def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -> None:
-    """What a run would take; and over a network, if asked."""
+def print_forecast(forecast: StudyForecast, *, json: bool, network: bool = False) -> None:
+    """Print what a run would take; and over a network, if asked."""
     if json:
-        _print_json(found)
+        _print_json(forecast)
         return
     console = _out()
+    party_count = len(forecast.parties)
     console.print(
-        f"[bold]{escape(found.study)}[/]: {escape(found.method)}, "
-        f"{count_of(len(found.parties), 'party', 'parties')}"
+        f"[bold]{escape(forecast.study)}[/]: {escape(forecast.method)}, "
+        f"{count_of(party_count, 'party', 'parties')}"
     )
-    most = f"at most {words.epsilon(found.epsilon_per_party)}"
-    whom = words.whom(found.unit, found.rows_per_unit)
-    bound = (f"ε of a {escape(whom)} at δ = {words.small(found.delta)}", most)
-    if isinf(found.epsilon_per_party):
+    most = f"at most {words.epsilon(forecast.epsilon_per_party)}"
+    whom = words.whom(forecast.unit, forecast.rows_per_unit)
+    bound = (f"ε of a {escape(whom)} at δ = {words.small(forecast.delta)}", most)
+    if isinf(forecast.epsilon_per_party):
         bound = ("ε", "∞: nothing bounds it")
-    traffic = ("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
-    whose = "of each party" if len(found.parties) > 1 else "of the party"
+    traffic = ("bytes sent and received", f"about {words.size(forecast.bytes_per_party)}")
+    whose = "of each party" if party_count > 1 else "of the party"
     _print_grid(console, (whose, ">"), [bound, traffic])
-    whole = ("of the whole run, all parties in one process", ">")
-    _print_grid(console, whole, _whole_run(found))
-    _print_error_forecast(console, found.error)
+    heads = ("of the whole run, all parties in one process", ">")
+    _print_grid(console, heads, _whole_run(forecast))
+    _print_error_forecast(console, forecast.error)
     if network:
-        rows = [  # what computing takes is that of this machine
-            ("messages to each party", f"at most {found.messages_per_party:,}"),
-            ("an engine, at 1 s a message", f"about {duration(found.seconds_on_engine)}"),
-            ("sockets, at 50 ms a message", f"about {duration(found.seconds_on_sockets)}"),
-        ]
-        _print_grid(console, ("of the run over a network", ">"), rows)
-        if found.every_step:
-            console.print(escape(_ONE_ROOM))
-    for note in found.notes:
+        _print_network_forecast(console, forecast)
+    for note in forecast.notes:
         console.print(escape(f"({note})"))
-    if found.columns:
-        _print_grid(console, ("column", "kind", "why it was proposed"), found.columns)
-    console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
-    if found.finished:
+    if forecast.columns:
+        _print_grid(console, ("column", "kind", "why it was proposed"), forecast.columns)
+    console.print(f"guarantee: {forecast.guarantee}; trust: {forecast.trust}")
+    if forecast.finished:
         console.print("This run has finished; running it again releases nothing.")
-    elif found.resumes:
+    elif forecast.resumes:
         console.print(
-            f"This run began before: {found.resumes} releases are paid for, and it continues "
+            f"This run began before: {forecast.resumes} releases are paid for, and it continues "
             "from there."
         )
-    for warning in found.warnings:
+    for warning in forecast.warnings:
         console.print(f"[yellow]look at this first:[/] {escape(warning)}")
-    if found.rows is None:
+    if forecast.rows is None:
         console.print("No row was counted and nothing was written.")
         return
-    _print_rows(console, found.rows)
+    _print_rows(console, forecast.rows)
+
+
+def _print_network_forecast(console: Console, forecast: StudyForecast) -> None:
+    """Print what a run would take over a network; its computing is that of this machine."""
+    rows = [
+        ("messages to each party", f"at most {forecast.messages_per_party:,}"),
+        ("an engine, at 1 s a message", f"about {duration(forecast.seconds_on_engine)}"),
+        ("sockets, at 50 ms a message", f"about {duration(forecast.seconds_on_sockets)}"),
+    ]
+    _print_grid(console, ("of the run over a network", ">"), rows)
+    if forecast.every_step:
+        console.print(escape(_ONE_ROOM))
 
 
 def _print_error_forecast(console: Console, error: ErrorForecast | None) -> None:
-    """What epsilon buys: how far shares, pairs and means are expected to be from the rows."""
+    """Print what epsilon buys: how far shares, pairs and means are expected to be from the rows."""
     if error is None:
         return
     heads = (f"expected error, for {error.rows:,} rows", ">noise", ">drawing rows")
-    share, drawn, pair, pair_drawn = map(
-        words.points, (error.share, error.share_drawn, error.pair, error.pair_drawn)
-    )
+    share = words.points(error.share)
+    share_drawn = words.points(error.share_drawn)
+    pair = words.points(error.pair)
+    pair_drawn = words.points(error.pair_drawn)
     lines = [
-        ("of a share in one column", f"± {share}", f"± {drawn}"),
+        ("of a share in one column", f"± {share}", f"± {share_drawn}"),
         ("of a share in a table of two columns", f"± {pair}", f"± {pair_drawn}"),
         ("rows in a wrong category or bin of a column", f"{error.wrong:.1%}", ""),
         ("tables of two columns that are measured", f"about {error.pairs_measured:,}", ""),
     ]
     _print_grid(console, heads, lines)
-    worst = sorted(error.columns, key=lambda one: -one.share * one.codes)[:_COLUMNS]
-    noisiest = [
-        (
-            one.name,
-            f"{one.codes:,}",
-            f"± {words.points(one.share)}",
-            f"{min(1.0, one.share * one.codes / 2):.1%}",
-            "" if one.mean is None else f"± {one.mean:.3g}",
-        )
-        for one in worst
-    ]
-    title = "column" if len(worst) == len(error.columns) else f"the {_COLUMNS} noisiest columns"
-    _print_grid(console, (title, ">codes", ">a share", ">rows misplaced", ">the mean"), noisiest)
+
+    noisiest = sorted(error.columns, key=lambda column: -column.share * column.codes)[:_COLUMNS]
+    rows = []
+    for column in noisiest:
+        # A row that is missing in one code is too many in another, so that two errors are one row.
+        misplaced = min(1.0, column.share * column.codes / 2)
+        mean = "" if column.mean is None else f"± {column.mean:.3g}"
+        column_share = f"± {words.points(column.share)}"
+        rows.append((column.name, f"{column.codes:,}", column_share, f"{misplaced:.1%}", mean))
+    title = "column"
+    if len(noisiest) < len(error.columns):
+        title = f"the {_COLUMNS} noisiest columns"
+    _print_grid(console, (title, ">codes", ">a share", ">rows misplaced", ">the mean"), rows)
 
 
 def _print_rows(console: Console, rows: RowsRead) -> None:
-    """What the parties' rows show, beside each other."""
+    """Print what the parties' rows show, beside each other."""
     for line in (*rows.overlaps, *rows.misfits):
         console.print(f"[yellow]look at this first:[/] {escape(line)}")
     if rows.differences:
-        lines = []
-        for one in rows.differences:
-            held: dict[str, list[str]] = {}
-            for party, text in one.held.items():
-                held.setdefault(text, []).append(party)
-            first = (one.column, one.what)
-            for text, parties in held.items():
-                lines.append((*first, listed(parties, 3), text))
-                first = ("", "")
-            lines.append(("", "", "", f"→ {one.advice}"))
+        lines: list[tuple[str, ...]] = []
+        for difference in rows.differences:
+            lines += _difference_lines(difference)
         _print_grid(console, ("column", "what differs", "party", "holds"), lines)
+
     counts = ", ".join(f"{name} {count:,}" for name, count in rows.count.items())
-    clean = "" if rows.overlaps or rows.misfits or rows.differences else ", and nothing is odd"
-    console.print(f"Rows were read here{clean}: {escape(counts)}. Nothing was written.")
-    if not clean:
+    is_clean = not (rows.overlaps or rows.misfits or rows.differences)
+    verdict = ", and nothing is odd" if is_clean else ""
+    console.print(f"Rows were read here{verdict}: {escape(counts)}. Nothing was written.")
+    if not is_clean:
         console.print("These lines show values of rows: for those who may see every file alone.")
 
 
-def _whole_run(found: StudyForecast) -> Iterator[tuple[str, str]]:
-    known = found.seconds is not None
-    yield "memory", f"about {words.size(found.memory_mb * 1e6)}"
-    yield "time", f"about {duration(found.seconds or 0)}" if known else "not known"
-    yield "questions, one after the other", f"at most {found.rounds:,}"
-    if found.alignment is not None:
-        yield "rounds of the alignment before", f"about {found.alignment.rounds}"
-        size = words.size(found.alignment.bytes_leader)
+def _difference_lines(difference: Difference) -> Iterator[tuple[str, ...]]:
+    """Yield lines of a table on a difference: parties that hold the same share a line."""
+    parties_by_text: dict[str, list[str]] = {}
+    for party, text in difference.held.items():
+        parties_by_text.setdefault(text, []).append(party)
+    # The column and what differs stand in the first line alone.
+    heads = (difference.column, difference.what)
+    for text, parties in parties_by_text.items():
+        yield (*heads, listed(parties, 3), text)
+        heads = ("", "")
+    yield ("", "", "", f"→ {difference.advice}")
+
+
+def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
+    """Yield what a whole run takes, each with its name."""
+    time = "not known" if forecast.seconds is None else f"about {duration(forecast.seconds)}"
+    yield "memory", f"about {words.size(forecast.memory_mb * 1e6)}"
+    yield "time", time
+    yield "questions, one after the other", f"at most {forecast.rounds:,}"
+    if forecast.alignment is not None:
+        yield "rounds of the alignment before", f"about {forecast.alignment.rounds}"
+        size = words.size(forecast.alignment.bytes_leader)
         yield "bytes of it at the party that leads", f"about {size}"
-    if found.largest_query is not None:
-        yield "queries in the workload", f"{found.workload_queries:,}"
-        yield "cells of these and all queries inside them", f"{found.workload_cells:,}"
-        beyond = "more than " if found.domain_cells == float_info.max else ""
-        yield "cells of the whole table", f"{beyond}{found.domain_cells:.3g}"
-        yield "largest query", ", ".join(found.largest_query)
+    if forecast.largest_query is not None:
+        yield "queries in the workload", f"{forecast.workload_queries:,}"
+        yield "cells of these and all queries inside them", f"{forecast.workload_cells:,}"
+        beyond = "more than " if forecast.domain_cells == float_info.max else ""
+        yield "cells of the whole table", f"{beyond}{forecast.domain_cells:.3g}"
+        yield "largest query", ", ".join(forecast.largest_query)
 
 
 _ONE_ROOM = (
@@ -308,70 +338,92 @@ def print_plan(
     folder: Path,
     data: str | None,
     refusal: str,
-    known: Mapping[str, str],
+    key_notes: Mapping[str, str],
     *,
     json: bool,
 ) -> None:
-    """Every message of a study to and from a party, what its policy says, and what approves it.
+    """Print all messages of a study to and from a party, what its policy says, what approves it.
 
-    `known` says of each key whether earlier studies had it; `data` names the party's rows.
+    Args:
+        plan: What the study will send.
+        folder: The study's, at the party.
+        data: Names the party's rows.
+        refusal: Why the party does not take part; empty if it may.
+        key_notes: Says of each key whether earlier studies had it.
+        json: Whether to print it for a program.
     """
     if json:
-        _print_json({**plan.shown, "digest": plan.digest, "refusal": refusal, "known_keys": known})
+        answer = {"digest": plan.digest, "refusal": refusal, "known_keys": key_notes}
+        _print_json({**plan.shown, **answer})
         return
-    console, facts = _out(), plan.facts
+    console = _out()
+    facts = plan.facts
     console.print(
         f"[bold]{escape(facts['study']['name'])}[/] at party {escape(plan.party)}: "
         f"{escape(facts['method']['name'])}, siloweave {facts['siloweave']}"
     )
     heads = ("stage", "question", ">at most", "reply", "protected by", "in the ledger")
     _print_grid(console, heads, map(_planned, plan.messages))
-    bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
-    others = list(plan.stated)[1:]
-    results = " and the results" if plan.brings_results else ""
-    rows = [
-        ("messages to this party", f"at most {plan.count:,}"),
-        (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
-        *((f"ε {whose}", f"at most {words.epsilon(plan.stated[whose])}") for whose in others),
-        ("bytes sent and received", f"about {words.size(plan.size)}{results}"),
-        ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
-        ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
-    ]
-    _print_grid(console, ("in all", ">"), rows)
-    seen = [(one.who, one.sees, one.protected_by) for one in plan.sees]
-    _print_grid(console, ("who", "sees", "protected by"), seen)
+    _print_grid(console, ("in all", ">"), _totals(plan))
+    views = [(view.who, view.sees, view.protected_by) for view in plan.sees]
+    _print_grid(console, ("who", "sees", "protected by"), views)
     _print_grid(console, ("what you say yes to", "value"), _settled(plan))
     console.print(escape(f"guarantee: {plan.guarantee}"))
     console.print(escape(f"columns of your rows that it uses: {', '.join(plan.columns)}"))
-    given = [f"{n} = {msgspec.json.encode(v).decode()}" for n, v in plan.reading.items()]
-    if given:
-        given += ["as study.toml in this folder says: correct it there if your file is not so"]
-    said = ", ".join(given) or "what is decided from the file alone"
-    console.print(escape(f"your text file is read with {said}"))
+    reading = [f"{name} = {_value(value)}" for name, value in plan.reading.items()]
+    if reading:
+        reading.append("as study.toml in this folder says: correct it there if your file is not so")
+    else:
+        reading.append("what is decided from the file alone")
+    console.print(escape(f"your text file is read with {', '.join(reading)}"))
+    _print_keys(console, facts, key_notes)
+
+    if refusal:
+        console.print(f"[bold red]refused:[/] {escape(refusal)}")
+        return
+    call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
+    # A file in the study's folder may be somebody else's, so that its name is confirmed, too.
+    if data is not None and Path(data).resolve().is_relative_to(folder.resolve()):
+        call += f" --data {_quoted(Path(data))}"
+    console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
+
+
+def _totals(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield what a plan adds up to, each with its name."""
+    bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
+    results = " and the results" if plan.brings_results else ""
+    yield "messages to this party", f"at most {plan.count:,}"
+    yield f"ε of a {_whom_in(plan.facts)} at δ = {words.small(plan.delta)}", bound
+    # The first of what is stated is that of a row or a unit, which the line above has.
+    for label in list(plan.stated)[1:]:
+        yield f"ε {label}", f"at most {words.epsilon(plan.stated[label])}"
+    yield "bytes sent and received", f"about {words.size(plan.size)}{results}"
+    yield "time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"
+    yield "time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"
+
+
+def _print_keys(console: Console, facts: Mapping[str, Any], key_notes: Mapping[str, str]) -> None:
+    """Print the keys of a study's ends, and which of them the coordinator made."""
     for name, key in facts.get("keys", {}).items():
-        experience = f" ({known[name]})" if name in known else ""
-        console.print(escape(f"key of {name}: {fingerprint(b64decode(key))}{experience}"))
-    if names := facts.get("keys_made_here"):
+        note = f" ({key_notes[name]})" if name in key_notes else ""
+        console.print(escape(f"key of {name}: {fingerprint(b64decode(key))}{note}"))
+    names = facts.get("keys_made_here")
+    if names:
         console.print(f"[bold red]the coordinator made the keys of {escape(', '.join(names))}:[/] ")
         console.print(
             "it can sign as they do, read what is sealed to them, and take off the masks that hide "
             "your sums behind theirs"
         )
-    if refusal:
-        console.print(f"[bold red]refused:[/] {escape(refusal)}")
-        return
-    call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
-    if data is not None and Path(data).resolve().is_relative_to(folder.resolve()):
-        call += f" --data {_quoted(Path(data))}"  # else it would be a file of somebody else
-    console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
 
 
 def _settled(plan: Plan) -> Iterator[tuple[str, str]]:
-    """All facts and settings of a study that an approval holds for, but for keys and messages."""
+    """Yield all of a study that an approval holds for, but for keys and messages, by name."""
     facts = plan.facts
     yield "trust", plan.trust
-    least = "takes no sum over parties" if plan.smallest_cohort is None else plan.smallest_cohort
-    yield "smallest_cohort: parties of a sum, at least", str(least)
+    cohort = "takes no sum over parties"
+    if plan.smallest_cohort is not None:
+        cohort = str(plan.smallest_cohort)
+    yield "smallest_cohort: parties of a sum, at least", cohort
     for name, value in (*plan.budget.items(), *plan.settings.items()):
         yield name, _value(value)
     for name in ("parties", "alignment", "learn", "seed"):
@@ -384,32 +436,34 @@ def _settled(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _value(value: Any) -> str:
+    """Write a value as JSON."""
     return msgspec.json.encode(value).decode()
 
 
-def print_account(found: AccountView, *, json: bool) -> None:
-    """What a party's studies may cost in all, line by line, and what its policy leaves."""
+def print_account(account: AccountView, *, json: bool) -> None:
+    """Print what a party's studies may cost in all, line by line, and what its policy leaves."""
     if json:
-        _print_json(found)
+        _print_json(account)
         return
     console = _out()
-    console.print(f"account of the party in {escape(found.folder)}, key {found.fingerprint}")
+    console.print(f"account of the party in {escape(account.folder)}, key {account.fingerprint}")
     notes = {"study": "", "more": ", which asked for more", "stated": "stated by the owner"}
-    lines = [
-        (entry.time[:10], f"{entry.study}{notes[entry.kind]}", words.epsilon(entry.cost.epsilon),
-         words.small(entry.delta) if entry.delta else "0")
-        for entry in found.entries
-    ]  # fmt: skip
-    total = words.epsilon(found.epsilon), words.small(found.delta) if found.delta else "0"
-    _print_grid(console, ("date", "study", ">ε at most", ">δ"), [*lines, ("", "in all", *total)])
-    if found.epsilon_left is not None and found.delta_left is not None:
-        left = words.epsilon(found.epsilon_left), words.small(found.delta_left)
-        console.print(f"policy.toml leaves ε = {left[0]} of a row at δ = {left[1]}")
-    if not found.trouble:
+    lines = []
+    for entry in account.entries:
+        day = entry.time[:10]
+        study = f"{entry.study}{notes[entry.kind]}"
+        lines.append((day, study, words.epsilon(entry.cost.epsilon), _delta(entry.delta)))
+    lines.append(("", "in all", words.epsilon(account.epsilon), _delta(account.delta)))
+    _print_grid(console, ("date", "study", ">ε at most", ">δ"), lines)
+    if account.epsilon_left is not None and account.delta_left is not None:
+        epsilon_left = words.epsilon(account.epsilon_left)
+        delta_left = words.small(account.delta_left)
+        console.print(f"policy.toml leaves ε = {epsilon_left} of a row at δ = {delta_left}")
+    if not account.trouble:
         return
-    print_warning(found.trouble)
-    if found.proposal is not None:
-        epsilon, delta = found.proposal
+    print_warning(account.trouble)
+    if account.proposal is not None:
+        epsilon, delta = account.proposal
         console.print(
             "By what is known here, this was spent besides: "
             f"[bold]--spent-since {epsilon:g} --delta {delta:g}[/]. State more if rows were used "
@@ -417,83 +471,107 @@ def print_account(found: AccountView, *, json: bool) -> None:
         )
 
 
+def _delta(delta: float) -> str:
+    """Write a delta, which may be 0."""
+    return words.small(delta) if delta else "0"
+
+
 def _whom_in(facts: Mapping[str, Any]) -> str:
-    """What a study protects, by its public facts."""
+    """Say what a study protects, by its public facts."""
     budget = facts["budget"] or {}
     whom = words.whom(budget.get("unit", "row"), budget.get("rows_per_unit"))
-    if (parties := budget.get("parties_per_unit", 1)) > 1:
+    parties = budget.get("parties_per_unit", 1)
+    if parties > 1:
         whom += f", which may have rows at {parties} parties,"
     return escape(whom)
 
 
-def _planned(one: PlannedMessage) -> tuple[str, ...]:
-    """A line of a plan."""
-    protected = dict.fromkeys(field.protected_by for field in one.fields)
-    question, why = f"{one.asks} ({one.tag})", "; ".join(protected)
-    times = f"{one.times:,}" if one.times else "with the last"
-    times = f"about {times}" if one.guessed else times
-    return one.stage, question, times, one.replies, why, one.ledger
+def _planned(message: PlannedMessage) -> tuple[str, ...]:
+    """Return a line of a plan."""
+    protections = dict.fromkeys(field.protected_by for field in message.fields)
+    question = f"{message.asks} ({message.tag})"
+    times = f"{message.times:,}" if message.times else "with the last"
+    if message.guessed:
+        times = f"about {times}"
+    protected_by = "; ".join(protections)
+    return message.stage, question, times, message.replies, protected_by, message.ledger
 
 
-def print_status(found: CoordinatorStatus | PartyStatus) -> None:
-    """How far a study is, at one of its ends."""
-    if isinstance(found, PartyStatus):
-        _print_at_party(found)
+def print_status(status: CoordinatorStatus | PartyStatus) -> None:
+    """Print how far a study is, at one of its ends."""
+    if isinstance(status, PartyStatus):
+        _print_at_party(status)
     else:
-        _print_at_coordinator(found)
+        _print_at_coordinator(status)
 
 
-def _print_at_coordinator(found: CoordinatorStatus) -> None:
+def _time_left(seconds: float | None) -> str:
+    """Say how long a study still takes at its pace."""
+    return "not known" if seconds is None else f"at most {duration(seconds)}"
+
+
+def _print_at_coordinator(status: CoordinatorStatus) -> None:
+    """Print how far a study is at the coordinator, and what each party did."""
     console = _out()
-    console.print(f"[bold]{escape(found.study)}[/] at the coordinator: {escape(found.state)}")
-    left = "not known" if found.left is None else f"at most {duration(found.left)}"
-    bound = "ε = ∞" if isinf(found.epsilon) else f"ε = {words.epsilon(found.epsilon)}"
-    if found.question:
-        at = f"{found.question}, step {found.step} of stage {found.stage}"
-        console.print(escape(f"{at}; question {found.questions} of at most {found.at_most}"))
-    console.print(f"{duration(found.seconds)} so far; left at this pace: {left}")
-    console.print(f"a row costs at most {bound} at δ = {words.small(found.delta)}")
-    heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
+    console.print(f"[bold]{escape(status.study)}[/] at the coordinator: {escape(status.state)}")
+    if status.question:
+        step = f"{status.question}, step {status.step} of stage {status.stage}"
+        console.print(escape(f"{step}; question {status.questions} of at most {status.at_most}"))
+    time_left = _time_left(status.left)
+    console.print(f"{duration(status.seconds)} so far; left at this pace: {time_left}")
+    bound = "ε = ∞" if isinf(status.epsilon) else f"ε = {words.epsilon(status.epsilon)}"
+    console.print(f"a row costs at most {bound} at δ = {words.small(status.delta)}")
     lines = []
-    for one in found.parties:
-        awaited = "" if one.waited is None else f"awaited for {duration(one.waited)}"
-        sizes = words.size(one.bytes_sent), words.size(one.bytes_received)
-        lines.append((one.name, one.messages, *sizes, one.payments, one.refused or awaited))
+    for party in status.parties:
+        state = party.refused
+        if not state and party.waited is not None:
+            state = f"awaited for {duration(party.waited)}"
+        sent = words.size(party.bytes_sent)
+        received = words.size(party.bytes_received)
+        lines.append((party.name, party.messages, sent, received, party.payments, state))
+    heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
     _print_grid(console, heads, lines)
 
 
-def _print_at_party(found: PartyStatus) -> None:
+def _print_at_party(status: PartyStatus) -> None:
+    """Print how far a study is at a party, and what the party spent."""
     console = _out()
-    most = "" if found.at_most is None else f" of at most {found.at_most:,}"
-    quiet = "" if found.quiet is None else f", the last {duration(found.quiet)} ago"
-    state = f"{found.state} at {found.ended}" if found.ended else found.state
-    state += f": {found.why}" if found.why else ""
-    console.print(f"[bold]{escape(found.study)}[/] at party {escape(found.party)}: {escape(state)}")
-    console.print(f"{count_of(found.answered, 'question', 'questions')}{most} answered{quiet}")
+    state = status.state
+    if status.ended:
+        state += f" at {status.ended}"
+    if status.why:
+        state += f": {status.why}"
     console.print(
-        f"ε of a row by the ledger: {words.epsilon(found.epsilon)} of "
-        f"{words.epsilon(found.allowed)} at δ = {words.small(found.delta)}, "
-        f"{count_of(found.releases, 'release', 'releases')}"
+        f"[bold]{escape(status.study)}[/] at party {escape(status.party)}: {escape(state)}"
     )
-    if found.run:
-        console.print(escape(f"last paid: step {found.step} of {found.run}"))
-    left = "not known" if found.left is None else f"at most {duration(found.left)}"
-    console.print(f"{words.size(found.received)} received and {words.size(found.sent)} sent")
+    most = "" if status.at_most is None else f" of at most {status.at_most:,}"
+    quiet = "" if status.quiet is None else f", the last {duration(status.quiet)} ago"
+    console.print(f"{count_of(status.answered, 'question', 'questions')}{most} answered{quiet}")
     console.print(
-        f"{duration(found.computing)} of its own computing and "
-        f"{duration(found.sealing)} of sealing, opening and signing; nobody is sent that"
+        f"ε of a row by the ledger: {words.epsilon(status.epsilon)} of "
+        f"{words.epsilon(status.allowed)} at δ = {words.small(status.delta)}, "
+        f"{count_of(status.releases, 'release', 'releases')}"
     )
-    console.print(f"answers that are kept: {words.size(found.stored)}; left at this pace: {left}")
-    if found.unexpected:
+    if status.run:
+        console.print(escape(f"last paid: step {status.step} of {status.run}"))
+    console.print(f"{words.size(status.received)} received and {words.size(status.sent)} sent")
+    console.print(
+        f"{duration(status.computing)} of its own computing and "
+        f"{duration(status.sealing)} of sealing, opening and signing; nobody is sent that"
+    )
+    stored = words.size(status.stored)
+    time_left = _time_left(status.left)
+    console.print(f"answers that are kept: {stored}; left at this pace: {time_left}")
+    if status.unexpected:
         console.print(
-            f"[bold red]unexpected in its folder:[/] {escape(first_few(found.unexpected))}"
+            f"[bold red]unexpected in its folder:[/] {escape(first_few(status.unexpected))}"
         )
         console.print("the party does not start beside that; its rows are named by --data")
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
-    """What `init` wrote, and which facts must be reviewed."""
-    study, schema = (str(path) for path in paths)
+    """Print what `init` wrote, and which facts must be reviewed."""
+    study, schema = map(str, paths)
     if json:
         reasons = {column.name: column.why for column in proposal.schema.columns}
         _print_json(
@@ -511,16 +589,20 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
     console = _out()
     for line in proposal.files:
         console.print(escape(line))
-    taken = dict(proposal.review)
+    facts_from_rows = dict(proposal.review)
     width = get_terminal_size().columns
     grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="bold", width=width)
     grid.add_column("column", overflow="fold", max_width=width // 4)
     grid.add_column("kind", no_wrap=True)
     grid.add_column("why", overflow="fold", ratio=1)
     for column in proposal.schema.columns:
-        facts = taken.get(column.name, "")
-        lines = [escape(column.why), f"[dim]from rows: {escape(facts)}[/]" if facts else ""]
-        grid.add_row(escape(column.name), column.kind, "\n".join(filter(None, lines)))
+        lines = []
+        if column.why:
+            lines.append(escape(column.why))
+        facts = facts_from_rows.get(column.name, "")
+        if facts:
+            lines.append(f"[dim]from rows: {escape(facts)}[/]")
+        grid.add_row(escape(column.name), column.kind, "\n".join(lines))
     console.print(grid, soft_wrap=False, width=width)
     for line in proposal.constraints:
         console.print(f"constraint: {escape(line)}")
@@ -535,16 +617,16 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
 
 
 def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
-    """Verified ledgers; with their entries if asked, or if there is only one."""
+    """Print verified ledgers; with their entries if asked, or if there is only one."""
     if json:
         _print_json(trail)
         return
     console = _out()
     rows = []
-    for one in trail.ledgers:
-        chain = f"whole ({one.note})" if one.note else "whole"
-        spent = words.epsilon(one.epsilon)
-        rows.append((_owner(one), len(one.entries), spent, chain, one.file))
+    for ledger in trail.ledgers:
+        chain = f"whole ({ledger.note})" if ledger.note else "whole"
+        spent_epsilon = words.epsilon(ledger.epsilon)
+        rows.append((_owner(ledger), len(ledger.entries), spent_epsilon, chain, ledger.file))
     bound = f">ε at δ = {words.small(trail.delta)}"
     _print_grid(console, ("party", ">entries", bound, "chain", "file"), rows)
     if trail.whole_row is not None and trail.split == "columns":
@@ -554,9 +636,10 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
     if trail.whole_row is not None and trail.whom != "row":
         console.print(f"Each ε is that of one {escape(trail.whom)}.")
     if trail.at_parties is not None:
-        whose = escape(trail.whom.partition(" ")[0])
+        # The unit alone: how many rows it has, which `whom` says too, is for each party.
+        unit = escape(trail.whom.partition(" ")[0])
         most = words.epsilon(trail.at_parties)
-        console.print(f"For a {whose} with rows at as many parties as the study says: ε = {most}")
+        console.print(f"For a {unit} with rows at as many parties as the study says: ε = {most}")
     if any(ledger.stage == "alignment" for ledger in trail.ledgers):
         console.print("No ε covers the alignment, which found the rows that all parties have.")
     if entries or len(trail.ledgers) == 1:
@@ -569,20 +652,23 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
 
 
 def _print_compared(console: Console, ledgers: Sequence[Reading]) -> None:
-    """What ledgers were compared with; a file alone cannot show that it was written anew."""
-    for compared in dict.fromkeys(ledger.compared for ledger in ledgers):
-        named = [_owner(one) for one in ledgers if one.compared == compared]
-        those = "" if len(named) == len(ledgers) else escape(f" ({'; '.join(named)})")
-        if compared:
-            console.print(f"Compared with {escape(' and '.join(compared))}{those}.")
+    """Print what ledgers were compared with: a file alone cannot show that it was written anew."""
+    for sources in dict.fromkeys(ledger.compared for ledger in ledgers):
+        owners = [_owner(ledger) for ledger in ledgers if ledger.compared == sources]
+        suffix = ""
+        if len(owners) < len(ledgers):
+            suffix = escape(f" ({'; '.join(owners)})")
+        if sources:
+            console.print(f"Compared with {escape(' and '.join(sources))}{suffix}.")
         else:
             console.print(
-                f"[yellow]Compared with nothing{those}:[/] no key and no hash of it was kept here. "
-                "Ask the owner for the public key, and compare it with the one in line 1."
+                f"[yellow]Compared with nothing{suffix}:[/] no key and no hash of it was kept "
+                "here. Ask the owner for the public key, and compare it with the one in line 1."
             )
 
 
 def _print_entries(console: Console, ledger: Reading) -> None:
+    """Print the lines of a ledger, and by what its end and its owner are known."""
     rows = []
     for line in ledger.entries:
         cost = "∞" if line.rho is None else f"{line.rho:.3g}"
@@ -593,27 +679,34 @@ def _print_entries(console: Console, ledger: Reading) -> None:
 
 
 def _owner(ledger: Reading) -> str:
-    return ledger.party + (", alignment" if ledger.stage == "alignment" else "")
+    """Name a ledger by its owner, and by the part of the run that it is of."""
+    suffix = ", alignment" if ledger.stage == "alignment" else ""
+    return ledger.party + suffix
 
 
 def _event(event: Mapping[str, Any]) -> str:
+    """Describe the mechanism of a release and its parameters."""
     if "reason" in event:
         return f"no noise: {event['reason']}"
-    facts = (
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in event.items()
-        if name != "type" and (name, value) != ("count", 1)
-    )
-    return f"{str(event['type']).replace('_', ' ')}: {', '.join(facts)}".replace("_", " ")
+    facts = []
+    for name, value in event.items():
+        # A count of 1 is usual, and goes without saying.
+        if name == "type" or (name, value) == ("count", 1):
+            continue
+        facts.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
+    return f"{event['type']}: {', '.join(facts)}".replace("_", " ")
 
 
 def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
-    """Every method."""
+    """Print every method."""
     if json:
         _print_json(methods)
         return
     heads = ("split", "family", "guarantee", "trust", "paper")
-    rows = [(name, *(getattr(info, head) for head in heads)) for name, info in methods.items()]
+    rows = []
+    for name, info in methods.items():
+        facts = [getattr(info, head) for head in heads]
+        rows.append((name, *facts))
     _print_grid(_out(), ("name", *heads), rows)
 
 
@@ -653,4 +746,5 @@ def _column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int]:
 
 
 def _quoted(path: Path) -> str:
+    """Write a path as it stands in a command line."""
     return escape(quote(str(path)))

@@ -25,7 +25,7 @@ from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.report import words
 from siloweave.tables.bins import BINNED
-from siloweave.tables.constraints import FixedCombinations
+from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, BRACKETS, evidence
 from siloweave.tables.display import listed
@@ -95,37 +95,78 @@ def propose(
     """
     if not files:
         raise InputError("init needs at least one CSV or Parquet file, one for each party.")
-    target, sources = Path(folder), [source_of(file) for file in files]
-    read_in = [_read(source, dialect or Dialect()) for source in sources]
-    tables = dict(zip(_names(sources), read_in, strict=True))
-    for source, table in zip(sources, read_in, strict=True):
+    target = Path(folder)
+    sources = [source_of(file) for file in files]
+    source_tables = [_read(source, dialect or Dialect()) for source in sources]
+    tables = dict(zip(_names(sources), source_tables, strict=True))
+    for source, table in zip(sources, source_tables, strict=True):
         if table.num_rows == 0:
             raise RosterError(f"{_shown(source)} has no rows. Leave it out, or give its rows.")
-    bare = [party for party, t in tables.items() if t.dialect and not t.dialect.header]
-    if 0 < len(bare) < len(tables):
-        raise RosterError(
-            f"party {bare[0]!r}: the first line of its file looks like a row and not like names, "
-            "and other files have names. Write the columns' names into line 1, or give --header "
-            "if they are there."
-        )
+    _check_headers(tables)
     on = ids_of(tables)
-    if alone := [party for party, table in tables.items() if set(table.names) <= set(on or ())]:
-        raise RosterError(f"party {alone[0]!r} has no column but ids; leave its file out.")
-    schema = _detected(list(tables.values()), on)
-    where = {party: _named(source, target) for party, source in zip(tables, sources, strict=True)}
-    review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
-    units = repeated_ids(tables, schema) if on is None else ()
-    study = _study(_title(name, target), where, on, tables, units)
-    said = tuple(f"{party}: {text}" for party, table in tables.items() if (text := _said(table)))
-    found = [f"{c.name}: {c.why}." for c in schema.columns if _is_question(c.why)]
-    found += map(str, units)
     for party, table in tables.items():
-        found += [*_strays(party, table, schema), *_total(party, table)]
-    if on is None and len(tables) > 1:
-        found += [str(one) for one in differences(tables)]
-        found += [one.said() for one in overlaps(tables)]
-    kept = tuple(rule.why for rule in schema.constraints)
-    return Proposal(study, schema, review, said, kept, tuple(found))
+        if set(table.names) <= set(on or ()):
+            raise RosterError(f"party {party!r} has no column but ids; leave its file out.")
+
+    schema = _detected(list(tables.values()), on)
+    data = {party: _named(source, target) for party, source in zip(tables, sources, strict=True)}
+    units = repeated_ids(tables, schema) if on is None else ()
+    study = _study(_title(name, target), data, on, tables, units)
+
+    # What the owner of all these rows is to look at.
+    marked = [column for column in schema.columns if column.from_data]
+    review = [(column.name, ", ".join(_learned(column))) for column in marked]
+    file_lines = []
+    for party, table in tables.items():
+        words_of_file = _file_words(table)
+        if words_of_file:
+            file_lines.append(f"{party}: {words_of_file}")
+    constraints = [rule.why for rule in schema.constraints]
+    cautions = _cautions(schema, units, tables, alike=on is None)
+    return Proposal(
+        study=study,
+        schema=schema,
+        review=tuple(review),
+        files=tuple(file_lines),
+        constraints=tuple(constraints),
+        cautions=tuple(cautions),
+    )
+
+
+def _check_headers(tables: Mapping[str, Table]) -> None:
+    """Check that all text files have a line of names, or none has; raise RosterError otherwise."""
+    dialects = {party: table.dialect for party, table in tables.items()}
+    nameless = [party for party, dialect in dialects.items() if dialect and not dialect.header]
+    if 0 < len(nameless) < len(tables):
+        raise RosterError(
+            f"party {nameless[0]!r}: the first line of its file looks like a row and not like "
+            "names, and other files have names. Write the columns' names into line 1, or give "
+            "--header if they are there."
+        )
+
+
+def _cautions(
+    schema: Schema, units: Sequence[RepeatedId], tables: Mapping[str, Table], *, alike: bool
+) -> Iterator[str]:
+    """Yield what does not fit, or is an open question, for those who may see all rows.
+
+    Args:
+        schema: What was detected.
+        units: Ids of which one has several rows.
+        tables: Every party's rows.
+        alike: Whether all tables have the same columns, so that they can be compared.
+    """
+    for column in schema.columns:
+        if _is_question(column.why):
+            yield f"{column.name}: {column.why}."
+    yield from map(str, units)
+    for party, table in tables.items():
+        yield from _strays(party, table, schema)
+        yield from _total(party, table)
+    if alike and len(tables) > 1:
+        yield from map(str, differences(tables))
+        for overlap in overlaps(tables):
+            yield overlap.said()
 
 
 @dataclass(frozen=True)
@@ -145,13 +186,14 @@ class RepeatedId:
     @property
     def proposed(self) -> int:
         """The least bound that keeps nine rows of ten, or all rows of nine ids of ten."""
-        kept = ((share.most, max(share.rows, share.whole)) for share in self.shares)
-        return next(most for most, share in kept if share >= _ENOUGH)
+        # The last bound is the most rows of an id, and keeps them all.
+        return next(share.most for share in self.shares if max(share.rows, share.whole) >= _ENOUGH)
 
     def kept(self) -> Iterator[str]:
-        """What each bound keeps, in words."""
+        """Yield what each bound keeps, in words."""
         for share in self.shares:
-            rows, whole = words.percent(share.rows), words.percent(share.whole)
+            rows = words.percent(share.rows)
+            whole = words.percent(share.whole)
             yield f"{share.most}: {rows} of the rows, and all rows of {whole} of them"
 
     def __str__(self) -> str:
@@ -167,100 +209,118 @@ def repeated_ids(tables: Mapping[str, Table], schema: Schema) -> tuple[RepeatedI
 
     What bounds keep is of these rows: for someone who may see them all.
     """
-    found: list[tuple[int, RepeatedId]] = []
+    repeated: list[RepeatedId] = []
+    id_counts: dict[str, int] = {}
     for column in schema.columns:
         if column.kind != "id":
             continue
         if all(differ_plainly(table, column.name) for table in tables.values()):
             continue
-        texts = [rows_by_unit(table, replace(column, missing=True)) for table in tables.values()]
-        counts = [Counter(one for one in own if one is not None) for own in texts]
-        most = max((max(own.values(), default=0) for own in counts), default=0)
-        if most > 1:
-            # One id at two parties is two units: a party bounds its own rows.
-            own = [None if t is None else f"{i}/{t}" for i, ts in enumerate(texts) for t in ts]
-            shares = shares_kept(own, [k for k in _BOUNDS if k < most] + [most])
-            repeated = RepeatedId(column.name, most, tuple(shares))
-            found.append((sum(map(len, counts)), repeated))
-    found.sort(key=lambda pair: -pair[0])
-    return tuple(repeated for _, repeated in found)
+        id_column = replace(column, missing=True)
+        party_ids = [rows_by_unit(table, id_column) for table in tables.values()]
+        counters = [Counter(id_ for id_ in ids if id_ is not None) for ids in party_ids]
+        most = max((max(counter.values(), default=0) for counter in counters), default=0)
+        if most < 2:
+            continue
+
+        # One id at two parties is two units: a party bounds its own rows.
+        units: list[str | None] = []
+        for index, ids in enumerate(party_ids):
+            units += [None if id_ is None else f"{index}/{id_}" for id_ in ids]
+        bounds = [bound for bound in _BOUNDS if bound < most]
+        shares = shares_kept(units, [*bounds, most])
+        repeated.append(RepeatedId(column.name, most, tuple(shares)))
+        id_counts[column.name] = sum(map(len, counters))
+    repeated.sort(key=lambda unit: -id_counts[unit.name])
+    return tuple(repeated)
 
 
 def _read(source: Path | Database, dialect: Dialect) -> Table:
-    """A party's rows, or about a million of a larger database's or Parquet file's."""
-    kept = unread(source)
-    if kept is not None:
-        return rows_of(kept, _MOST)
+    """Read a party's rows, or about a million of a larger database's or Parquet file's."""
+    unread_rows = unread(source)
+    if unread_rows is not None:
+        return rows_of(unread_rows, _MOST)
     assert isinstance(source, Path)
-    if dialect.encoding is None and is_text_file(source):  # what is guessed here is declared
+    # What is guessed here is declared in the study: a run would not guess otherwise.
+    if dialect.encoding is None and is_text_file(source):
         dialect = dataclasses.replace(dialect, encoding=encoding_of(table_file(source)))
     return read(source, **asdict(dialect))
 
 
 def _is_question(why: str) -> bool:
-    """Whether a column's reason leaves open what its values are, for its owner to say."""
+    """Tell whether a column's reason leaves open what its values are, for its owner to say."""
     return why.startswith(AMBIGUOUS) or f" {BRACKETS}" in why
 
 
-def _said(table: Table) -> str:
-    """How a text file is written, or how much of a larger table was read, in words."""
+def _file_words(table: Table) -> str:
+    """Say how a text file is written, or how much of a larger table was read."""
     if table.drawn_of is not None:
         return f"{table.num_rows:,} random rows of {table.drawn_of:,} were read"
-    if (dialect := table.dialect) is None:
+    dialect = table.dialect
+    if dialect is None:
         return ""
     names = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
     separator = names.get(dialect.separator or "", repr(dialect.separator))
-    above = dialect.skip or 0
-    header = f"names in line {above + 1}"
+    skipped_lines = dialect.skip or 0
+    header = f"names in line {skipped_lines + 1}"
     if not dialect.header:
-        header = f"no line of names (give --header if line {above + 1} has them)"
-    more = "; what lies above it is skipped" if above else ""
+        header = f"no line of names (give --header if line {skipped_lines + 1} has them)"
+    more = "; what lies above it is skipped" if skipped_lines else ""
     if table.left_out:
         more += f"; {table.left_out} empty columns at the end without a name are left out"
-    if read_as := readings(table):
-        word = " or, in mac-roman, ".join(map(repr, read_as))
+    word_readings = readings(table)
+    if word_readings:
+        word = " or, in mac-roman, ".join(map(repr, word_readings))
         more += f"; a word of it reads {word}: if that is wrong, give --encoding"
     return f"fields divided by {separator}, {dialect.encoding}, {header}{more}"
 
 
-def _strays(party: str, table: Table, schema: Schema) -> list[str]:
-    """Texts in columns of numbers, and infinite numbers, with their places; for the owner alone."""
+def _strays(party: str, table: Table, schema: Schema) -> Iterator[str]:
+    """Yield texts in columns of numbers, and infinite numbers, with places; for the owner alone."""
     strays: dict[int, dict[str, Any]] = {}
     for column in schema.columns:
         kind = table.kind(column.name) if column.name in table.names else ""
-        if kind == "numbers" or (kind == "text" and column.kind in ("integer", "continuous")):
-            marked = table.blanked(column.name, column.missing_values)
-            rows = marked.unread(column.name, column.format)[:_SHOWN]
-            for i, text in zip(rows.tolist(), table.take(rows).values(column.name), strict=True):
-                strays.setdefault(i, {})[column.name] = text
-    place, found = places(table), []
-    for i, one in sorted(strays.items()):
-        texts = [text for text in one.values() if isinstance(text, str)]
+        is_number = column.kind in ("integer", "continuous")
+        if kind == "numbers" or (kind == "text" and is_number):
+            blanked = table.blanked(column.name, column.missing_values)
+            rows = blanked.unread(column.name, column.format)[:_SHOWN]
+            cells = table.take(rows).values(column.name)
+            for row, cell in zip(rows.tolist(), cells, strict=True):
+                strays.setdefault(row, {})[column.name] = cell
+
+    place = places(table)
+    for row, row_cells in sorted(strays.items()):
+        texts = [cell for cell in row_cells.values() if isinstance(cell, str)]
+        # Several texts in one row are no slips of a pen: the row is no row.
         if len(texts) > 1:
-            found.append(
-                f"{party}, {place(i)}: {listed(tuple(one))} hold {listed(tuple(map(repr, texts)))} "
+            columns = listed(tuple(row_cells))
+            shown_texts = listed(tuple(map(repr, texts)))
+            yield (
+                f"{party}, {place(row)}: {columns} hold {shown_texts} "
                 "and no numbers. Delete the line if it has units, names or a total; correct it "
                 "otherwise"
             )
             continue
-        for name, text in one.items():
-            said = f"{text!r} is no number. Correct it, or list it in the column's missing_values"
+        for name, cell in row_cells.items():
+            advice = f"{cell!r} is no number. Correct it, or list it in the column's missing_values"
             if not texts:
-                said = f"{text} is infinite. Correct it, or make it missing"
-            found.append(f"{party}, {place(i)}, {name}: {said}")
-    return found
+                advice = f"{cell} is infinite. Correct it, or make it missing"
+            yield f"{party}, {place(row)}, {name}: {advice}"
 
 
-def _total(party: str, table: Table) -> list[str]:
-    """What is said of a last row that is a sum of the others, as spreadsheets have."""
+def _total(party: str, table: Table) -> Iterator[str]:
+    """Yield a sentence about a last row that is a sum of the others, as spreadsheets have."""
     row = table.num_rows - 1
     last = table.take([row])
     for name in table.names:
-        text = str(last.values(name)[0]) if table.kind(name) == "text" else ""
+        if table.kind(name) != "text":
+            continue
+        text = str(last.values(name)[0])
+        # A word that other rows have, too, is a category of the column.
         if text.strip(" :").lower() in _TOTALS and table.text_counts(name)[text.strip()] == 1:
-            where = f"{party}, {places(table)(row)}, {name}"
-            return [f"{where}: {text!r} seems to begin a total, which is no row. Delete the line"]
-    return []
+            place = f"{party}, {places(table)(row)}, {name}"
+            yield f"{place}: {text!r} seems to begin a total, which is no row. Delete the line"
+            return
 
 
 def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = False) -> list[Path]:
@@ -274,50 +334,58 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
     """
     target = Path(folder)
     texts = {"study.toml": proposal.study, "schema.json": proposal.schema.to_json() + "\n"}
-    there = [name for name in texts if (target / name).exists()]
-    if there and not force:
+    paths = [target / name for name in texts]
+    existing = [str(path) for path in paths if path.exists()]
+    if existing and not force:
         raise InputError(
-            f"{' and '.join(str(target / name) for name in there)} already there. "
+            f"{' and '.join(existing)} already there. "
             "Give --force to replace, or --folder for another place."
         )
     target.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        write_whole(target / name, text.encode(), private=False)
-    return [target / name for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        write_whole(path, text.encode(), private=False)
+    return paths
 
 
 def _named(source: Path | Database, folder: Path) -> str:
-    """A party's ``data``, in a study file in `folder`."""
+    """Write a party's ``data`` as it stands in a study file in `folder`."""
     if isinstance(source, Path):
         return _text(_inside(source, folder))
     address = source.address
     if source.file is not None:
         address = f"{source.kind}:///{quote(_inside(source.file, folder))}"
-    what = f"query = {_text(source.query)}" if source.query else f"table = {_text(source.table)}"
-    return f"{{ database = {_text(address)}, {what} }}"
+    rows = f"query = {_text(source.query)}" if source.query else f"table = {_text(source.table)}"
+    return f"{{ database = {_text(address)}, {rows} }}"
 
 
 def _inside(path: Path, folder: Path) -> str:
-    """A path as it is written in a file in `folder`."""
-    return (path if path.is_absolute() else Path(os.path.relpath(path, folder))).as_posix()
+    """Write a path as it stands in a file in `folder`."""
+    if not path.is_absolute():
+        path = Path(os.path.relpath(path, folder))
+    return path.as_posix()
 
 
 def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
-    """The id columns by which files with different columns are aligned; None for the same columns.
+    """Return the id columns by which files of different columns are aligned; None for the same.
 
     Raises:
         RosterError: They differ, and are no columns of the same people either.
     """
     columns = {party: table.names for party, table in tables.items()}
-    counted = Counter(name for names in columns.values() for name in names)
-    if set(counted.values()) == {len(tables)}:
+    holder_counts: Counter[str] = Counter()
+    for names in columns.values():
+        holder_counts.update(names)
+    if set(holder_counts.values()) == {len(tables)}:
         return None
-    on = tuple(name for name in counted if counted[name] == len(tables))
-    if set(counted.values()) - {1, len(tables)} or not _ids(tables, on):
+
+    # A column is one party's, or all parties have it and it is an id: else files of the same
+    # columns were meant, and what differs is named.
+    on = tuple(name for name, count in holder_counts.items() if count == len(tables))
+    if set(holder_counts.values()) - {1, len(tables)} or not _ids(tables, on):
         same_columns(columns)
-    held = {party: table.drawn_of or table.num_rows for party, table in tables.items()}
-    if not on and len(set(held.values())) > 1:
-        rows = ", ".join(f"{count} ({party!r})" for party, count in held.items())
+    row_counts = {party: table.drawn_of or table.num_rows for party, table in tables.items()}
+    if not on and len(set(row_counts.values())) > 1:
+        rows = ", ".join(f"{count} ({party!r})" for party, count in row_counts.items())
         raise RosterError(
             f"parties hold different columns, none in common, and {rows} rows. Give all "
             "files a column of ids, by which rows are aligned, or the same rows in one order."
@@ -326,21 +394,31 @@ def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
 
 
 def _ids(tables: Mapping[str, Table], on: Sequence[str]) -> bool:
-    """Whether columns identify every row of every file, and none of them could be left out."""
-    fewer = [[name for name in on if name != one] for one in on] if len(on) > 1 else []
-    return all(_identify(table, on) for table in tables.values()) and not any(
-        all(_identify(table, some) for table in tables.values()) for some in fewer
-    )
+    """Tell whether columns identify every row of every file, and none could be left out."""
+    if not all(_identify(table, on) for table in tables.values()):
+        return False
+    if len(on) < 2:
+        return True
+    for omitted in on:
+        remaining = [name for name in on if name != omitted]
+        if all(_identify(table, remaining) for table in tables.values()):
+            return False
+    return True
 
 
 def _identify(table: Table, on: Sequence[str]) -> bool:
-    """Whether no two rows have the same values in these columns, and none is missing."""
-    values = list(zip(*(table.values(name).tolist() for name in on), strict=True))
-    missing = any(table.missing(name).any() for name in on)
-    return len(set(values)) == len(values) and not missing and (not on or len(values) > 1)
+    """Tell whether no two rows have the same values in these columns, and none is missing."""
+    columns = [table.values(name).tolist() for name in on]
+    rows = list(zip(*columns, strict=True))
+    if any(table.missing(name).any() for name in on):
+        return False
+    # A single row differs from all others whatever its columns are.
+    has_several = len(rows) > 1
+    return len(set(rows)) == len(rows) and (has_several or not on)
 
 
 def _title(name: str, folder: Path) -> str:
+    """Return the study's name; raise InputError for one that it cannot have."""
     if not name:
         return plain_name(folder.resolve().name, "study")
     if plain_name(name, "") != name:
@@ -352,34 +430,45 @@ def _title(name: str, folder: Path) -> str:
 
 
 def _names(sources: Sequence[Path | Database]) -> list[str]:
-    stems = [s.stem if isinstance(s, Path) else s.table.rpartition(".")[2] for s in sources]
-    own = [
-        Path(unquote(urlsplit(source.address).path)).stem  # of the database, where tables agree
-        if isinstance(source, Database) and stems.count(stem) > 1
-        else stem
-        for source, stem in zip(sources, stems, strict=True)
-    ]
-    names = [plain_name(one, "party") for one in own]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        places = [one.resolve() if isinstance(one, Path) else one for one in sources]
+    """Name parties after their files, tables or databases.
+
+    Raises:
+        RosterError: Two would have one name, or a file is given twice.
+    """
+    stems = []
+    for source in sources:
+        stem = source.stem if isinstance(source, Path) else source.table.rpartition(".")[2]
+        stems.append(stem)
+
+    names = []
+    for source, stem in zip(sources, stems, strict=True):
+        # Tables that are called alike are told apart by their databases.
+        if isinstance(source, Database) and stems.count(stem) > 1:
+            stem = Path(unquote(urlsplit(source.address).path)).stem
+        names.append(plain_name(stem, "party"))
+
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        places = [source.resolve() if isinstance(source, Path) else source for source in sources]
         for source, place in zip(sources, places, strict=True):
             if places.count(place) > 1:
                 raise RosterError(f"{_shown(source)} is given twice. Give each party its own rows.")
         raise RosterError(
-            f"two files would make a party {twice[0]!r}: parties are named after their "
+            f"two files would make a party {repeated[0]!r}: parties are named after their "
             "files, tables or databases. Rename one."
         )
     return names
 
 
 def _shown(source: Path | Database) -> str:
-    """A file, table or query, as it was given."""
-    return repr(source.query or source.table if isinstance(source, Database) else str(source))
+    """Quote a file, table or query, as it was given."""
+    if isinstance(source, Database):
+        return repr(source.query or source.table)
+    return repr(str(source))
 
 
 def _learned(column: Column) -> list[str]:
-    """What of a column was taken from rows, in words."""
+    """Return what of a column was taken from rows, in words."""
     facts = {
         "kind": column.kind,
         "categories": count_of(len(column.categories), "category", "categories"),
@@ -397,55 +486,91 @@ def _learned(column: Column) -> list[str]:
 
 
 def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
+    """Detect the schema of all files: of their rows together, or of each one's columns.
+
+    Args:
+        tables: Every party's rows.
+        on: The ids by which files of different columns are aligned; None for the same columns.
+    """
     if on is None:
         pooled = stacked(tables)
         if len(tables) == 1:
             return Schema.detect(pooled)
         # What a column is in each file by itself decides first which constraints there are.
-        found = Schema.detect(pooled, constraints=False)
-        found = _with_own_kinds(found, pooled, tables)
-        return Schema(found.columns, proposed(pooled, found))
-    own = [table.select([n for n in table.names if n not in on]) for table in tables]
-    apart = [Schema.detect(table) for table in own]
-    rules = (rule for one in apart for rule in one.constraints)
-    ids = (_shared_id(tables, name) for name in on)
-    return Schema((*ids, *(c for one in apart for c in one.columns)), tuple(rules))
+        schema = Schema.detect(pooled, constraints=False)
+        schema = _with_file_kinds(schema, pooled, tables)
+        return Schema(schema.columns, proposed(pooled, schema))
+
+    columns = [_shared_id(tables, name) for name in on]
+    rules: list[Constraint] = []
+    for table in tables:
+        names = [name for name in table.names if name not in on]
+        schema = Schema.detect(table.select(names))
+        columns += schema.columns
+        rules += schema.constraints
+    return Schema(tuple(columns), tuple(rules))
 
 
-def _with_own_kinds(found: Schema, pooled: Table, tables: Sequence[Table]) -> Schema:
-    """A schema of all rows, with what a column is in each file by itself.
+def _with_file_kinds(schema: Schema, pooled: Table, tables: Sequence[Table]) -> Schema:
+    """Return a schema of all rows, with what a column is in each file by itself.
 
     Parties may each number their own rows, or write dates or numbers in ways of their own.
     """
-    seen = [(table, evidence(table)) for table in tables]
+    file_columns = [evidence(table) for table in tables]
     columns = []
-    for column in found.columns:
+    for column in schema.columns:
         name = column.name
-        filled = [(t.kind(name), one[name]) for t, one in seen if not t.missing(name).all()]
-        own = [one for _, one in filled]
-        written = {form_of(one, kind) for kind, one in filled}
-        alone = {one.kind for one in own} == {"id"} and column.kind != "id"
-        if alone and len(pooled.counts(name)[0]) >= _FEW:
-            forms = {one.format for one in own}
-            form = own[0].format if len(forms) == 1 else None
-            shape = f", of the form {form}" if form else ""
-            column = replace(
-                column, kind="id", categories=(), low=None, high=None, decimals=None, other=None,
-                format=form, from_data=("kind", "format") if form else ("kind",),
-                why=f"in every file by itself{shape}: an identifier, left out of the model and "
-                "drawn anew; declare it integer or categorical if that is wrong",
-            )  # fmt: skip
-        elif len(written) > 1 and OTHER_TEXT not in written and column.kind not in BINNED:
-            why = f"{', or '.join(sorted(written))}, by file: not modelled until written alike"
+        # A column without a value in a file says nothing there.
+        detected = []
+        forms = set()
+        for table, by_name in zip(tables, file_columns, strict=True):
+            if not table.missing(name).all():
+                detected.append(by_name[name])
+                forms.add(form_of(by_name[name], table.kind(name)))
+
+        is_id_by_file = {file_column.kind for file_column in detected} == {"id"}
+        is_id = is_id_by_file and column.kind != "id"
+        if is_id and len(pooled.counts(name)[0]) >= _FEW:
+            formats = {file_column.format for file_column in detected}
+            column = _id_by_file(column, detected[0].format if len(formats) == 1 else None)
+        elif len(forms) > 1 and OTHER_TEXT not in forms and column.kind not in BINNED:
+            why = f"{', or '.join(sorted(forms))}, by file: not modelled until written alike"
             column = Column(name, "text", missing=column.missing, from_data=("kind",), why=why)
         columns.append(column)
     return Schema(tuple(columns))
 
 
+def _id_by_file(column: Column, form: str | None) -> Column:
+    """Return a column as an id, which it is in every file by itself."""
+    facts: tuple[str, ...] = ("kind",)
+    shape = ""
+    if form:
+        facts = ("kind", "format")
+        shape = f", of the form {form}"
+    why = (
+        f"in every file by itself{shape}: an identifier, left out of the model and "
+        "drawn anew; declare it integer or categorical if that is wrong"
+    )
+    return replace(
+        column,
+        kind="id",
+        categories=(),
+        low=None,
+        high=None,
+        decimals=None,
+        other=None,
+        format=form,
+        from_data=facts,
+        why=why,
+    )
+
+
 def _shared_id(tables: Sequence[Table], name: str) -> Column:
-    """An id column of all parties, with the form that it has at each of them."""
-    seen = [describe(table.select([name]), name) for table in tables]
-    forms = {one.format if one.kind == "id" else None for one in seen}
+    """Return an id column of all parties, with the form that it has at each of them."""
+    forms = set()
+    for table in tables:
+        column = describe(table.select([name]), name)
+        forms.add(column.format if column.kind == "id" else None)
     form = forms.pop() if len(forms) == 1 else None
     if form is None:
         return Column(name, "id")
@@ -455,37 +580,47 @@ def _shared_id(tables: Sequence[Table], name: str) -> Column:
 
 def _study(
     name: str,
-    where: Mapping[str, str],
+    data: Mapping[str, str],
     on: Sequence[str] | None,
     tables: Mapping[str, Table],
     units: Sequence[RepeatedId] = (),
 ) -> str:
-    """The text of a study file, for files and the ids that align their columns, if these differ."""
-    method = _budget(units, len(where)) + (_ROWS if len(where) > 1 else _AIM)
+    """Write the text of a study file.
+
+    Args:
+        name: The study's.
+        data: Where each party's rows are, as the file has it.
+        on: The ids by which files of different columns are aligned; None for the same columns.
+        tables: Every party's rows.
+        units: Ids of which one has several rows.
+    """
+    method = _budget(units, len(data)) + (_ROWS if len(data) > 1 else _AIM)
     alignment = ""
     if on is not None:
-        method, alignment = _COLUMNS, _ORDER
+        method = _COLUMNS
+        alignment = _ORDER
     if on:
         alignment = _ALIGNMENT.format(on=", ".join(map(_text, on)))
-    parties = "\n".join(
-        f"[[parties]]\nname = {_text(party)}\ndata = {data}\n"
-        + (f"columns = [{', '.join(map(_text, tables[party].names))}]\n" if on is not None else "")
-        + _written(tables[party].dialect)
-        for party, data in where.items()
-    )
+    entries = []
+    for party, place in data.items():
+        table = tables[party]
+        entry = f"[[parties]]\nname = {_text(party)}\ndata = {place}\n"
+        if on is not None:
+            entry += f"columns = [{', '.join(map(_text, table.names))}]\n"
+        entries.append(entry + _dialect_lines(table.dialect))
     head = _HEAD.format(name=_text(name))
-    return head + method + _PARTIES + parties + alignment + _OUTPUT
+    return head + method + _PARTIES + "\n".join(entries) + alignment + _OUTPUT
 
 
 def _budget(units: Sequence[RepeatedId], parties: int) -> str:
-    """The budget of a study, which protects the id of most rows where one has several."""
+    """Write the budget of a study; it protects the id of most rows where one has several."""
     if not units:
         return _BUDGET
     first, *others = units
     lines = [
         f"# One {first.name} has several rows in a file. A party takes rows_per_unit of them at",
         "# most; noise grows with that. To protect a single row, write 'row', and delete the rest.",
-        *(f"# One {one.name} has several rows, too." for one in others),
+        *(f"# One {unit.name} has several rows, too." for unit in others),
         f"unit = {_text(first.name)}",
         f"rows_per_unit = {first.proposed}",
     ]
@@ -494,17 +629,20 @@ def _budget(units: Sequence[RepeatedId], parties: int) -> str:
     return _BUDGET.replace(_UNIT, "\n".join(lines) + "\n")
 
 
-def _written(dialect: Dialect | None) -> str:
-    """What a study says of a text file that is not written as usual: commas, UTF-8, names."""
+def _dialect_lines(dialect: Dialect | None) -> str:
+    """Write how a text file is written, where that is not as usual: commas, UTF-8, names."""
     if dialect is None:
         return ""
     usual = asdict(Dialect(",", "utf-8", True, skip=0))
-    facts = {n: value for n, value in asdict(dialect).items() if value != usual[n]}
-    return "".join(f"{n} = {msgspec.json.encode(value).decode()}\n" for n, value in facts.items())
+    lines = []
+    for name, value in asdict(dialect).items():
+        if value != usual[name]:
+            lines.append(f"{name} = {msgspec.json.encode(value).decode()}\n")
+    return "".join(lines)
 
 
 def _text(value: str) -> str:
-    """A TOML basic string; JSON's escapes are valid in it."""
+    """Write a TOML basic string; JSON's escapes are valid in it."""
     return msgspec.json.encode(value).decode()
 
 

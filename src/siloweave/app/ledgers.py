@@ -99,37 +99,49 @@ class RunSummary(msgspec.Struct, frozen=True):
 
 
 def find_run(folder: str | Path) -> RunSummary | None:
-    """The summary of a finished run, or None without one.
+    """Return the summary of a finished run, or None without one.
 
     Raises:
         InputError: There is one, and it cannot be read.
     """
     path = Path(folder) / "run.json"
+    if not path.is_file():
+        return None
     wrong = "is no run's summary ({}). Put back the file, or choose another folder."
-    return stored(path, RunSummary, wrong) if path.is_file() else None
+    return stored(path, RunSummary, wrong)
 
 
 def open_run(folder: str | Path) -> RunSummary:
-    """A finished run's summary.
+    """Return a finished run's summary.
 
     Raises:
         InputError: There is no finished run in this folder.
     """
-    if (found := find_run(folder)) is None:
+    summary = find_run(folder)
+    if summary is None:
         raise InputError(
             f"{folder}: holds no finished run (no run.json). Give the folder that "
             "`siloweave run` named, or run the study again to continue it."
         )
-    return found
+    return summary
 
 
 def json_of(result: Any) -> str:
-    """A result as JSON, in which infinity, which JSON lacks, is a word."""
+    """Write a result as JSON, in which infinity, which JSON lacks, is a word."""
     return msgspec.json.format(msgspec.json.encode(spelled(result)), indent=2).decode()
 
 
 def stored(path: Path, kind: type[T], wrong: str) -> T:
-    """What `json_of` wrote into a file; InputError, which says what is wrong, for anything else."""
+    """Read what `json_of` wrote into a file.
+
+    Args:
+        path: The file.
+        kind: The type of what was written.
+        wrong: What to say of any other file; the error takes the place of ``{}`` in it.
+
+    Raises:
+        InputError: The file holds something else.
+    """
     try:
         return msgspec.convert(msgspec.json.decode(path.read_bytes()), kind, strict=False)
     except msgspec.MsgspecError as error:
@@ -137,23 +149,32 @@ def stored(path: Path, kind: type[T], wrong: str) -> T:
 
 
 def ledger_files(folder: str | Path) -> dict[str, Path]:
-    """Every ledger in a run's folder, by its owner.
+    """Return every ledger in a run's folder, by its owner.
 
     Raises:
         LedgerError: A ledger was edited.
     """
     files = sorted(Path(folder).glob("parties/*/ledger.jsonl"))
+    # A ledger is empty where a party was ended before it had written its first line.
     return {Ledger.read(file).owner: file for file in files if file.stat().st_size}
 
 
 def party_summaries(
     folder: Path, names: Sequence[str], traffic: Mapping[str, course.Traffic], delta: float
 ) -> tuple[PartySummary, ...]:
-    """What every party spent and sent in a run, or in its alignment, whose folder is given."""
+    """Sum up what every party spent and sent in a run, or in its alignment.
+
+    Args:
+        folder: That of the run, or of the alignment.
+        names: The parties.
+        traffic: What each sent and received.
+        delta: At which epsilon is computed.
+    """
     files = ledger_files(folder)
-    ledgers = [Ledger.read(files[name]) for name in names]
-    return tuple(
-        PartySummary(
+    summaries = []
+    for name in names:
+        ledger = Ledger.read(files[name])
+        summary = PartySummary(
             name=name,
             epsilon=ledger.epsilon(delta),
             releases=len(ledger.entries),
@@ -163,27 +184,28 @@ def party_summaries(
             ledger_head=ledger.head,
             public_key=ledger.key,
         )
-        for name, ledger in zip(names, ledgers, strict=True)
-    )
+        summaries.append(summary)
+    return tuple(summaries)
 
 
 def finished(study: Study) -> RunSummary | None:
-    """The summary of this very run, if it has finished; its ledgers are verified.
+    """Return the summary of this very run, if it has finished; its ledgers are verified.
 
     Raises:
         LedgerError: A ledger was edited, cut or taken away since.
     """
-    found = find_run(study.folder)
-    if found is None or found.run != study.run_name:
+    summary = find_run(study.folder)
+    if summary is None or summary.run != study.run_name:
         return None
-    verify_ledgers(found.parties, ledger_files(study.folder))
-    if found.alignment is not None:
-        verify_ledgers(found.alignment.parties, ledger_files(study.folder / course.ALIGNED))
-    return found
+    verify_ledgers(summary.parties, ledger_files(study.folder))
+    if summary.alignment is not None:
+        aligned_files = ledger_files(study.folder / course.ALIGNED)
+        verify_ledgers(summary.alignment.parties, aligned_files)
+    return summary
 
 
 def spent(study: Study) -> dict[str, int]:
-    """How many releases of this very run, and of its alignment, each party's ledger holds.
+    """Count the releases of this very run, and of its alignment, in each party's ledger.
 
     Raises:
         BudgetError: Other runs have spent what this one needs.
@@ -191,16 +213,20 @@ def spent(study: Study) -> dict[str, int]:
     """
     job = Job(study.terms(), run=study.run_name)
     run_names = (*job.runs, job.named(course.ALIGNED))
-    found = dict.fromkeys(study.names, 0)
+    releases = dict.fromkeys(study.names, 0)
     for folder in (study.folder, study.folder / course.ALIGNED):
         files = ledger_files(folder)
         check_receipts(folder, files)
-        for name in (name for name in study.names if name in files):
+        # No budget covers an alignment's ledgers, so that nothing of theirs can be overspent.
+        has_budget = job.budget.private and folder == study.folder
+        for name in study.names:
+            if name not in files:
+                continue
             entries = Ledger.read(files[name]).entries
-            found[name] += sum(entry.run in run_names for entry in entries)
-            if job.budget.private and folder == study.folder:
+            releases[name] += sum(entry.run in run_names for entry in entries)
+            if has_budget:
                 require_unspent(name, entries, job.runs, job.budget)
-    return found
+    return releases
 
 
 # Whether ledgers are whole
@@ -211,17 +237,26 @@ def verify_ledgers(
 ) -> None:
     """Check that ledgers still hold all that a finished run, or its alignment, put into them.
 
+    Args:
+        parties: How each party's ledger ended.
+        files: The ledgers, by owner.
+        names: Only these parties'; all if None.
+
     Raises:
         LedgerError: A ledger is gone, was cut or written anew, or is an old copy.
     """
-    for party in (one for one in parties if names is None or one.name in names):
+    for party in parties:
+        if names is not None and party.name not in names:
+            continue
         if party.name not in files:
             raise LedgerError(
                 f"the ledger of party {party.name!r} is gone or empty; the run ended with "
                 f"{party.releases} releases in it. Put back the file from the last backup."
             )
         ledger = _read(party.name, files[party.name], party.public_key, "run.json")
-        if party.ledger_head not in {ledger.head, *(e.previous for e in ledger.entries)}:
+        # Later runs may have added lines, each of which names the hash of the line before it.
+        heads = {entry.previous for entry in ledger.entries} | {ledger.head}
+        if party.ledger_head not in heads:
             raise LedgerError(
                 f"{files[party.name]}: has {len(ledger.entries)} entries, and not those with "
                 f"which the run ended ({party.releases} releases). Its end was cut off, or another "
@@ -241,34 +276,37 @@ def check_receipts(
         LedgerError: A ledger is gone, was cut or written anew, is an old copy, or is signed with
             another key; or the receipts are damaged.
     """
-    by_party = dict[str, list[course.Receipt]]()
+    receipts_by_party: dict[str, list[course.Receipt]] = {}
     vanished = records.Absences(folder / records.ABSENCES).names
     for receipt in course.read_receipts(folder / course.RECEIPTS):
         if names is None or receipt.party in names:
-            by_party.setdefault(receipt.party, []).append(receipt)
-    for name, receipts in by_party.items():
-        paid = [one for one in receipts if one.entry]
+            receipts_by_party.setdefault(receipt.party, []).append(receipt)
+
+    for name, receipts in receipts_by_party.items():
+        payments = [receipt for receipt in receipts if receipt.entry]
         if name not in files:
-            if not paid or name in vanished:
-                continue  # nothing was released, or it could not send its ledger
+            # Nothing was released, or the party could not send its ledger any more.
+            if not payments or name in vanished:
+                continue
             raise LedgerError(
                 f"the ledger of party {name!r} is gone or empty; the coordinator saw "
-                f"{len(paid)} payments from it. Put back the file from the last backup."
+                f"{len(payments)} payments from it. Put back the file from the last backup."
             )
         ledger = _read(name, files[name], receipts[0].key, str(course.RECEIPTS))
-        here = {entry.hash for entry in ledger.entries}
-        for one in paid:
-            if one.entry not in here:
+        hashes = {entry.hash for entry in ledger.entries}
+        for payment in payments:
+            if payment.entry not in hashes:
                 raise LedgerError(
-                    f"{files[name]}: lacks entry {one.entry[:16]}, which paid for the reply to "
-                    f"step {one.step} of run {one.run} ({course.RECEIPTS}). Its end was cut off, "
-                    "or another copy was put in its place. Put back the file from the last backup."
+                    f"{files[name]}: lacks entry {payment.entry[:16]}, which paid for the reply to "
+                    f"step {payment.step} of run {payment.run} ({course.RECEIPTS}). Its end was "
+                    "cut off, or another copy was put in its place. Put back the file from the "
+                    "last backup."
                 )
-    return set(by_party)
+    return set(receipts_by_party)
 
 
 def _read(name: str, file: Path, key: bytes, source: str) -> Ledger:
-    """A ledger; raises LedgerError if it was changed, or its key is not the one in `source`."""
+    """Read a ledger; raise LedgerError if it was changed, or its key is not that in `source`."""
     ledger = Ledger.read(file)
     if ledger.key != key:
         raise LedgerError(
@@ -350,7 +388,7 @@ def read_ledgers(
     if delta is not None:
         number("delta", delta, 0, 1, "()")
     folder, stages = _stages(path)
-    names = list(dict.fromkeys(name for files in stages.values() for name in files))
+    names = _owners(stages.values())
     if not names:
         raise InputError(
             f"{path}: is no run's folder and no ledger file. Give the folder that "
@@ -362,50 +400,101 @@ def read_ledgers(
             f"There is {', '.join(names)}."
         )
     summary = find_run(folder)
-    at = delta or (summary.delta if summary else _DELTA)
-    only = {party} if party else set(names) if path.is_file() else None
-    readings, of_rows = list[Reading](), dict[str, tuple[Entry, ...]]()
+    if not delta:
+        delta = summary.delta if summary else _DELTA
+
+    # Which parties' ledgers are compared: a single file says nothing of the others.
+    compared_names = None
+    if party:
+        compared_names = {party}
+    elif path.is_file():
+        compared_names = set(names)
+
+    readings: list[Reading] = []
+    method_entries: dict[str, tuple[Entry, ...]] = {}
     for stage, files in stages.items():
-        compared = _compared(summary, folder, stage, files, only)
-        for name in (name for name in files if party in (None, name)):
-            ledger = Ledger.read(files[name])
-            reading = Reading(
-                party=ledger.owner,
-                file=str(files[name]),
-                epsilon=epsilon(ledger.events, at),
-                note=ledger.recovered,
-                head=ledger.head,
-                entries=tuple(_lines(ledger)),
-                stage=stage,
-                key=ledger.key,
-                compared=compared[name],
-            )
-            readings.append(reading)
+        sources = _compared(summary, folder, stage, files, compared_names)
+        for name, file in files.items():
+            if party is not None and name != party:
+                continue
+            ledger = Ledger.read(file)
+            readings.append(_reading(ledger, file, stage, delta, sources[name]))
             if stage == "method":
-                of_rows[name] = ledger.entries
-    due = {one.name for one in summary.parties} | set(summary.vanished) if summary else set()
-    if summary is None or len(of_rows) < len(due):
-        return Trail(at, tuple(readings))
-    own = Ledgers(
-        of_rows, at, summary.split, summary.epsilon_to_parties is not None, summary.parties_per_unit
+                method_entries[name] = ledger.entries
+    return _trail(summary, delta, readings, method_entries)
+
+
+def _owners(stage_files: Iterable[Mapping[str, Path]]) -> list[str]:
+    """Return the owners of all ledgers, each once, in their order."""
+    names: list[str] = []
+    for files in stage_files:
+        names += [name for name in files if name not in names]
+    return names
+
+
+def _reading(
+    ledger: Ledger, file: Path, stage: StageName, delta: float, sources: tuple[str, ...]
+) -> Reading:
+    """Describe a ledger that was verified; `sources` are what it was compared with."""
+    return Reading(
+        party=ledger.owner,
+        file=str(file),
+        epsilon=epsilon(ledger.events, delta),
+        note=ledger.recovered,
+        head=ledger.head,
+        entries=tuple(_lines(ledger)),
+        stage=stage,
+        key=ledger.key,
+        compared=sources,
     )
-    whole_row = epsilon_of_row(of_rows, summary.split, at)
-    whom = words.whom(summary.unit, summary.rows_per_unit)
+
+
+def _trail(
+    summary: RunSummary | None,
+    delta: float,
+    readings: Sequence[Reading],
+    method_entries: Mapping[str, tuple[Entry, ...]],
+) -> Trail:
+    """Add up ledgers over all parties, where the run is known and all of them were read."""
+    if summary is None:
+        return Trail(delta, tuple(readings))
+    names = {party.name for party in summary.parties} | set(summary.vanished)
+    if len(method_entries) < len(names):
+        return Trail(delta, tuple(readings))
+    ledgers = Ledgers(
+        method_entries,
+        delta,
+        summary.split,
+        summary.epsilon_to_parties is not None,
+        summary.parties_per_unit,
+    )
     return Trail(
-        at, tuple(readings), summary.split, whole_row, own.epsilon_to_parties,
-        own.epsilon_at_parties, whom,
-    )  # fmt: skip
+        delta=delta,
+        ledgers=tuple(readings),
+        split=summary.split,
+        whole_row=epsilon_of_row(method_entries, summary.split, delta),
+        to_parties=ledgers.epsilon_to_parties,
+        at_parties=ledgers.epsilon_at_parties,
+        whom=words.whom(summary.unit, summary.rows_per_unit),
+    )
 
 
 def _stages(path: Path) -> tuple[Path, dict[StageName, dict[str, Path]]]:
-    """The run's folder, and by owner the ledgers that are asked for, of each part of the run."""
-    one = path.is_file()
-    home = path.parent.parent.parent if one else path
-    files = {Ledger.read(path).owner: path} if one else ledger_files(path)
-    ended = (home / f"{course.ALIGNED}.json").is_file() or (home.parent / "run.json").is_file()
-    if home.name == course.ALIGNED and ended:  # and not a run's folder that is called so
+    """Return the run's folder, and by owner the ledgers asked for, of each part of the run."""
+    is_file = path.is_file()
+    if is_file:
+        home = path.parent.parent.parent  # of parties/0000/ledger.jsonl
+        files = {Ledger.read(path).owner: path}
+    else:
+        home = path
+        files = ledger_files(path)
+
+    # A run's folder may be called as an alignment's is, and has neither of these files there.
+    has_aligned = (home / f"{course.ALIGNED}.json").is_file()
+    is_below_run = (home.parent / "run.json").is_file()
+    if home.name == course.ALIGNED and (has_aligned or is_below_run):
         return home.parent, {"alignment": files}
-    if one:
+    if is_file:
         return home, {"method": files}
     return home, {"method": files, "alignment": ledger_files(home / course.ALIGNED)}
 
@@ -417,22 +506,43 @@ def _compared(
     files: Mapping[str, Path],
     names: set[str] | None,
 ) -> dict[str, tuple[str, ...]]:
-    """Compare ledgers with run.json and the coordinator's receipts; which of them knew each."""
-    home, ended = folder, summary.parties if summary else ()
+    """Compare ledgers with run.json and the coordinator's receipts; return which knew each.
+
+    Args:
+        summary: The run's, if it has finished.
+        folder: The run's.
+        stage: Which part of the run the ledgers are of.
+        files: The ledgers, by owner.
+        names: Only these parties'; all of the run's if None, also those whose ledger is gone.
+    """
+    home = folder
+    parties: tuple[PartySummary, ...] = ()
     if stage == "alignment":
         home = folder / course.ALIGNED
-        ended = summary.alignment.parties if summary and summary.alignment else ()
-    verify_ledgers(ended, files, names)
-    seen = check_receipts(home, files, names)
-    receipts = f"{(home / course.RECEIPTS).relative_to(folder).as_posix()} (key, payments seen)"
-    in_summary = {one.name for one in ended}
-    return {
-        name: (*([_SUMMARY] if name in in_summary else []), *([receipts] if name in seen else []))
-        for name in files
-    }
+        if summary is not None and summary.alignment is not None:
+            parties = summary.alignment.parties
+    elif summary is not None:
+        parties = summary.parties
+
+    verify_ledgers(parties, files, names)
+    receipt_names = check_receipts(home, files, names)
+    summary_names = {party.name for party in parties}
+    receipts_path = (home / course.RECEIPTS).relative_to(folder).as_posix()
+    receipts = f"{receipts_path} (key, payments seen)"
+
+    sources = {}
+    for name in files:
+        name_sources = []
+        if name in summary_names:
+            name_sources.append(_SUMMARY)
+        if name in receipt_names:
+            name_sources.append(receipts)
+        sources[name] = tuple(name_sources)
+    return sources
 
 
 def _lines(ledger: Ledger) -> Iterator[TrailLine]:
+    """Yield a ledger's releases; the rho of one without zCDP is None."""
     for entry in ledger.entries:
         cost = rho([entry.event])
         yield TrailLine(

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import isinf
@@ -107,8 +107,10 @@ from siloweave.tables.read import read, write
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
 STUDY_FILE = "study.toml"
-COORDINATOR_KEY, COORDINATOR_PUBLIC = "coordinator.key", "coordinator.pub"
-"""In the coordinator's folder its private key; in a party's folder the public one."""
+COORDINATOR_KEY = "coordinator.key"
+"""In the coordinator's folder: its private key."""
+COORDINATOR_PUBLIC = "coordinator.pub"
+"""In a party's folder: the coordinator's public key."""
 KEPT = "synthetic.csv"
 """In a party's folder: its synthetic columns, where these stay with their parties."""
 RESULTS = "results"
@@ -116,9 +118,14 @@ RESULTS = "results"
 MOST_SENT = 64 * 2**20
 """Bytes of both that a coordinator sends to parties at the end; larger ones it keeps."""
 _BEGUN = "begun"
-_SIGNED, _NUMBER = 64, 32  # bytes of a signature in it, then those of the ledger's number
-_POLICY, _LEDGER = (f"its {one} does not allow this study" for one in ("policy", "ledger"))
+_SIGNATURE_BYTES = 64  # of that file come first
+_NUMBER_BYTES = 32  # of the ledger's number come next; the rest is the ledger's first line
+
+# All that a coordinator may know of why a party declines: the owner sees the sentence itself.
+_POLICY = "its policy does not allow this study"
+_LEDGER = "its ledger does not allow this study"
 _ROWS = "its rows do not fit this study"
+
 _PURPOSE = b"siloweave begun"
 _REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
 OWN_FILES = (NONCES, KEPT, _BEGUN, SEEDED)
@@ -130,7 +137,7 @@ _log = logging.getLogger("siloweave")
 
 
 def spelled_keys(keys: frames.PublicKeys) -> str:
-    """Both public keys of an end as one word.
+    """Return both public keys of an end as one word.
 
     Example:
         >>> keys = frames.keys_for("flu", Identity.seeded(b"only for an example"))
@@ -141,17 +148,17 @@ def spelled_keys(keys: frames.PublicKeys) -> str:
 
 
 def keys_in(word: str) -> frames.PublicKeys:
-    """What `spelled_keys` wrote; InputError for another word."""
+    """Return the keys that `spelled_keys` wrote as a word; InputError for another word."""
     try:
-        both = b64decode(word, validate=True)
+        key_bytes = b64decode(word, validate=True)
     except ValueError:
-        both = b""
-    if len(both) != 2 * KEY:
+        key_bytes = b""
+    if len(key_bytes) != 2 * KEY:
         raise InputError(
             f"{word[:40]!r} is no pair of public keys. Give the whole word that `siloweave party "
             "key` printed at the party"
         )
-    return frames.PublicKeys(both[:KEY], both[KEY:])
+    return frames.PublicKeys(key_bytes[:KEY], key_bytes[KEY:])
 
 
 def provision(
@@ -189,59 +196,82 @@ def provision(
         InputError: The study cannot run over a network, or a key is malformed, or is missing.
         RosterError: A key is of no party, or two parties have one.
     """
-    study, keys = Study.load(path), keys or {}
-    source = path / STUDY_FILE if path.is_dir() else path
+    keys = keys or {}
     nodes = nodes or {}
-    if strangers := [name for name in (*keys, *nodes) if name not in study.names]:
-        option = "--key" if strangers[0] in keys else "--node"
-        raise RosterError(
-            f"{option} {strangers[0]}: the study has the parties {', '.join(study.names)}"
-        )
-    without = [name for name in study.names if name not in keys]
-    if without and not (trial or keys_made_here):
+    study = Study.load(path)
+    keyless_parties = [name for name in study.names if name not in keys]
+    _check_party_options(study, keys, nodes)
+    if keyless_parties and not (trial or keys_made_here):
         raise InputError(
-            f"--key is missing for {', '.join(without)}. Let each party run `siloweave party key "
-            f"{quote(study.study.name)}` and give what that prints as --key {without[0]}=KEY. Or "
-            "say --keys-made-here: whoever has this folder can then sign as these parties, read "
-            "what is sealed to them and take off their masks"
+            f"--key is missing for {', '.join(keyless_parties)}. Let each party run `siloweave "
+            f"party key {quote(study.study.name)}` and give what that prints as --key "
+            f"{keyless_parties[0]}=KEY. Or say --keys-made-here: whoever has this folder can then "
+            "sign as these parties, read what is sealed to them and take off their masks"
         )
-    schema = Path(study.schema.file)
-    if schema.is_absolute() or len(schema.parts) > 1:
+    schema_file = Path(study.schema.file)
+    if schema_file.is_absolute() or len(schema_file.parts) > 1:
         raise InputError(
             f"[schema] file = {study.schema.file!r} must be the name of a file beside the study's, "
             "which every end gets a copy of"
         )
-    study.setup()  # refuses a study that cannot run over a network
-    declared = study.read_schema().without_reasons().to_json()  # reasons count someone's rows
+    # A study that cannot run over a network is refused here, before a key is made.
+    study.setup()
+
+    # Reasons for what a schema declares count someone's rows, so no other end gets them.
+    schema_json = study.read_schema().without_reasons().to_json()
+    study_file = path / STUDY_FILE if path.is_dir() else path
+
     folders = {name: out / name for name in (COORDINATOR, *study.names)}
     office = Identity.load_or_create(folders[COORDINATOR] / COORDINATOR_KEY)
-    public = {}
+    public_keys = {}
     for name in study.names:
         if name in keys:
-            public[name] = keys_in(keys[name])
+            public_keys[name] = keys_in(keys[name])
         else:
             identity = load_or_create_home(folders[name])
-            public[name] = frames.keys_for(study.study.name, identity)
-    roster = frames.signed_roster(study.study.name, office, public, COORDINATOR, without)
+            public_keys[name] = frames.keys_for(study.study.name, identity)
+    roster = frames.signed_roster(
+        study.study.name, office, public_keys, COORDINATOR, keyless_parties
+    )
+
     for name, folder in folders.items():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         roster.store(folder / frames.ROSTER_FILE)
-        write_whole(folder / STUDY_FILE, source.read_bytes())
-        write_whole(folder / schema.name, declared.encode())
-        if name != COORDINATOR:
-            write_whole(folder / COORDINATOR_PUBLIC, b64encode(office.public) + b"\n")
-            if name not in keys and not (folder / POLICY_FILE).exists():
-                write_policy(folder, study if trial else None)
+        write_whole(folder / STUDY_FILE, study_file.read_bytes())
+        write_whole(folder / schema_file.name, schema_json.encode())
+        if name == COORDINATOR:
+            continue
+        write_whole(folder / COORDINATOR_PUBLIC, b64encode(office.public) + b"\n")
+        # A policy that is there may have its owner's changes, and is never written over.
+        if name in keyless_parties and not (folder / POLICY_FILE).exists():
+            allowed_study = study if trial else None
+            write_policy(folder, allowed_study)
+
     if addresses or authority is not None:
-        parties = {name: folders[name] for name in study.names}
-        engine.provision(folders[COORDINATOR], parties, addresses, authority, nodes)
+        party_folders = {name: folders[name] for name in study.names}
+        engine.provision(folders[COORDINATOR], party_folders, addresses, authority, nodes)
     return folders
 
 
+def _check_party_options(study: Study, keys: Iterable[str], nodes: Iterable[str]) -> None:
+    """Check that keys and nodes are of the study's parties.
+
+    Raises:
+        RosterError: One is of another; names it and its option.
+    """
+    for option, names in (("--key", keys), ("--node", nodes)):
+        for name in names:
+            if name not in study.names:
+                raise RosterError(
+                    f"{option} {name}: the study has the parties {', '.join(study.names)}"
+                )
+
+
 def _roster(folder: Path, study: Study, coordinator: bytes) -> frames.Roster:
-    """The roster in a folder; RosterError where it is not the study's."""
+    """Return the roster in a folder; RosterError where it is not the study's."""
     roster = frames.read_roster(folder / frames.ROSTER_FILE, coordinator)
-    if (roster.study, tuple(roster.parties)) != (study.study.name, study.names):
+    is_of_study = roster.study == study.study.name and tuple(roster.parties) == study.names
+    if not is_of_study:
         raise RosterError(
             f"{folder / frames.ROSTER_FILE}: is of study {roster.study!r} with the parties "
             f"{', '.join(roster.parties)}; study.toml is {study.study.name!r} with "
@@ -251,19 +281,19 @@ def _roster(folder: Path, study: Study, coordinator: bytes) -> frames.Roster:
 
 
 def public_key_in(path: Path) -> bytes:
-    """The coordinator's public key in a file; InputError for a file without one."""
+    """Return the coordinator's public key in a file; InputError for a file without one."""
     try:
         return b64decode(path.read_text().strip(), validate=True)
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", error)
         raise InputError(
-            f"{path}: holds no public key ({getattr(error, 'strerror', error)}). Ask the "
-            "coordinator for the key, by another way than the one that brought this folder, and "
-            "write it into this file"
+            f"{path}: holds no public key ({reason}). Ask the coordinator for the key, by another "
+            "way than the one that brought this folder, and write it into this file"
         ) from error
 
 
 def fingerprints_in(folder: Path) -> dict[str, str]:
-    """Every end's key as people read it to each other, from the coordinator's folder."""
+    """Return every end's key as people read it to each other, from the coordinator's folder."""
     keys = office_in(folder).seals.roster.keys
     return {name: fingerprint(end.signing) for name, end in keys.items()}
 
@@ -275,7 +305,7 @@ def fingerprints_in(folder: Path) -> dict[str, str]:
 def party_in(
     folder: Path, data: str | Path | None = None, *, noise: str = "os"
 ) -> Iterator[tuple[Party, frames.Seals]]:
-    """A party, from its folder: what answers, and what opens and seals frames.
+    """Open a party from its folder: what answers, and what opens and seals frames.
 
     Args:
         folder: The party's.
@@ -290,50 +320,68 @@ def party_in(
             `declined` is what the coordinator may know.
     """
     study, home, roster, identity, entry = member(folder)
-    name, policy = entry.name, read_policy(home)
-    read_account(home, identity)  # what is wrong with it is the owner's to mend before anyone knows
+    name = entry.name
+    policy = read_policy(home)
+    # Outside of `_declining`: a damaged account is the owner's to mend before anyone knows of it.
+    read_account(home, identity)
     if data is None:
         raise InputError(
             f"party {name!r}: say where its rows are: --data FILE, or --data ADDRESS#TABLE of a "
             "database. What study.toml names is not read, since others wrote that file"
         )
-    setup, job = study.setup(), study.job(noise=noise, identity=identity)
+    setup = study.setup()
+    job = study.job(noise=noise, identity=identity)
+
+    # The study as such: is its ledger whole, and do policy and account allow it?
     with _declining(_LEDGER):
         require_known_ledger(folder, study, identity)
-        broken = _refusal(folder)
-    with _declining(_POLICY):
-        if broken:
-            raise StudyError(broken)
+        refusal = _refusal(folder)
+    if refusal:
+        with _declining(_POLICY):
+            raise StudyError(refusal)
     begun = _begin(folder, study, identity)
     seals = frames.Seals(name, identity, roster, Nonces(folder / NONCES))
-    source, plan = source_of(data), plan_in(folder, data)
-    if policy.studies.approval == "by hand":  # before the coordinator could learn anything of rows
+
+    # An owner who approves by hand has done so before the coordinator could learn of rows.
+    source = source_of(data)
+    plan = plan_in(folder, data)
+    if policy.studies.approval == "by hand":
         require_approved(folder, plan, identity)
-    if not setup.columns:  # those of the study alone are read, where it names them
+
+    # The rows: what is wrong with them is told at this end alone.
+    if not setup.columns:  # a study that names columns has those alone read, and checks them there
         columns = {name: columns_in(entry, source, setup.declared.names)}
         with _declining(_ROWS):
             check_columns(study, setup.synth, columns, setup.declared)
     with naming_party(name):
         table = study.rows(entry, source, job, folder)
-    with _declining(_ROWS):  # what is wrong is said here alone
-        moved = check_rows(study, setup.declared, setup.synth, name, table)
-    if moved:
-        _log.warning("%s", moved_note(moved, setup.declared))
+    with _declining(_ROWS):
+        moved_counts = check_rows(study, setup.declared, setup.synth, name, table)
+    if moved_counts:
+        _log.warning("%s", moved_note(moved_counts, setup.declared))
+    party_columns = setup.held.get(name, ())
 
-    used = setup.held.get(name, ())
+    facts = agreed(study.facts())
+    question_limits = most_asked(plan.messages)
+    alignment = study.alignment
+    alignment_data = None
+    id_columns: Sequence[str] = ()
+    if alignment is not None:
+        id_policy = IdPolicy(alignment.missing, alignment.duplicates)
+        id_columns = alignment.on
+        processes = os.cpu_count() or 1
+        alignment_data = AlignmentData(
+            read(table), id_columns, id_policy, processes, alignment.most
+        )
 
     def allow(ledger: Ledger) -> None:
-        others = _beside(read_account(home, identity), begun.number, study)
-        policy.check(study, setup.declared, setup.synth, ledger.entries, used, others)
-
-    facts, common = agreed(study.facts()), None
-    if (asked := study.alignment) is not None:
-        rule = IdPolicy(asked.missing, asked.duplicates)
-        common = AlignmentData(read(table), asked.on, rule, os.cpu_count() or 1, asked.most)
-    most = most_asked(plan.messages)
+        # The account is read anew before every stage: another study may have started meanwhile.
+        account = read_account(home, identity)
+        others = _beside(account, begun.number, study)
+        policy.check(study, setup.declared, setup.synth, ledger.entries, party_columns, others)
 
     def end(party: Party) -> None:
-        _store_synthetic(party, setup, (*(asked.on if asked else ()), *entry.columns))
+        _store_synthetic(party, setup, (*id_columns, *entry.columns))
         seals.end()
 
     def part(message: Part) -> None:
@@ -341,17 +389,23 @@ def party_in(
         if policy.studies.results and sends_results(setup):
             _store_results(folder / RESULTS, message)
 
-    with open_account(home, identity) as opened:  # no other study of this party starts meanwhile
-        spent = _entries_in(folder)
+    # While the account is open, no other study of this party starts: what is checked against the
+    # policy is what is then charged.
+    with open_account(home, identity) as opened:
+        entries = _entries_in(folder)
         others = _beside(opened.account, begun.number, study)
         with _declining(_POLICY):
-            policy.check(study, setup.declared, setup.synth, spent, used, others)
+            policy.check(study, setup.declared, setup.synth, entries, party_columns, others)
         opened.require(
-            begun.number, _most_spent(study, spent), study=study.study.name,
-            coordinator=roster.keys[roster.coordinator].signing, parties=roster.parties,
-        )  # fmt: skip
+            begun.number,
+            _most_spent(study, entries),
+            study=study.study.name,
+            coordinator=roster.keys[roster.coordinator].signing,
+            parties=roster.parties,
+        )
+
     with _declining(_LEDGER):
-        seen = SeenLedger(begun.number)
+        ledger_record = SeenLedger(begun.number)
         opened_party = study_party(
             name,
             setup,
@@ -361,14 +415,15 @@ def party_in(
             folder,
             roster.parties,
             allow=allow,
-            aligned=common,
-            asked=most,
-            note=seen.note,
+            aligned=alignment_data,
+            asked=question_limits,
+            note=ledger_record.note,
             end=end,
             part=part,
         )
     try:
-        seen.note(opened_party.ledger)
+        # From here on, a ledger that is gone or is an old copy is noticed.
+        ledger_record.note(opened_party.ledger)
         write_whole(folder / _BEGUN, begun.mark + opened_party.ledger.header)
         yield opened_party, seals
     finally:
@@ -387,11 +442,14 @@ def _store_synthetic(party: Party, setup: Setup, names: Sequence[str]) -> None:
     if columns is None or party.home is None:
         return
     rows, seed = columns
-    schema = setup.declared.select([name for name in names if name in setup.declared.names])
-    rows = drawn_anew(listed_instead(rows, schema, key=seed), schema, key=seed)
+    declared_names = [name for name in names if name in setup.declared.names]
+    schema = setup.declared.select(declared_names)
+    listed_rows = listed_instead(rows, schema, key=seed)
+    rows = drawn_anew(listed_rows, schema, key=seed)
     file = party.home / KEPT
     write(rows, file, schema.padded)
-    file.chmod(0o600)  # rows of all parties are in one order
+    # Rows of all parties are in one order: whoever can read all files can join them.
+    file.chmod(0o600)
     _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
 
 
@@ -409,7 +467,7 @@ def _store_results(place: Path, message: Part) -> None:
 def answers_in(
     folder: Path, data: str | Path | None = None, *, noise: str = "os"
 ) -> Iterator[tuple[frames.Seals, Callable[[frames.Opened], bytes], str]]:
-    """A party as of `party_in`; or where it declines the study, what refuses the first question.
+    """Open a party as `party_in` does; where it declines the study, refuse the first question.
 
     The third is why, for the owner alone; empty if it takes part. What it would be refused for, and
     is the owner's to mend before anyone knows, such as a file that is not there, is raised.
@@ -417,13 +475,15 @@ def answers_in(
     with ExitStack() as stack:
         try:
             party, seals = stack.enter_context(party_in(folder, data, noise=noise))
-            reply, why = party.reply, ""
+            reply = party.reply
+            reason = ""
         except SiloweaveError as error:
             if not error.declined:
                 raise
             _, _, roster, identity, entry = member(folder)
             seals = frames.Seals(entry.name, identity, roster, Nonces(folder / NONCES))
-            why = str(error)
+            reason = str(error)
+            # The coordinator gets this sentence, which has `declined` in place of the reason.
             refusal = StudyError(
                 f"party {entry.name!r} does not take part: {error.declined}. Its owner sees why "
                 "there; once that is mended, start both ends again"
@@ -432,17 +492,18 @@ def answers_in(
             def reply(question: frames.Opened) -> bytes:
                 raise refusal
 
-        yield seals, reply, why
+        yield seals, reply, reason
 
 
 @contextmanager
-def _declining(why: str) -> Iterator[None]:
+def _declining(words: str) -> Iterator[None]:
     """Let the coordinator know of an error in here by these words alone; of no file or disk."""
     try:
         yield
     except SiloweaveError as error:
+        # A file or disk that fails is the owner's to mend, and no reason to decline the study.
         if not isinstance(error.__cause__, OSError):
-            error.declined = why
+            error.declined = words
         raise
 
 
@@ -461,19 +522,25 @@ class StudyMark(NamedTuple):
 
 
 def begun_in(folder: Path, study: Study, identity: Identity) -> StudyMark | None:
-    """What a party noted in a study's folder when it began the study; None where it did not."""
+    """Return what a party noted in a study's folder when it began it; None where it did not."""
     try:
-        noted = (folder / _BEGUN).read_bytes()
+        data = (folder / _BEGUN).read_bytes()
     except FileNotFoundError:
         return None
-    signature, number = noted[:_SIGNED], noted[_SIGNED : _SIGNED + _NUMBER]
-    if not verify(identity.public, _PURPOSE, _begun_message(study, number), signature):
+    mark_end = _SIGNATURE_BYTES + _NUMBER_BYTES
+    signature = data[:_SIGNATURE_BYTES]
+    number = data[_SIGNATURE_BYTES:mark_end]
+    header = data[mark_end:]
+
+    # Others made the folder, and may have put the file there: only the party can sign it.
+    message = _begun_message(study, number)
+    if not verify(identity.public, _PURPOSE, message, signature):
         return None
-    header = noted[_SIGNED + _NUMBER :]
     return StudyMark(signature + number, number.decode(), header)
 
 
 def _begun_message(study: Study, number: bytes) -> bytes:
+    """Return what a party signs when it begins a study: the study's name and the number."""
     return study.study.name.encode() + b"\0" + number
 
 
@@ -485,18 +552,25 @@ def _begin(folder: Path, study: Study, identity: Identity) -> StudyMark:
             remembers, such as its secret for masks.
     """
     begun = begun_in(folder, study, identity)
-    if begun is None:
-        if came := [one.name for what in _REMEMBERED for one in folder.glob(what)]:
-            raise InputError(
-                f"{folder}: has {', '.join(came)}, and this party never began study "
-                f"{study.study.name!r} there. Whoever wrote that would know what protects the "
-                "rows. Ask the coordinator for the folder again, and use a new one"
-            )
-        number = OSEntropy().bytes(_NUMBER // 2).hex().encode()
-        mark = identity.sign(_PURPOSE, _begun_message(study, number)) + number
-        write_whole(folder / _BEGUN, mark)
-        begun = StudyMark(mark, number.decode(), b"")
-    return begun
+    if begun is not None:
+        return begun
+
+    foreign_files: list[str] = []
+    for pattern in _REMEMBERED:
+        foreign_files += [path.name for path in folder.glob(pattern)]
+    if foreign_files:
+        raise InputError(
+            f"{folder}: has {', '.join(foreign_files)}, and this party never began study "
+            f"{study.study.name!r} there. Whoever wrote that would know what protects the "
+            "rows. Ask the coordinator for the folder again, and use a new one"
+        )
+
+    # Two characters write a byte.
+    number = OSEntropy().bytes(_NUMBER_BYTES // 2).hex().encode()
+    signature = identity.sign(_PURPOSE, _begun_message(study, number))
+    mark = signature + number
+    write_whole(folder / _BEGUN, mark)
+    return StudyMark(mark, number.decode(), b"")
 
 
 def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None:
@@ -505,15 +579,19 @@ def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None
     Its first line is noted once it is on disk, and before a question is answered: a party that was
     killed earlier starts anew.
     """
-    ledger, begun = folder / LEDGER_FILE, begun_in(folder, study, identity)
+    ledger = folder / LEDGER_FILE
+    begun = begun_in(folder, study, identity)
     is_there = ledger.is_file() and ledger.stat().st_size > 0
-    if begun is not None and begun.header:
-        if not (is_there and ledger.read_bytes().startswith(begun.header)):
-            raise lost_ledger(ledger, "is gone, or is another than this party began with")
-    elif begun is None and not is_there:
+    if begun is None and not is_there:
         return
+
     if begun is not None:
+        has_header = bool(begun.header)
+        if has_header and not (is_there and ledger.read_bytes().startswith(begun.header)):
+            raise lost_ledger(ledger, "is gone, or is another than this party began with")
+        # An old copy begins with the same line, but lacks releases that this machine has noted.
         require_newest(begun.number, ledger)
+
     account = read_account(home_of(folder), identity)
     is_unknown = begun is None or not account.knows(begun.number)
     # Before the account has the study there is no ledger, so one that is there is somebody else's.
@@ -528,9 +606,11 @@ def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None
 
 
 def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTable]:
-    """A party's study, the folder of its key, the roster, its key, and its entry in the study."""
-    study, home = Study.load(folder), home_of(folder)
-    roster = _roster(folder, study, public_key_in(folder / COORDINATOR_PUBLIC))
+    """Return a party's study, its key's folder, the roster, its key, and its entry in the study."""
+    study = Study.load(folder)
+    home = home_of(folder)
+    coordinator = public_key_in(folder / COORDINATOR_PUBLIC)
+    roster = _roster(folder, study, coordinator)
     identity = Identity.load(home / KEY_FILE)
     names = [name for name, key in roster.parties.items() if key == identity.public]
     if not names:
@@ -554,14 +634,15 @@ def known_keys(folder: Path) -> dict[str, str]:
         return dict.fromkeys(roster.keys, "its account cannot be read")
     begun = begun_in(folder, study, identity)
     number = begun.number if begun else ""
-    notes = {
-        name: account.seen_key(name, keys.signing, number) for name, keys in roster.keys.items()
-    }
-    return notes | {entry.name: "this party's own"}
+    notes = {}
+    for name, keys in roster.keys.items():
+        notes[name] = account.seen_key(name, keys.signing, number)
+    notes[entry.name] = "this party's own"
+    return notes
 
 
 def refusal_in(folder: Path) -> str:
-    """What policy or account of a party say against the study in a folder; empty for nothing."""
+    """Return what policy or account of a party say against a study; empty for nothing."""
     try:
         return _refusal(folder)
     except LedgerError as error:
@@ -569,76 +650,92 @@ def refusal_in(folder: Path) -> str:
 
 
 def _refusal(folder: Path) -> str:
+    """Return what a policy says against a study, as `refusal_in` does; LedgerError is raised."""
     study, home, _, identity, entry = member(folder)
-    setup, account = study.setup(), read_account(home, identity)
-    used = setup.held.get(entry.name, ())
+    setup = study.setup()
+    account = read_account(home, identity)
+    columns = setup.held.get(entry.name, ())
     begun = begun_in(folder, study, identity)
-    others = _beside(account, begun.number if begun else "", study)
+    number = begun.number if begun else ""
+    others = _beside(account, number, study)
     try:
-        read_policy(home).check(
-            study, setup.declared, setup.synth, _entries_in(folder), used, others
-        )
+        policy = read_policy(home)
+        entries = _entries_in(folder)
+        policy.check(study, setup.declared, setup.synth, entries, columns, others)
     except InputError as error:
         return str(error)
     return ""
 
 
 def _entries_in(folder: Path) -> tuple[Entry, ...]:
-    """The entries of a study's ledger; none before it was begun."""
+    """Return the entries of a study's ledger; none before it was begun."""
     ledger = folder / LEDGER_FILE
-    begun = ledger.exists() and ledger.stat().st_size
-    return Ledger.read(ledger).entries if begun else ()
+    if ledger.exists() and ledger.stat().st_size > 0:
+        return Ledger.read(ledger).entries
+    return ()
 
 
 def _most_spent(study: Study, entries: Sequence[Entry]) -> Charged:
-    """What a study may cost, or what its ledger holds where that is more."""
+    """Return what a study may cost, or what its ledger holds where that is more."""
     budget = promised(study)
-    spent = epsilon([entry.event for entry in entries], budget.delta) if entries else 0.0
-    return Charged(max(budget.epsilon, spent), budget.delta)
+    spent_epsilon = 0.0
+    if entries:
+        spent_epsilon = epsilon([entry.event for entry in entries], budget.delta)
+    return Charged(max(budget.epsilon, spent_epsilon), budget.delta)
 
 
 def _beside(account: Account, number: str, study: Study) -> list[Charged]:
-    """What counts beside a study: all other studies, and what it asked for itself before."""
+    """Return what counts beside a study: all others, and what it asked for itself before."""
     others = account.others(number)
     budget = promised(study)
     charged = account.charged(number)
-    epsilon_before = 0.0 if isinf(budget.epsilon) else charged.epsilon - budget.epsilon
-    before = Charged(max(0.0, epsilon_before), max(0.0, charged.delta - budget.delta))
-    return [*others, before] if max(before) > 0 else others
+
+    # A study that asked for more when it started counts with the difference.
+    earlier_epsilon = 0.0
+    if not isinf(budget.epsilon):
+        earlier_epsilon = max(0.0, charged.epsilon - budget.epsilon)
+    earlier_delta = max(0.0, charged.delta - budget.delta)
+    earlier = Charged(earlier_epsilon, earlier_delta)
+    return [*others, earlier] if max(earlier) > 0 else others
 
 
 def plan_in(folder: Path, data: str | Path | None = None) -> Plan:
-    """What the study in a party's folder will send; arguments and errors as of `party_in`.
+    """Plan what the study in a party's folder will send; arguments and errors as of `party_in`.
 
     Without `data`, what follows from the number of rows is not right; no approval is of that.
     """
     study, _, roster, _, entry = member(folder)
-    setup, rows = study.setup(), 2
+    setup = study.setup()
+    row_count = 2
     if data is not None:
         columns = setup.held.get(entry.name, setup.declared.names)
-        rows = rows_taken(study, source_of(data), len(columns))
-    of_all = [rows] * len(study.names)
-    found = forecast_of(setup, study.schema.learn, of_all)
-    return plan_of(study, setup, entry.name, of_all, found, roster)
+        row_count = rows_taken(study, source_of(data), len(columns))
+    # A party knows no other's rows, and plans as if all had as many.
+    row_counts = [row_count] * len(study.names)
+    forecast = forecast_of(setup, study.schema.learn, row_counts)
+    return plan_of(study, setup, entry.name, row_counts, forecast, roster)
 
 
 def home_of(folder: Path) -> Path:
-    """Where a party's key and policy lie: in a study's folder, or above all of its studies'.
+    """Return where a party's key and policy lie: in a study's folder, or above all of its studies'.
 
     InputError if there is no key in either, or the study's folder, which someone else made, brings
     a key or a policy beside the party's own.
     """
-    own, above = folder / KEY_FILE, folder.absolute().parent
+    key = folder / KEY_FILE
+    above = folder.absolute().parent
     if (above / KEY_FILE).exists():
-        brought = [own, folder / POLICY_FILE, folder / ACCOUNT_FILE]
-        if brought := [file for file in brought if file.exists()]:
+        # With a policy of its own, a study's folder could allow what the owner's forbids.
+        candidates = [key, folder / POLICY_FILE, folder / ACCOUNT_FILE]
+        foreign_files = [file for file in candidates if file.exists()]
+        if foreign_files:
             raise InputError(
-                f"{brought[0]}: this party has its key, policy and account in {above}, and a "
-                "study's folder may bring no others. Ask whoever made the folder, and remove the "
+                f"{foreign_files[0]}: this party has its key, policy and account in {above}, and "
+                "a study's folder may bring no others. Ask whoever made the folder, and remove the "
                 "file"
             )
         return above
-    if own.exists():
+    if key.exists():
         return folder
     raise InputError(
         f"{folder}: there is no {KEY_FILE}, here or in the folder above. Make the party's key with "
@@ -658,7 +755,10 @@ def studies_below(home: Path) -> list[Charged]:
 
 
 def _reserved(folder: Path) -> Charged:
-    return _most_spent(Study.load(folder), _entries_in(folder))
+    """Return what the ledger in a study's folder holds or may still cost."""
+    study = Study.load(folder)
+    entries = _entries_in(folder)
+    return _most_spent(study, entries)
 
 
 class AccountView(msgspec.Struct, frozen=True):
@@ -695,26 +795,53 @@ def account_in(home: Path) -> AccountView:
         InputError: There is no key, or the policy is wrong.
         LedgerError: The account was edited, or belongs to another key.
     """
-    identity, trouble, proposal = Identity.load(home / KEY_FILE), "", None
-    is_there = (home / ACCOUNT_FILE).exists()
-    account = lines_of(home / ACCOUNT_FILE, home, identity.public) if is_there else None
-    total = account.total if account else Charged(0.0, 0.0)
+    identity = Identity.load(home / KEY_FILE)
+    file = home / ACCOUNT_FILE
+    entries: tuple[AccountEntry, ...] = ()
+    total = Charged(0.0, 0.0)
+    if file.exists():
+        account = lines_of(file, home, identity.public)
+        entries = account.entries
+        total = account.total
+
+    trouble = ""
+    proposal = None
     try:
         read_account(home, identity)
     except LedgerError as error:
-        trouble, record = str(error), read_record(identity.public)
-        spent = added_up(studies_below(home)) if record is None else record.cost
-        missing = 0.0 if isinf(total.epsilon) else spent.epsilon - total.epsilon
-        proposal = Charged(max(0.0, missing), max(0.0, spent.delta - total.delta))
-    left: tuple[float | None, float | None] = None, None
+        trouble = str(error)
+        proposal = _unentered(home, identity, total)
+
+    epsilon_left: float | None = None
+    delta_left: float | None = None
     if (home / POLICY_FILE).exists():
         limit = read_policy(home).limit
-        counted = 0.0 if isinf(limit.epsilon) else total.epsilon
-        left = max(0.0, limit.epsilon - counted), max(0.0, limit.delta - total.delta)
+        # Infinity less infinity is no number; of no limit, all is left.
+        used_epsilon = 0.0 if isinf(limit.epsilon) else total.epsilon
+        epsilon_left = max(0.0, limit.epsilon - used_epsilon)
+        delta_left = max(0.0, limit.delta - total.delta)
     return AccountView(
-        str(home), fingerprint(identity.public), account.entries if account else (),
-        *total, *left, trouble, proposal,
-    )  # fmt: skip
+        folder=str(home),
+        fingerprint=fingerprint(identity.public),
+        entries=entries,
+        epsilon=total.epsilon,
+        delta=total.delta,
+        epsilon_left=epsilon_left,
+        delta_left=delta_left,
+        trouble=trouble,
+        proposal=proposal,
+    )
+
+
+def _unentered(home: Path, identity: Identity, total: Charged) -> Charged:
+    """Estimate what a party has spent beyond the total of its account."""
+    record = read_record(identity.public)
+    spent = added_up(studies_below(home)) if record is None else record.cost
+    missing_epsilon = 0.0
+    if not isinf(total.epsilon):
+        missing_epsilon = max(0.0, spent.epsilon - total.epsilon)
+    missing_delta = max(0.0, spent.delta - total.delta)
+    return Charged(missing_epsilon, missing_delta)
 
 
 @dataclass(frozen=True)
@@ -737,26 +864,32 @@ class Office:
         message = Part()
         if sends_results(self.study.setup()):
             message = _results_in(self.study.folder)
-        return self.carrier(post).part(self.study.job().named(PARTING), message, seconds)
+        carrier = self.carrier(post)
+        run = self.study.job().named(PARTING)
+        return carrier.part(run, message, seconds)
 
 
 def _results_in(folder: Path) -> Part:
     """Read the synthetic table and the public report of a run; neither if both are too large."""
-    table, report = folder / "synthetic.csv", folder / "report.html"
+    table = folder / "synthetic.csv"
+    report = folder / "report.html"
     if not (table.is_file() and report.is_file()):
         return Part()
-    if table.stat().st_size + report.stat().st_size > MOST_SENT:
+    size = table.stat().st_size + report.stat().st_size
+    if size > MOST_SENT:
         return Part()
     return Part(table.read_bytes(), report.read_bytes())
 
 
 def office_in(folder: Path) -> Office:
-    """The coordinator, from its folder.
+    """Open the coordinator from its folder.
 
     Raises:
         InputError: A file is missing or damaged.
         RosterError: The roster is of another study, or is not signed by the folder's key.
     """
-    study, identity = Study.load(folder), Identity.load(folder / COORDINATOR_KEY)
+    study = Study.load(folder)
+    identity = Identity.load(folder / COORDINATOR_KEY)
     roster = _roster(folder, study, identity.public)
-    return Office(study, frames.Seals(roster.coordinator, identity, roster))
+    seals = frames.Seals(roster.coordinator, identity, roster)
+    return Office(study, seals)

@@ -46,8 +46,10 @@ from siloweave.tables.schema import Column, Schema
 APPROVAL = "approved.json"
 """In a study's folder at a party: the plan that its owner has approved."""
 
-ENGINE_S, SOCKET_S = 1.0, 0.05
-"""Seconds that an engine, and a socket, add to every question; an idle engine adds half of it."""
+ENGINE_S = 1.0
+"""Seconds that an engine adds to every question; an idle engine adds half of it."""
+SOCKET_S = 0.05
+"""Seconds that a socket adds to every question."""
 
 _AROUND = 900  # bytes of a question and its answer besides what they are about: envelopes and seals
 _ENTRY = 500  # bytes of a line of the ledger
@@ -97,7 +99,7 @@ class PlannedMessage(msgspec.Struct, frozen=True):
     def pays(self) -> int:
         """Lines of the ledger that a reply adds, roughly."""
         free = (_PUBLIC, _RELAYED, _MADE, _RESULT)
-        return sum(one.protected_by not in free for one in self.fields)
+        return sum(field.protected_by not in free for field in self.fields)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -161,23 +163,26 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def shown(self) -> dict[str, Any]:
         """All of it, for a program."""
-        both = {
+        derived = {
+            "count": self.count,
             "seconds_on_engine": self.lasts(ENGINE_S),
             "seconds_on_sockets": self.lasts(SOCKET_S),
         }
-        return {**msgspec.to_builtins(self), "count": self.count, **both}
+        return {**msgspec.to_builtins(self), **derived}
 
     @property
     def approved(self) -> dict[str, Any]:
         """What an approval is of: all but guesses."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
+        facts: dict[str, Any] = msgspec.to_builtins(self)
         for guess in ("size", "seconds"):
-            del found[guess]
-        if any(one.guessed for one in self.messages):
-            del found["rounds"]  # as the rows of all make it
-        for one in found["messages"]:
-            one["times"] = "by rows" if one["guessed"] else one["times"]
-        return found
+            del facts[guess]
+        # How many rounds there are then follows from the rows of all parties.
+        if any(message.guessed for message in self.messages):
+            del facts["rounds"]
+        for message in facts["messages"]:
+            if message["guessed"]:
+                message["times"] = "by rows"
+        return facts
 
     @property
     def digest(self) -> str:
@@ -185,14 +190,14 @@ class Plan(msgspec.Struct, frozen=True):
         return blake2b(agreed(self.approved), digest_size=12).hexdigest()
 
     def lasts(self, message: float) -> float:
-        """Seconds that the run takes, if every question takes so many of them besides."""
+        """Return the seconds that the run takes, if every question takes so many besides."""
         traffic = {self.party: Traffic(self.count, self.size, 0)}
         cost = Cost(traffic, self.rounds, {"computing": self.seconds or 0.0})
         return cost.over_network(latency=0.0, message=message)
 
 
 def most_asked(messages: Sequence[PlannedMessage]) -> dict[str, dict[str, float]]:
-    """How often a party answers each question at most, by stage and tag.
+    """Return how often a party answers each question at most, by stage and tag.
 
     The question that closes a run may come along with the last one, and once more by itself if a
     party vanished. The parting is no question of the run: nothing is paid for it, and a party
@@ -202,9 +207,11 @@ def most_asked(messages: Sequence[PlannedMessage]) -> dict[str, dict[str, float]
     for message in messages:
         if message.stage == PARTING:
             continue
-        closes = message.stage == "closing"
-        stage = "method" if closes else message.stage
-        times = inf if message.guessed else message.times + closes
+        stage = message.stage
+        times = inf if message.guessed else message.times
+        if stage == "closing":
+            stage = "method"
+            times += 1
         most.setdefault(stage, {})[message.tag] = times
     return most
 
@@ -213,10 +220,14 @@ def most_asked(messages: Sequence[PlannedMessage]) -> dict[str, dict[str, float]
 
 
 def forecast_of(setup: Setup, learn: float, rows: Sequence[int]) -> Forecast:
-    """What the method takes, if every party has so many rows."""
-    method, parties = setup.synth.method, len(rows)
-    of_all = round(sum(rows) / parties) if method.split == "columns" else sum(rows)
-    case = Case(setup.schema, setup.budget, parties, of_all, learn, setup.columns)
+    """Forecast what the method takes, if parties have so many rows, each its number."""
+    method = setup.synth.method
+    party_count = len(rows)
+    row_count = sum(rows)
+    # Parties that hold columns of the same people have the same rows, guessed apart.
+    if method.split == "columns":
+        row_count = round(row_count / party_count)
+    case = Case(setup.schema, setup.budget, party_count, row_count, learn, setup.columns)
     return method.forecast(setup.synth, case)
 
 
@@ -225,60 +236,83 @@ def plan_of(
     setup: Setup,
     party: str,
     rows: Sequence[int],
-    found: Forecast,
+    forecast: Forecast,
     roster: Roster | None = None,
 ) -> Plan:
-    """The plan of a study for a party.
+    """Plan all that a study sends to and from a party.
 
     Args:
         study: The party's own copy.
         setup: What is known of it before it begins.
         party: Its name.
         rows: Guesses of every party's number of rows.
-        found: What the method takes, by `forecast_of`.
+        forecast: What the method takes, by `forecast_of`.
         roster: Whose keys an approval is bound to.
 
     Raises:
         SiloweaveError: The study cannot run; the message names what is wrong.
     """
-    synth, learn = setup.synth, study.schema.learn
-    method, info = synth.method, synth.info
-    run = messages_over(setup, learn, found)
+    synth = setup.synth
+    info = synth.info
+    run = messages_over(setup, study.schema.learn, forecast)
     messages = (*_aligning(study, rows), *run, parting_over(setup))
     facts = study.facts()
     if roster is not None:
         facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
         facts["keys_made_here"] = list(roster.keys_made_here)
-    before = sum(one.times for one in messages if one.stage in {s.name for s in method.before})
-    aligning, usual = aligned_by(study, rows), asdict(Dialect())
-    (entry,) = (one for one in study.parties if one.name == party)
+
+    # The forecast has the method's rounds; those before it are counted by their messages.
+    stage_names = {stage.name for stage in synth.method.before}
+    stage_rounds = sum(message.times for message in messages if message.stage in stage_names)
+    aligning = aligned_by(study, rows)
+    rounds = aligning.rounds + stage_rounds + forecast.rounds
+
     # Each stage begins with facts of the study.
     stages = {message.stage for message in messages} - {"closing", PARTING}
-    begun = len(stages) * (len(agreed(facts)) + len(setup.schema.to_json()))
-    ids = [*study.alignment.on] if study.alignment else []
+    facts_bytes = len(stages) * (len(agreed(facts)) + len(setup.schema.to_json()))
+    size = aligning.bytes_leader + forecast.bytes_per_party + around(messages) + facts_bytes
+
+    # Ids are used too: those to align by, and that of the unit of the budget.
+    ids: list[str] = []
+    if study.alignment is not None:
+        ids += study.alignment.on
     if not setup.budget.by_row:
         ids.append(setup.budget.unit)
+    party_columns = setup.held.get(party, setup.declared.names)
+    columns = tuple(dict.fromkeys([*ids, *party_columns]))
     return Plan(
         party=party,
         facts=facts,
-        columns=tuple(dict.fromkeys([*ids, *setup.held.get(party, setup.declared.names)])),
-        reading={n: value for n, value in asdict(entry.dialect).items() if value != usual[n]}
-        | {n: getattr(entry, n) for n in ("rename", "recode") if getattr(entry, n)},
+        columns=columns,
+        reading=_reading(study, party),
         guarantee=f"{info.guarantee}: {info.statement}",
         sees=info.visibility,
         messages=messages,
-        epsilon=found.epsilon_per_party if info.guarantee == "dp" else inf,
+        epsilon=forecast.epsilon_per_party if info.guarantee == "dp" else inf,
         delta=setup.budget.delta,
-        size=aligning.bytes_leader + found.bytes_per_party + around(messages) + begun,
-        rounds=aligning.rounds + before + found.rounds,
-        seconds=found.seconds,
-        every_step=method.every_step,
+        size=size,
+        rounds=rounds,
+        seconds=forecast.seconds,
+        every_step=synth.method.every_step,
         stated=statements_of(study, setup),
         budget=msgspec.to_builtins(study.terms()),
         trust=info.trust,
         smallest_cohort=smallest_sum(synth, len(study.names)),
         settings=synth.settings(),
     )
+
+
+def _reading(study: Study, party: str) -> dict[str, Any]:
+    """Return how the study's folder says that a party's file is read, where that is not usual."""
+    (entry,) = (entry for entry in study.parties if entry.name == party)
+    usual = asdict(Dialect())
+    dialect = asdict(entry.dialect)
+    reading = {name: value for name, value in dialect.items() if value != usual[name]}
+    if entry.rename:
+        reading["rename"] = entry.rename
+    if entry.recode:
+        reading["recode"] = entry.recode
+    return reading
 
 
 def statements_of(study: Study, setup: Setup | None = None) -> dict[str, float]:
@@ -295,45 +329,63 @@ def statements_of(study: Study, setup: Setup | None = None) -> dict[str, float]:
     Raises:
         SiloweaveError: The study cannot run; the message names what is wrong.
     """
-    budget, synth, parties = study.terms(), study.synthesizer(), len(study.names)
+    budget = study.terms()
+    synth = study.synthesizer()
+    party_count = len(study.names)
     if synth.info.guarantee != "dp":
         return {"of a row": inf}
-    stated = {f"of a {budget.unit}": budget.epsilon}
-    together = min(budget.parties_per_unit, parties)
+
+    epsilons = {f"of a {budget.unit}": budget.epsilon}
+    together = min(budget.parties_per_unit, party_count)
     if synth.method.split == "rows" and together > 1:
-        most = _at_parties(study, setup or study.setup(), together)
-        stated[f"of a {budget.unit} with rows at {together} parties"] = most
-    if synth.info.same_people and budget.relation is Relation.ADD_REMOVE and parties > 1:
-        stated["of a row towards another party"] = _to_parties(study, setup or study.setup())
-    return stated
+        setup = setup or study.setup()
+        label = f"of a {budget.unit} with rows at {together} parties"
+        epsilons[label] = _at_parties(study, setup, together)
+    if synth.info.same_people and budget.relation is Relation.ADD_REMOVE and party_count > 1:
+        setup = setup or study.setup()
+        epsilons["of a row towards another party"] = _to_parties(study, setup)
+    return epsilons
 
 
 def _at_parties(study: Study, setup: Setup, together: int) -> float:
-    """The epsilon of a unit with rows at so many parties; see `accountants.epsilon_at_parties`."""
+    """Return a unit's epsilon with rows at several parties, as `accountants.epsilon_at_parties`."""
     facts = agreed({**study.facts(), "columns": setup.columns, "together": together})
     if facts not in _STATED:
-        # The method's own where its releases have no zCDP at all orders.
-        most = forecast_of(setup, study.schema.learn, [2] * len(study.names)).epsilon_at_parties
-        if most is None:
-            budget = setup.budget
-            most = epsilon_of_rho(together**2 * rho_for(budget), budget.delta)
-            if study.schema.learn:
-                # What names categories may escape at each party, and does so at them together.
-                escapes = together * NAMING_DELTA * budget.delta
-                left = budget.delta - escapes
-                rho = study.job().rho
-                with_escapes = epsilon_of_rho(together**2 * rho, left) if left > 0 else inf
-                most = max(most, with_escapes)
-        _STATED[facts] = most
+        _STATED[facts] = _bound_at_parties(study, setup, together)
     return _STATED[facts]
 
 
+def _bound_at_parties(study: Study, setup: Setup, together: int) -> float:
+    """Compute `_at_parties`."""
+    # The method's own bound, where its releases have no zCDP at all orders. It holds for every
+    # number of rows, so that any will do here.
+    row_counts = [2] * len(study.names)
+    method_bound = forecast_of(setup, study.schema.learn, row_counts).epsilon_at_parties
+    if method_bound is not None:
+        return method_bound
+
+    # A group of k: rho grows with k squared.
+    budget = setup.budget
+    bound = epsilon_of_rho(together**2 * rho_for(budget), budget.delta)
+    if not study.schema.learn:
+        return bound
+
+    # What names categories may escape at each party, and does so at them together.
+    escape_delta = together * NAMING_DELTA * budget.delta
+    remaining_delta = budget.delta - escape_delta
+    if remaining_delta <= 0:
+        return inf
+    with_escapes = epsilon_of_rho(together**2 * study.job().rho, remaining_delta)
+    return max(bound, with_escapes)
+
+
 def _to_parties(study: Study, setup: Setup) -> float:
-    """The epsilon towards another party, which knows whose rows these are."""
+    """Return the epsilon towards another party, which knows whose rows these are."""
     facts = agreed({**study.facts(), "columns": setup.columns})
     if facts not in _STATED:
-        most = forecast_of(setup, study.schema.learn, [2] * len(study.names)).epsilon_to_parties
-        _STATED[facts] = study.terms().epsilon if most is None else most
+        row_counts = [2] * len(study.names)
+        bound = forecast_of(setup, study.schema.learn, row_counts).epsilon_to_parties
+        _STATED[facts] = study.terms().epsilon if bound is None else bound
     return _STATED[facts]
 
 
@@ -348,7 +400,7 @@ class AlignmentForecast(msgspec.Struct, frozen=True):
 
 
 def aligned_by(study: Study, ids: Sequence[int]) -> AlignmentForecast:
-    """What the alignment of a study takes, if parties bring so many ids; nothing without one."""
+    """Forecast what a study's alignment takes, if it has one and parties bring so many ids."""
     if study.alignment is None:
         return AlignmentForecast(0, 0)
     from siloweave.federation.alignment import expected_traffic
@@ -357,22 +409,30 @@ def aligned_by(study: Study, ids: Sequence[int]) -> AlignmentForecast:
 
 
 def around(messages: Sequence[PlannedMessage]) -> int:
-    """Bytes of frames, and of the ledger at the end.
+    """Count the bytes of frames, and of the ledger at the end.
 
     What is without noise is paid for once, however often it is sent.
     """
-    lines = sum(one.pays * (1 if one.ledger == _INFINITE else one.times) for one in messages)
-    return _AROUND * sum(one.times for one in messages) + _ENTRY * lines
+    questions = 0
+    ledger_lines = 0
+    for message in messages:
+        questions += message.times
+        payments = 1 if message.ledger == _INFINITE else message.times
+        ledger_lines += message.pays * payments
+    return _AROUND * questions + _ENTRY * ledger_lines
 
 
-def messages_over(setup: Setup, learn: float, found: Forecast) -> Iterator[PlannedMessage]:
-    """Those of a whole run over a network, up to the one that closes it."""
-    yield from messages_of(setup, learn, found)
+def messages_over(setup: Setup, learn: float, forecast: Forecast) -> Iterator[PlannedMessage]:
+    """Yield the messages of a whole run over a network, up to the one that closes it."""
+    yield from messages_of(setup, learn, forecast)
     decoding = tuple(_decoding(setup))
     yield from decoding
+
+    # The closing comes along with the last question, where that is sure to be asked once.
     (closing,) = _described("closing", {Close: 1}, (), "")
-    along = found.closes or [one.times for one in decoding] == [1]  # else it may come once more
-    yield msgspec.structs.replace(closing, times=0 if along else 1)
+    decodes_once = [message.times for message in decoding] == [1]
+    comes_along = forecast.closes or decodes_once
+    yield msgspec.structs.replace(closing, times=0 if comes_along else 1)
 
 
 def sends_results(setup: Setup) -> bool:
@@ -393,117 +453,172 @@ def parting_over(setup: Setup) -> PlannedMessage:
     return msgspec.structs.replace(parting, asks=asks, fields=fields)
 
 
-def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[PlannedMessage]:
-    """Those of all stages, and of the method, as a run plans them."""
-    synth, views, rest = setup.synth, setup.synth.info.visibility, 1.0
-    private = setup.budget.private
+def messages_of(setup: Setup, learn: float, forecast: Forecast) -> Iterator[PlannedMessage]:
+    """Yield the messages of all stages, and of the method, as a run plans them."""
+    synth = setup.synth
+    views = synth.info.visibility
+    is_private = setup.budget.private
+    remaining = 1.0
     for stage in synth.method.before:
-        if (planned := stage.plan(setup, learn)) is None:
-            learn = 0.0 if stage.name == "schema" else learn
+        planned = stage.plan(setup, learn)
+        if planned is None:
+            # A schema with nothing open: what was to be spent on it stays with the method.
+            if stage.name == "schema":
+                learn = 0.0
             continue
         if stage.name == "schema":
             setup = replace(setup, schema=_widest(setup.schema))
-        share, seen = stage.share(synth, learn), stage.views(views, setup)
-        paid = _paid(rest * share, private=private)
-        yield from _described(stage.name, stage.asked(planned), seen, paid)
-        rest *= 1 - share
-    for one in _described("method", found.asked, views, _paid(rest, private=private)):
-        yield msgspec.structs.replace(one, guessed=one.tag in map(_tag, found.by_rows))
+
+        # Each stage spends its share of what the stages before it left.
+        share = stage.share(synth, learn)
+        stage_views = stage.views(views, setup)
+        payment = _payment(remaining * share, private=is_private)
+        yield from _described(stage.name, stage.asked(planned), stage_views, payment)
+        remaining *= 1 - share
+
+    tags_by_rows = [_tag(request) for request in forecast.by_rows]
+    payment = _payment(remaining, private=is_private)
+    for message in _described("method", forecast.asked, views, payment):
+        yield msgspec.structs.replace(message, guessed=message.tag in tags_by_rows)
 
 
 def _decoding(setup: Setup) -> Iterator[PlannedMessage]:
-    """The one that draws rows where what decodes them is at the parties; it closes the run."""
-    if setup.synth.method.decode is not None:
-        shared = getattr(setup.synth, "shared", True)
-        asked: Asked = {DecodeColumns: most_decoded(setup)} if shared else {KeepColumns: 1}
-        (one,) = _described("method", asked, (), "")
-        part = PlannedField("columns", _MADE) if shared else PlannedField("rows", _PUBLIC)
-        yield msgspec.structs.replace(one, fields=(part,), ledger="nothing")
+    """Yield what draws rows where their decoders are at the parties; it closes the run."""
+    if setup.synth.method.decode is None:
+        return
+    if getattr(setup.synth, "shared", True):
+        questions: Asked = {DecodeColumns: most_decoded(setup)}
+        field = PlannedField("columns", _MADE)
+    else:
+        questions = {KeepColumns: 1}
+        field = PlannedField("rows", _PUBLIC)
+    (message,) = _described("method", questions, (), "")
+    yield msgspec.structs.replace(message, fields=(field,), ledger="nothing")
 
 
 def _widest(schema: Schema) -> Schema:
-    """A schema whose open bounds turned out to be so far apart that columns are cut into bins."""
+    """Return a schema with open bounds so far apart that columns are cut into bins.
+
+    A plan is a bound, and no bounds that are learned make more messages than these.
+    """
     unbounded = [name for name, facts in open_facts(schema).items() if "low" in facts]
-    columns = [
-        Column(c.name, "integer", low=0, high=_FAR, missing=c.missing, fallback=0)
-        if c.name in unbounded
-        else c
-        for c in schema.columns
-    ]
+    columns = []
+    for column in schema.columns:
+        if column.name in unbounded:
+            column = Column(
+                column.name, "integer", low=0, high=_FAR, missing=column.missing, fallback=0
+            )
+        columns.append(column)
     return Schema(tuple(columns))
 
 
-def _paid(share: float, *, private: bool) -> str:
-    return (
-        f"noise: with all of this stage at most {share:.3g} of the study's budget"
-        if private
-        else ""
-    )
+def _payment(share: float, *, private: bool) -> str:
+    """Describe what a stage enters in the ledger; empty where the budget is infinite."""
+    if not private:
+        return ""
+    return f"noise: with all of this stage at most {share:.3g} of the study's budget"
 
 
-def _described(stage: str, asked: Asked, views: Views, paid: str) -> Iterator[PlannedMessage]:
-    for request, times in asked.items():
+def _described(
+    stage: str, questions: Asked, views: Views, payment: str
+) -> Iterator[PlannedMessage]:
+    """Describe the questions of a stage that are asked at all.
+
+    Args:
+        stage: Its name.
+        questions: Its questions, and how often each is asked.
+        views: The lines of visibility that cover its replies.
+        payment: What a reply that is paid for enters in the ledger.
+    """
+    for request, times in questions.items():
         if times:
             fields = tuple(_fields(request, views))
             yield PlannedMessage(
-                stage,
-                _tag(request),
-                _sentence(request),
-                _sentence(reply_type(request)),
-                fields,
-                times,
-                _entered([one.protected_by for one in fields], paid),
+                stage=stage,
+                tag=_tag(request),
+                asks=_sentence(request),
+                replies=_sentence(reply_type(request)),
+                fields=fields,
+                times=times,
+                ledger=_ledger_words(fields, payment),
             )
 
 
-def _entered(protected: Sequence[str], paid: str) -> str:
-    if any(one.startswith("nothing") or one == _INFINITE for one in protected):
+def _ledger_words(fields: Sequence[PlannedField], payment: str) -> str:
+    """Say what a reply with these fields enters in the ledger."""
+    protections = [field.protected_by for field in fields]
+    # A single field without noise makes the whole reply one.
+    if any(words.startswith("nothing") or words == _INFINITE for words in protections):
         return _INFINITE
-    return paid if any(one not in (_PUBLIC, _RELAYED) for one in protected) else "nothing"
+    if all(words in (_PUBLIC, _RELAYED) for words in protections):
+        return "nothing"
+    return payment
 
 
 def _tag(request: type[Request[Any]]) -> str:
+    """Return the name of a question on the wire."""
     return str(request.__struct_config__.tag)
 
 
 def _sentence(kind: type) -> str:
-    """The first sentence of a message's docstring, which says what it asks or holds."""
+    """Return the first sentence of a message's docstring, which says what it asks or holds."""
     text = " ".join((kind.__doc__ or "").split())
     return text.split(". ")[0].rstrip(".") + "."
 
 
 def _fields(request: type[Request[Any]], views: Views) -> Iterator[PlannedField]:
-    """What a reply may have at these settings: a field that no line covers is never sent."""
+    """Yield what a reply may have at these settings: a field that no line covers is never sent."""
     reply = reply_type(request)
-    covered = {name: view.protected_by for view in views for name in view.carries}
+    protections = {}
+    for view in views:
+        for name in view.carries:
+            protections[name] = view.protected_by
     # An alignment's replies are covered by no method's lines, and are without noise.
-    bare = _INFINITE if request.__module__.endswith("alignment_party") else None
+    uncovered = _INFINITE if request.__module__.endswith("alignment_party") else None
     for name, hint in get_type_hints(reply).items():
-        one = get_args(hint)[0] if get_origin(hint) is tuple else hint
-        seal = next(kind for kind in _SEALS if (get_origin(one) or one) is kind)
+        # A field is one sealed value, or a tuple of them.
+        value_type = get_args(hint)[0] if get_origin(hint) is tuple else hint
+        value_class = get_origin(value_type) or value_type
+        seal = next(seal for seal in _SEALS if value_class is seal)
         if seal is Public:
             yield PlannedField(name, _PUBLIC)
-        elif seal is Relayed:
+            continue
+        if seal is Relayed:
             yield PlannedField(name, _RELAYED)
-        elif (why := covered.get(f"{reply.__name__}.{name}", bare)) is not None:
-            yield PlannedField(name, why)
+            continue
+        protection = protections.get(f"{reply.__name__}.{name}", uncovered)
+        if protection is not None:
+            yield PlannedField(name, protection)
 
 
 def _aligning(study: Study, ids: Sequence[int]) -> Iterator[PlannedMessage]:
-    """Those of the alignment, whoever leads it; its ledger has an infinite cost."""
+    """Yield the messages of the alignment, whoever leads it; its ledger has an infinite cost."""
     if study.alignment is None:
         return
     from siloweave.federation.alignment import expected_questions
 
-    if (bound := study.alignment.most) is not None:  # nobody brings more ids: parties refuse it
+    # Nobody brings more ids than the study says: parties refuse it. Where it says nothing, what
+    # would be asked otherwise with very many ids is a guess.
+    bound = study.alignment.most
+    most_ids: Sequence[int] = [_FAR**2] * len(ids)
+    if bound is not None:
         ids = [bound] * len(ids)
-    far = ids if bound else [_FAR**2] * len(ids)
-    (leader, other), (most, more) = map(expected_questions, (ids, far))
-    asked: dict[type[Request[Any]], int] = {**other, **leader, Close: 1}
-    by_ids = {_tag(kind) for kind, times in {**more, **most}.items() if times != asked[kind]}
-    for one in _described("alignment", asked, (), ""):
-        paid, guessed = _INFINITE if one.pays else "nothing", one.tag in by_ids
-        yield msgspec.structs.replace(one, ledger=paid, guessed=guessed)
+        most_ids = ids
+
+    # Which party leads follows from their ids: each may be asked as the leader, or as another.
+    leader, follower = expected_questions(ids)
+    most_leader, most_follower = expected_questions(most_ids)
+    questions: dict[type[Request[Any]], int] = {**follower, **leader, Close: 1}
+    most_questions = {**most_follower, **most_leader}
+    guessed_tags = set()
+    for request, times in most_questions.items():
+        if times != questions[request]:
+            guessed_tags.add(_tag(request))
+
+    for message in _described("alignment", questions, (), ""):
+        payment = _INFINITE if message.pays else "nothing"
+        is_guessed = message.tag in guessed_tags
+        yield msgspec.structs.replace(message, ledger=payment, guessed=is_guessed)
 
 
 # Approval
@@ -529,13 +644,16 @@ def approve(folder: Path, plan: Plan, digest: str, identity: Identity) -> Path:
             f"{digest!r} is another plan than that of {folder}, which is {plan.digest!r}. "
             f"{_read(folder)}"
         )
-    file, yes = folder / APPROVAL, agreed(plan.approved)
-    approval = Approval(msgspec.Raw(yes), identity.sign(_PURPOSE, yes))
+    file = folder / APPROVAL
+    approved = agreed(plan.approved)
+    signature = identity.sign(_PURPOSE, approved)
+    approval = Approval(msgspec.Raw(approved), signature)
     write_whole(file, msgspec.json.format(msgspec.json.encode(approval)) + b"\n")
     return file
 
 
 def _read(folder: Path) -> str:
+    """Return a sentence by which an owner sees the plan of a folder's study."""
     call = f"siloweave party plan {quote(str(folder))}"
     return f"Read what `{call}` prints, and approve it."
 
@@ -546,22 +664,27 @@ def require_approved(folder: Path, plan: Plan, identity: Identity) -> None:
     Raises:
         InputError: There is no approval of this plan by this party's key, or its file is damaged.
     """
-    file, name = folder / APPROVAL, plan.facts["study"]["name"]
-    see = f"Nothing was released. {_read(folder)}"
+    file = folder / APPROVAL
+    name = plan.facts["study"]["name"]
+    advice = f"Nothing was released. {_read(folder)}"
     if not file.is_file():
-        raise InputError(f"party {plan.party!r}: its owner has not approved study {name!r}. {see}")
+        raise InputError(
+            f"party {plan.party!r}: its owner has not approved study {name!r}. {advice}"
+        )
+    approved = agreed(plan.approved)
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=Approval)
-        odd = differences(found.plan, agreed(plan.approved))
+        approval = msgspec.json.decode(file.read_bytes(), type=Approval)
+        changes = differences(approval.plan, approved)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: holds no approval ({error}). {see}") from error
-    if odd:
+        raise InputError(f"{file}: holds no approval ({error}). {advice}") from error
+    if changes:
         raise InputError(
             f"party {plan.party!r}: study {name!r} is not as its owner approved it (as approved, "
-            f"and there now): {'; '.join(odd[:5])}. {see}"
+            f"and there now): {'; '.join(changes[:5])}. {advice}"
         )
-    if not verify(identity.public, _PURPOSE, agreed(plan.approved), found.signature):
+    # The same plan is not enough: whoever sent the folder could have put the file into it.
+    if not verify(identity.public, _PURPOSE, approved, approval.signature):
         raise InputError(
             f"{file}: was not signed by the key of party {plan.party!r}, so somebody else wrote "
-            f"it. {see}"
+            f"it. {advice}"
         )

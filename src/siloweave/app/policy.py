@@ -120,31 +120,35 @@ class Policy(Section, frozen=True):
         whole("[budget] rows_per_person", self.budget.rows_per_person, 1)
         whole("[studies] smallest_roster", self.studies.smallest_roster, 1)
         whole("[studies] smallest_cohort", self.studies.smallest_cohort, 1)
-        known_words = {"guarantees": GUARANTEES, "trust": TRUST, "methods": tuple(METHODS)}
-        for name, known in known_words.items():
-            for one in getattr(self.studies, name):
-                if one not in known:
-                    near = close_match(one, known)
+        vocabularies = {"guarantees": GUARANTEES, "trust": TRUST, "methods": tuple(METHODS)}
+        for name, vocabulary in vocabularies.items():
+            for word in getattr(self.studies, name):
+                if word not in vocabulary:
+                    near = close_match(word, vocabulary)
                     raise InputError(
-                        f"[studies] {name} names {one!r}, which is unknown{near} Use some of "
-                        f"{', '.join(known)}."
+                        f"[studies] {name} names {word!r}, which is unknown{near} Use some of "
+                        f"{', '.join(vocabulary)}."
                     )
-        if impossible := next(self._impossible(), ""):
+        impossible = next(self._impossible(), "")
+        if impossible:
             raise InputError(f"{impossible}, so no study can meet this policy.")
 
     def _impossible(self) -> Iterator[str]:
-        """What no study can meet, whatever it asks for."""
-        budget, allowed = self.budget, self.studies
+        """Yield what no study can meet, whatever it asks for."""
+        allowed = self.studies
         for name in ("guarantees", "trust"):
             if not getattr(allowed, name):
                 yield f"[studies] {name} = [] allows none: name some"
-        bounds = {name: getattr(budget, name) for name in _BOUNDS}
-        bound = next((name for name, value in bounds.items() if value != inf), None)
-        if "dp" not in allowed.guarantees and bound is not None:
+
+        bounds = {name: getattr(self.budget, name) for name in _BOUNDS}
+        finite_names = [name for name, value in bounds.items() if value != inf]
+        if "dp" not in allowed.guarantees and finite_names:
+            name = finite_names[0]
             yield (
                 f"[studies] guarantees = {_few(allowed.guarantees)} leaves out 'dp', and [budget] "
-                f"{bound} = {bounds[bound]} is finite, which only 'dp' keeps: give inf, or add 'dp'"
+                f"{name} = {bounds[name]} is finite, which only 'dp' keeps: give inf, or add 'dp'"
             )
+
         # A roster of one takes no sum with others, so the default of two does not speak of it.
         if allowed.smallest_cohort > max(allowed.smallest_roster, 2):
             yield (
@@ -159,8 +163,9 @@ class Policy(Section, frozen=True):
             )
 
     def _may_run(self, name: str) -> bool:
-        """Whether a method's trust model is allowed, at its usual settings."""
+        """Tell whether a method's trust model is allowed, at its usual settings."""
         trust = METHODS[name].method.trust
+        # A curator is the party that holds all rows, of whom no policy speaks; see `TRUST`.
         return trust == "curator" or trust in self.studies.trust
 
     @property
@@ -168,12 +173,16 @@ class Policy(Section, frozen=True):
         """The most that one row may cost over the life of the ledger; see `Ledger`."""
         return self._of_a_row(self.budget.epsilon_in_all)
 
-    def _of_a_row(self, most: float) -> Budget:
-        """A bound of a row from which the bound `most` of a person follows."""
-        rows, delta = self.budget.rows_per_person, self.budget.delta
-        if rows == 1 or most == inf:
-            return Budget(most, delta)
-        return Budget(most / rows, delta * expm1(most / rows) / expm1(most))
+    def _of_a_row(self, person_epsilon: float) -> Budget:
+        """Return the bound of a row from which this bound of a person follows."""
+        rows = self.budget.rows_per_person
+        delta = self.budget.delta
+        if rows == 1 or person_epsilon == inf:
+            return Budget(person_epsilon, delta)
+        # Vadhan 2017, lemma 2.2, solved for the e and d of a row: k e is the person's epsilon.
+        row_epsilon = person_epsilon / rows
+        row_delta = delta * expm1(row_epsilon) / expm1(person_epsilon)
+        return Budget(row_epsilon, row_delta)
 
     def check(
         self,
@@ -197,10 +206,11 @@ class Policy(Section, frozen=True):
         Raises:
             InputError: Naming every rule that is broken, the value and the bound.
         """
-        if broken := list(self._broken(study, schema, synth, entries, columns, others)):
+        sentences = list(self._broken(study, schema, synth, entries, columns, others))
+        if sentences:
             raise InputError(
                 f"{POLICY_FILE} does not allow study {study.study.name!r}. Nothing was released. "
-                + " ".join(broken)
+                + " ".join(sentences)
             )
 
     def _broken(
@@ -209,103 +219,159 @@ class Policy(Section, frozen=True):
         schema: Schema,
         synth: Any,
         entries: Sequence[Entry],
-        used: Sequence[str],
+        columns: Sequence[str],
         others: Sequence[Budget | Charged],
     ) -> Iterator[str]:
-        allowed, method = self.studies, synth.method
-        if allowed.methods and method.name not in allowed.methods:
-            yield f"[studies] methods = {_few(allowed.methods)}: it runs {method.name!r}."
-        if (kind := synth.info.guarantee) not in allowed.guarantees:
-            yield (
-                f"[studies] guarantees = {_few(allowed.guarantees)}: {synth.info.title} has the "
-                f"guarantee {kind!r}."
-            )
-        if (trust := synth.info.trust) in TRUST and trust not in allowed.trust:
-            accepted = _few([*allowed.trust, trust])
-            yield (
-                f"[studies] trust = {_few(allowed.trust)}: {synth.info.title} has the trust model "
-                f"{trust!r}, {_TRUSTED[trust]}. To accept that, write trust = {accepted} "
-                "(docs/concepts/threat-model.md has more)."
-            )
-        split = method.split == "columns"
-        names = list(used) if split and used else [c.name for c in schema.coded]
-        names += study.alignment.on if study.alignment else ()
-        strange = [name for name in names if allowed.columns and name not in allowed.columns]
-        if strange:
-            yield f"[studies] columns = {_few(allowed.columns)}: it uses {_few(strange)}."
-        if len(study.names) < allowed.smallest_roster:
-            yield (
-                f"[studies] smallest_roster = {allowed.smallest_roster}: it has "
-                f"{len(study.names)}, {', '.join(study.names)}."
-            )
-        least = smallest_sum(synth, len(study.names))
-        if least is not None and least < allowed.smallest_cohort:
-            parties = "party" if least == 1 else "parties"
-            yield (
-                f"[studies] smallest_cohort = {allowed.smallest_cohort}: at its settings a sum may "
-                f"be over {least} {parties}."
-            )
-        if study.alignment is not None and not allowed.alignment:
+        """Yield every rule that a study breaks, in a sentence; arguments as of `check`."""
+        yield from self._forbidden_method(synth)
+        yield from self._forbidden_columns(study, schema, synth, columns)
+        yield from self._forbidden_roster(study, synth)
+        is_split = synth.method.split == "columns"
+        if study.alignment is not None and not self.studies.alignment:
             yield f"[studies] alignment = false: it compares {_few(study.alignment.on)} of rows."
-        if split and not allowed.shared_columns and getattr(synth, "shared", True):
+        if is_split and not self.studies.shared_columns and getattr(synth, "shared", True):
             yield (
                 "[studies] shared_columns = false: it puts synthetic columns of all parties "
                 "together."
             )
         yield from self._beyond(study, entries, others)
 
+    def _forbidden_method(self, synth: Any) -> Iterator[str]:
+        """Yield what is not allowed of a method: it as such, its guarantee, its trust model."""
+        allowed = self.studies
+        info = synth.info
+        name = synth.method.name
+        if allowed.methods and name not in allowed.methods:
+            yield f"[studies] methods = {_few(allowed.methods)}: it runs {name!r}."
+        if info.guarantee not in allowed.guarantees:
+            yield (
+                f"[studies] guarantees = {_few(allowed.guarantees)}: {info.title} has the "
+                f"guarantee {info.guarantee!r}."
+            )
+        if info.trust in TRUST and info.trust not in allowed.trust:
+            accepted = _few([*allowed.trust, info.trust])
+            yield (
+                f"[studies] trust = {_few(allowed.trust)}: {info.title} has the trust model "
+                f"{info.trust!r}, {_TRUST_WORDS[info.trust]}. To accept that, write trust = "
+                f"{accepted} (docs/concepts/threat-model.md has more)."
+            )
+
+    def _forbidden_columns(
+        self, study: Study, schema: Schema, synth: Any, columns: Sequence[str]
+    ) -> Iterator[str]:
+        """Yield the columns that a study uses and this policy does not name."""
+        allowed = self.studies.columns
+        names = [column.name for column in schema.coded]
+        if synth.method.split == "columns" and columns:
+            names = list(columns)
+        # Ids to align by are compared, and so they are used.
+        if study.alignment is not None:
+            names += study.alignment.on
+        forbidden = [name for name in names if name not in allowed]
+        if allowed and forbidden:
+            yield f"[studies] columns = {_few(allowed)}: it uses {_few(forbidden)}."
+
+    def _forbidden_roster(self, study: Study, synth: Any) -> Iterator[str]:
+        """Yield what is too small: the study's roster, or a sum over parties."""
+        allowed = self.studies
+        party_count = len(study.names)
+        if party_count < allowed.smallest_roster:
+            yield (
+                f"[studies] smallest_roster = {allowed.smallest_roster}: it has "
+                f"{party_count}, {', '.join(study.names)}."
+            )
+        cohort = smallest_sum(synth, party_count)
+        if cohort is not None and cohort < allowed.smallest_cohort:
+            parties = "party" if cohort == 1 else "parties"
+            yield (
+                f"[studies] smallest_cohort = {allowed.smallest_cohort}: at its settings a sum may "
+                f"be over {cohort} {parties}."
+            )
+
     def _beyond(
         self, study: Study, entries: Sequence[Entry], others: Sequence[Budget | Charged]
     ) -> Iterator[str]:
-        """What is too dear: the study's own budget, and that beside all others."""
-        asked, runs = promised(study), Job(study.terms(), run=study.run_name).runs
-        each, all_ = self._of_a_row(self.budget.epsilon_per_study), self.limit
-        own = [one.event for one in entries if one.run in runs]
-        if each.private and asked.epsilon > each.epsilon:
-            stated = statements_of(study)
-            whose = max(stated, key=lambda name: stated[name])
-            yield self._too_much(
-                "epsilon_per_study", f"its epsilon {whose} is {asked.epsilon}", each
-            )
-        if (each.private or all_.private) and asked.delta > each.delta:
-            yield self._too_much("delta", f"its delta is {asked.delta}", each)
-        elif all_.private:
-            yield from self._beside(asked, others, [e.event for e in entries if e.run not in runs])
-        if each.private and (spent := epsilon(own, each.delta)) > each.epsilon:
-            yield self._too_much("epsilon_per_study", f"it has spent {spent} of a row", each)
+        """Yield what is too dear: the study's own budget, and that beside all others."""
+        budget = promised(study)
+        runs = Job(study.terms(), run=study.run_name).runs
+        per_study = self._of_a_row(self.budget.epsilon_per_study)
+        in_all = self.limit
+        run_events = [entry.event for entry in entries if entry.run in runs]
+        earlier_events = [entry.event for entry in entries if entry.run not in runs]
+
+        if per_study.private and budget.epsilon > per_study.epsilon:
+            epsilons = statements_of(study)
+            label = max(epsilons, key=lambda name: epsilons[name])
+            excess = f"its epsilon {label} is {budget.epsilon}"
+            yield self._too_much("epsilon_per_study", excess, per_study)
+
+        # A delta that is too large for one study is too large for all of them: said once.
+        if (per_study.private or in_all.private) and budget.delta > per_study.delta:
+            yield self._too_much("delta", f"its delta is {budget.delta}", per_study)
+        elif in_all.private:
+            yield from self._beside(budget, others, earlier_events)
+
+        # What the ledger holds may be more than the study promises now.
+        if per_study.private:
+            spent_epsilon = epsilon(run_events, per_study.delta)
+            if spent_epsilon > per_study.epsilon:
+                excess = f"it has spent {spent_epsilon} of a row"
+                yield self._too_much("epsilon_per_study", excess, per_study)
 
     def _beside(
-        self, asked: Budget, others: Sequence[Budget | Charged], events: Sequence[Event]
+        self, budget: Budget, others: Sequence[Budget | Charged], events: Sequence[Event]
     ) -> Iterator[str]:
-        """What the bound in all forbids, by adding up; `events` stand in the study's own ledger."""
-        left = self.limit.delta - sum(one.delta for one in (asked, *others))
-        if left < 0 or (events and left == 0):
-            added = sum(one.delta for one in (asked, *others))
-            what = f"with it, the deltas of {len(others) + 1} studies add up to {added}"
-            yield self._too_much("delta", what, self.limit)
-            return
-        before = sum(one.epsilon for one in others) + (epsilon(events, left) if events else 0.0)
-        if (then := before + asked.epsilon) > self.limit.epsilon:
-            what = f"{before} of a row is spent before it, and {then} would be with it"
-            yield self._too_much("epsilon_in_all", what, self.limit)
+        """Yield what the bound in all forbids, by adding up.
 
-    def _too_much(self, field: str, what: str, bound: Budget) -> str:
-        rows, delta = self.budget.rows_per_person, self.budget.delta
-        held = f"{field} = {getattr(self.budget, field)}"
+        Args:
+            budget: What the study may cost.
+            others: What other studies may cost.
+            events: What the study's own ledger has of other runs.
+        """
+        # Dwork & Roth 2014, theorem 3.16: epsilons add up, and so do deltas. Events of other runs
+        # have no delta of their own, and get what the studies leave.
+        added_delta = sum(cost.delta for cost in (budget, *others))
+        remaining_delta = self.limit.delta - added_delta
+        if remaining_delta < 0 or (events and remaining_delta == 0):
+            excess = f"with it, the deltas of {len(others) + 1} studies add up to {added_delta}"
+            yield self._too_much("delta", excess, self.limit)
+            return
+        earlier_epsilon = sum((cost.epsilon for cost in others), 0.0)
+        if events:
+            earlier_epsilon += epsilon(events, remaining_delta)
+        added_epsilon = earlier_epsilon + budget.epsilon
+        if added_epsilon > self.limit.epsilon:
+            excess = (
+                f"{earlier_epsilon} of a row is spent before it, and {added_epsilon} would be with "
+                "it"
+            )
+            yield self._too_much("epsilon_in_all", excess, self.limit)
+
+    def _too_much(self, field: str, excess: str, bound: Budget) -> str:
+        """Say that a study goes beyond a bound.
+
+        Args:
+            field: The bound's name in ``[budget]``.
+            excess: What is beyond it, in words.
+            bound: That of a row, which follows from it.
+        """
+        rows = self.budget.rows_per_person
+        rule = f"{field} = {getattr(self.budget, field)}"
         if field != "delta":
-            held += f" at delta = {delta}"
+            rule += f" at delta = {self.budget.delta}"
         if rows > 1:
-            held += f" for {rows} rows of a person, so epsilon = {bound.epsilon:.4g} at delta = "
-            held += f"{bound.delta:.4g} for one row"
-        return f"[budget] {held}: {what}. Ask for less, or let the owner of this party raise it."
+            rule += f" for {rows} rows of a person, so epsilon = {bound.epsilon:.4g} at delta = "
+            rule += f"{bound.delta:.4g} for one row"
+        return f"[budget] {rule}: {excess}. Ask for less, or let the owner of this party raise it."
 
 
 def promised(study: Study) -> Budget:
-    """What a study may cost a row: its largest statement, to whomever; see `plan.statements_of`."""
-    return structs.replace(study.terms(), epsilon=max(statements_of(study).values()))
+    """Return what a study may cost a row: its largest statement, as of `plan.statements_of`."""
+    most = max(statements_of(study).values())
+    return structs.replace(study.terms(), epsilon=most)
 
 
-_TRUSTED = {
+_TRUST_WORDS = {
     "secure-sum": "in which the coordinator sees sums over parties alone",
     "mpc": "in which a coordinator that does not follow the protocol can read exact counts",
     "local": "in which all that leaves a party is noisy",
@@ -313,15 +379,17 @@ _TRUSTED = {
 
 
 def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:5]))
-    return f"[{shown}{', ...' if len(names) > 5 else ''}]"
+    """Write names as a list of TOML, the first five of many."""
+    names_shown = ", ".join(map(repr, names[:5]))
+    more = ", ..." if len(names) > 5 else ""
+    return f"[{names_shown}{more}]"
 
 
 # The file
 
 
 def read_policy(folder: Path) -> Policy:
-    """The policy in a party's folder.
+    """Read the policy in a party's folder.
 
     Raises:
         InputError: There is no such file, it is no TOML, or a field is unknown, of the wrong type
@@ -337,6 +405,7 @@ def read_policy(folder: Path) -> Policy:
 
 
 def _parsed(data: Mapping[str, Any]) -> Policy:
+    """Make a policy from the parsed file; raise InputError for a key or value that is wrong."""
     tables = {"budget": Spending, "studies": Allowed}
     check_tables(data, list(tables), tables, "the policy")
     return converted(data, Policy)
@@ -354,13 +423,14 @@ def write_policy(folder: Path, study: Study | None = None) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     text = _TEXT
     if study is not None:
-        kind = study.synthesizer().info.guarantee
-        text = _ONE.format(name=study.study.name, kind=kind, budget=promised(study))
+        guarantee = study.synthesizer().info.guarantee
+        budget = promised(study)
+        text = _TRIAL_TEXT.format(name=study.study.name, kind=guarantee, budget=budget)
     write_whole(file, text.encode())
     return file
 
 
-_ONE = """\
+_TRIAL_TEXT = """\
 # Written for a trial on one machine: allows study {name!r} and whatever costs no more.
 [budget]
 epsilon_per_study = {budget.epsilon}

@@ -19,7 +19,7 @@ from itertools import pairwise
 from math import inf
 from pathlib import Path
 from platform import python_version
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ from siloweave.core.party import FEW, named_parties
 from siloweave.errors import InputError
 from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.journal import write_whole
 from siloweave.protocols.columns import DrawnRows
@@ -67,11 +68,14 @@ from siloweave.tables.schema import Column
 
 _BINS = 32  # of a column of numbers, where the model has none
 _TINY = 1e-300  # below it in size is 0: bins may be cut just above
-_WIDE, _KEPT = 64, 40  # a column with more codes is shown by its most frequent ones
+_WIDE = 64  # a column with more codes is shown by its most frequent ones
+_MOST_SHOWN = 40  # of these
 _ROWS = 20_000  # that pictures are made of
 _MANY = 200_000  # rows that errors are measured on; exact marginals can need gigabytes
 _LIBRARIES = ("jax", "numpy", "opendp", "dp-accounting")  # that compute, draw noise and account
 _SCALARS = (str, int, float, bool, type(None))
+
+_Origin = Literal["declared", "paid", "free"]  # of a fact, as `SchemaFact.how`
 
 
 # Pages
@@ -113,8 +117,10 @@ def write_page(
         return None
     path = Path(path)
     check_page(path)
-    parts = (None if one is None else one.to_dict() for one in (scores, risks))
-    write_whole(path, render_comparison(*parts, title=title, version=__version__).encode())
+    score_facts = None if scores is None else scores.to_dict()
+    risk_facts = None if risks is None else risks.to_dict()
+    page = render_comparison(score_facts, risk_facts, title=title, version=__version__)
+    write_whole(path, page.encode())
     return path
 
 
@@ -131,31 +137,36 @@ def write_report(
     check_page(path)
     if audience not in ("public", "owner"):
         raise InputError(f'audience={audience!r} must be "public" or "owner"')
-    if (audience == "owner") != (data is not None):
+    is_owners = audience == "owner"
+    if is_owners and data is None:
+        raise InputError("the owner's report shows real rows: give data=, as to fit")
+    if not is_owners and data is not None:
         raise InputError(
-            "the owner's report shows real rows: give data=, as to fit"
-            if audience == "owner"
-            else 'the public report shows no real rows: leave data out, or give audience="owner"'
+            'the public report shows no real rows: leave data out, or give audience="owner"'
         )
-    if audience == "public" and risks is not None:
+    if not is_owners and risks is not None:
         raise InputError('the public report shows no risks: leave it out, or give audience="owner"')
-    owner: Sequence[Table] = ()
+
+    real_rows: Sequence[Table] = ()
     if data is not None:
-        several = isinstance(data, Mapping | list | tuple)
-        parts = named_parties(data, None) if several else {"": data}
-        owner = owner_rows(fitted, {n: unread(part) or read(part) for n, part in parts.items()})
-    synthetic = None if fitted.shared else disjoined(fitted.part_tables(seed=0), 0)
-    record = record_of(
-        fitted, title or fitted.info.title, owner=owner, synthetic=synthetic, run_by=run_by
-    )
-    found = None if risks is None else risks.to_dict()
-    page = render(record, audience=audience, risks=found)
-    write_whole(path, page.encode(), private=audience == "owner")
+        is_several = isinstance(data, Mapping | list | tuple)
+        parts = named_parties(data, None) if is_several else {"": data}
+        tables = {name: unread(part) or read(part) for name, part in parts.items()}
+        real_rows = owner_rows(fitted, tables)
+    synthetic = None
+    if not fitted.shared:
+        synthetic = disjoined(fitted.part_tables(seed=0), 0)
+
+    title = title or fitted.info.title
+    record = record_of(fitted, title, owner=real_rows, synthetic=synthetic, run_by=run_by)
+    risk_facts = None if risks is None else risks.to_dict()
+    page = render(record, audience=audience, risks=risk_facts)
+    write_whole(path, page.encode(), private=is_owners)
     return path
 
 
 def owner_rows(fitted: Fit, tables: Mapping[str, Table | Unread]) -> list[Table]:
-    """Real rows as the owners' report takes them: those of split columns side by side.
+    """Return real rows as the owners' report takes them: those of split columns side by side.
 
     Of a large table that was not read, as many random ones as synthetic rows are compared with.
     """
@@ -167,12 +178,14 @@ def owner_rows(fitted: Fit, tables: Mapping[str, Table | Unread]) -> list[Table]
 
 
 def disjoined(parts: Mapping[str, Table], seed: Key) -> Table:
-    """Synthetic columns that stay apart, each party's rows in an order of their own."""
-    shuffled = [
-        part.take(generator(fold_in(seed, "not joined", name)).permutation(part.num_rows))
-        for name, part in parts.items()
-    ]
-    return beside(shuffled)
+    """Put synthetic columns that stay apart side by side, each party's rows in their own order."""
+    shuffled_parts = []
+    for name, part in parts.items():
+        # A key for each party: with one for all, rows would still be joined.
+        key = fold_in(seed, "not joined", name)
+        order = generator(key).permutation(part.num_rows)
+        shuffled_parts.append(part.take(order))
+    return beside(shuffled_parts)
 
 
 # What a report shows of a table
@@ -192,7 +205,7 @@ class ReportView:
         many: Synthetic rows for errors; empty if they were not asked for.
         rows: How many rows the synthetic table has; where none was given, as many as the model
             stands for.
-        kept: Per wide column the codes that are shown one by one; the others are one code.
+        shown_codes: Per wide column the codes that are shown one by one; the others are one code.
     """
 
     encoder: Encoder
@@ -201,102 +214,149 @@ class ReportView:
     singles: Codes
     many: Codes
     rows: int
-    kept: Mapping[str, NDArray[np.intp]] = field(default_factory=dict)
+    shown_codes: Mapping[str, NDArray[np.intp]] = field(default_factory=dict)
 
     def encode(self, table: Table, encoder: Encoder | None = None) -> Codes:
-        """Real rows in the codes of the synthetic ones; with `bars`, in those of `singles`."""
-        return _gathered((encoder or self.encoder).encode(table), self.kept)
+        """Encode real rows as the synthetic ones are; with `bars`, as `singles` are."""
+        encoder = encoder or self.encoder
+        return _gathered(encoder.encode(table), self.shown_codes)
 
     def labels(self, name: str) -> tuple[str, ...]:
-        """One label per code of a column of `singles`."""
+        """Return one label per code of a column of `singles`."""
         labels = labels_of(self.bars, name)
-        if name not in self.kept:
+        if name not in self.shown_codes:
             return labels
-        return (*(labels[code] for code in self.kept[name]), "all others")
+        shown_labels = [labels[code] for code in self.shown_codes[name]]
+        return (*shown_labels, "all others")
 
 
 def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
-    """The view of a fit; `synthetic` was drawn from it, so that a slow sampler runs once."""
-    if isinstance(model := fitted.model, MarginalModel) and fitted.modelled is None:
-        total = round(model.mrf.total)
-        codes = model.codes(min(total, _ROWS), 0)
-        rows = total if synthetic is None else synthetic.num_rows
-        drawn = model.encoder.decode(codes, key=fold_in(0, "bars"))
-        bars, singles = _bars(model.encoder, drawn), codes
-        if bars is not model.encoder:
-            singles = bars.encode(drawn)
-        many = model.codes(_MANY if errors else 1, 0)
-        return ReportView(model.encoder, bars, codes, singles, many, rows)
+    """Return the view of a fit; `synthetic` was drawn from it, so that a slow sampler runs once.
+
+    Args:
+        fitted: The fit.
+        synthetic: Its synthetic rows; drawn anew if None.
+        errors: Whether errors will be measured, which takes many rows.
+    """
+    if isinstance(fitted.model, MarginalModel) and fitted.modelled is None:
+        return _marginal_view(fitted.model, synthetic, errors=errors)
+
     encoder = Encoder(fitted.schema, _BINS)
     table = fitted.sample_table(seed=0) if synthetic is None else synthetic
-    rows = table.num_rows
-    codes = encoder.encode(table.take(range(_MANY)) if rows > _MANY else table)
-    sizes = zip(codes.domain.names, codes.domain.sizes, strict=True)
-    counts = {n: np.bincount(codes.column(n), minlength=s) for n, s in sizes if s > _WIDE}
-    kept = {n: np.sort(np.argsort(-held, kind="stable")[:_KEPT]) for n, held in counts.items()}
-    many = _gathered(codes, kept)
+    row_count = table.num_rows
+    first_rows = table.take(range(_MANY)) if row_count > _MANY else table
+    all_codes = encoder.encode(first_rows)
+    shown_codes = _shown_codes(all_codes)
+    many = _gathered(all_codes, shown_codes)
     few = many.take(np.arange(min(many.num_rows, _ROWS)))
-    bars, singles = _bars(encoder, table), few
+
+    bars = _bars(encoder, table)
+    singles = few
     if bars is not encoder:
-        singles = _gathered(bars.encode(table.take(np.arange(few.num_rows))), kept)
-    return ReportView(encoder, bars, few, singles, many, rows, kept)
+        bar_rows = table.take(np.arange(few.num_rows))
+        singles = _gathered(bars.encode(bar_rows), shown_codes)
+    return ReportView(encoder, bars, few, singles, many, row_count, shown_codes)
 
 
-def _bars(encoder: Encoder, drawn: Table) -> Encoder:
-    """Equal bins instead of the model's cuts, and growing ones where drawn rows are skewed."""
+def _marginal_view(model: MarginalModel, synthetic: Table | None, *, errors: bool) -> ReportView:
+    """Return the view of a model of marginals, by its own codes; arguments as of `_view`."""
+    total = round(model.mrf.total)
+    row_count = total if synthetic is None else synthetic.num_rows
+    codes = model.codes(min(total, _ROWS), 0)
+    table = model.encoder.decode(codes, key=fold_in(0, "bars"))
+    bars = _bars(model.encoder, table)
+    singles = codes
+    if bars is not model.encoder:
+        singles = bars.encode(table)
+    many = model.codes(_MANY if errors else 1, 0)
+    return ReportView(model.encoder, bars, codes, singles, many, row_count)
+
+
+def _shown_codes(codes: Codes) -> dict[str, NDArray[np.intp]]:
+    """Return, for each wide column, the codes of most rows, in their order."""
+    shown_codes = {}
+    for name, size in zip(codes.domain.names, codes.domain.sizes, strict=True):
+        if size > _WIDE:
+            counts = np.bincount(codes.column(name), minlength=size)
+            # Stable: of codes with as many rows, the first are shown on every machine.
+            most_frequent = np.argsort(-counts, kind="stable")[:_MOST_SHOWN]
+            shown_codes[name] = np.sort(most_frequent)
+    return shown_codes
+
+
+def _bars(encoder: Encoder, synthetic: Table) -> Encoder:
+    """Return an encoder with equal bins, or growing ones where synthetic rows are skewed."""
     cuts = {}
     for column in encoder.schema.coded:
         if column.kind not in ("integer", "continuous"):
             continue
-        values, gone = numbers_of(column, drawn)
-        low, high, whole = float(column.low or 0), float(column.high or 0), column.kind == "integer"
-        if starts := growing_starts(values[~gone], low, high, _BINS, whole=whole):
+        values, missing = numbers_of(column, synthetic)
+        low = float(column.low or 0)
+        high = float(column.high or 0)
+        whole = column.kind == "integer"
+        starts = growing_starts(values[~missing], low, high, _BINS, whole=whole)
+        if starts:
             cuts[column.name] = Cuts(tuple(starts))
     return encoder if cuts == encoder.cuts else replace(encoder, cuts=cuts)
 
 
-def _gathered(codes: Codes, kept: Mapping[str, NDArray[np.intp]]) -> Codes:
-    """Codes in which those of wide columns that are not kept are one."""
-    sizes, columns = [], []
+def _gathered(codes: Codes, shown_codes: Mapping[str, NDArray[np.intp]]) -> Codes:
+    """Return codes in which those of wide columns that are not shown are one."""
+    if not shown_codes:
+        return codes
+    sizes = []
+    columns = []
     for name, size in zip(codes.domain.names, codes.domain.sizes, strict=True):
         column = codes.column(name)
-        if name in kept:
-            place = np.full(size, len(kept[name]))
-            place[kept[name]] = np.arange(len(kept[name]))
-            column, size = place[column], len(kept[name]) + 1
+        if name in shown_codes:
+            shown_count = len(shown_codes[name])
+            # All codes go to the last place, and then those that are shown to their own.
+            places = np.full(size, shown_count)
+            places[shown_codes[name]] = np.arange(shown_count)
+            column = places[column]
+            size = shown_count + 1
         sizes.append(size)
         columns.append(column)
-    return Codes(Domain(codes.domain.names, tuple(sizes)), tuple(columns)) if kept else codes
+    return Codes(Domain(codes.domain.names, tuple(sizes)), tuple(columns))
 
 
 def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
-    """One label per code of a column."""
+    """Return one label per code of a column."""
     column = encoder.schema[name]
     if column.kind in BINNED:
-        labels = [_span(column, a, b) for a, b in pairwise(encoder.edges(name).tolist())]
+        edges = encoder.edges(name).tolist()
+        labels = [_span(column, start, end) for start, end in pairwise(edges)]
     else:
         labels = [str(option) for option in column.options]
-    return tuple(labels + (["missing"] if column.missing else []))
+    if column.missing:
+        labels.append("missing")
+    return tuple(labels)
 
 
 def _span(column: Column, start: float, end: float) -> str:
-    """A bin, from its first to its last value."""
+    """Describe a bin, from its first to its last value."""
     if column.kind == "continuous":
+        # A bin of a single number ends at the next one that there is.
         if end <= above(start):
             return _number(start)
         return f"{_number(start)} to {_number(end)}"
-    first, last = int(start), int(end) - 1
+    first = int(start)
+    last = int(end) - 1
     if column.kind == "datetime":
         datetimes = as_datetimes(column, np.array([first, last]), None).tolist()
-        texts = [str(when).removesuffix(" 00:00:00") for when in datetimes]
+        texts = [str(datetime_).removesuffix(" 00:00:00") for datetime_ in datetimes]
     else:
         texts = [str(first), str(last)]
     return texts[0] if first == last else " to ".join(texts)
 
 
 def _number(value: float) -> str:
-    value = value if abs(value) > _TINY else 0.0
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    """Write a number with four digits, or as a whole number where it has more of them."""
+    if abs(value) <= _TINY:
+        value = 0.0
+    if 1e4 <= abs(value) < 1e9:
+        return f"{value:.0f}"
+    return f"{value:.4g}"
 
 
 # The record of a fit
@@ -311,7 +371,7 @@ def record_of(
     measured: Mapping[str, float] | None = None,
     run_by: str = "",
 ) -> Record:
-    """Everything that the report of a fit shows.
+    """Gather everything that the report of a fit shows.
 
     Args:
         fitted: The fit.
@@ -323,72 +383,98 @@ def record_of(
     """
     if fitted.modelled is not None and synthetic is None and fitted.shared:
         synthetic = fitted.sample_table(seed=0)
-    info, budget, epsilons = fitted.info, fitted.budget, fitted.epsilons
+
+    # Where synthetic columns stay with their parties, none are here to show.
+    owner_view = None
     if isinstance(fitted.model, DrawnRows) and not fitted.shared:
-        view, shown = None, PublicView(num_rows=fitted.model.num_rows, marginals=(), kept=True)
+        public_view = PublicView(num_rows=fitted.model.num_rows, marginals=(), kept=True)
     else:
         view = _view(fitted, synthetic, errors=bool(owner))
-        shown = _public_view(fitted, view)
+        public_view = _public_view(fitted, view)
+        if owner:
+            owner_view = _owner(fitted, view, owner, measured or {})
+
+    info = fitted.info
+    versions = {"Python": python_version()}
+    for library in _LIBRARIES:
+        versions[library] = version(library)
+    titled = msgspec.structs.replace(info, name=info.title)
+    epsilons = fitted.epsilons
+    parties = [_cost(fitted, name, epsilons[name]) for name in fitted.ledgers]
+    ledger_rows: list[LedgerRow] = []
+    for name in fitted.ledgers:
+        ledger_rows += _ledger_rows(fitted, name)
+    phases = [Phase(name=name, seconds=s) for name, s in fitted.cost.phases.items()]
     return Record(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         siloweave_version=__version__,
         run_by=run_by,
-        versions={"Python": python_version(), **{name: version(name) for name in _LIBRARIES}},
-        method=msgspec.convert(
-            msgspec.structs.replace(info, name=info.title), MethodFacts, from_attributes=True
-        ),
-        budget=BudgetTerms(
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            unit=budget.unit,
-            relation=str(budget.relation),
-            rows_per_unit=budget.rows_per_unit,
-            parties_per_unit=budget.parties_per_unit,
-        ),
+        versions=versions,
+        method=msgspec.convert(titled, MethodFacts, from_attributes=True),
+        budget=_budget_terms(fitted.budget),
         private=fitted.private,
         not_private_reason="" if fitted.private else _reason(fitted),
         epsilon_spent=fitted.epsilon,
         epsilon_to_parties=fitted.ledger.epsilon_to_parties,
         epsilon_at_parties=fitted.ledger.epsilon_at_parties,
-        parties=tuple(_cost(fitted, name, epsilons[name]) for name in fitted.ledgers),
-        ledgers=tuple(row for name in fitted.ledgers for row in _ledger_rows(fitted, name)),
+        parties=tuple(parties),
+        ledgers=tuple(ledger_rows),
         visibility=msgspec.convert(info.visibility, tuple[Visibility, ...], from_attributes=True),
         simulated=fitted.simulated,
-        phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
+        phases=tuple(phases),
         schema_facts=(*map(_fact, fitted.schema.columns), *_constraints(fitted, synthetic)),
         assumed_public=_assumed(fitted),
         warnings=(*_unprotected(fitted), *_limits(fitted), *_refusing(fitted)),
         settings=dict(_flat(fitted.settings)),
-        synthetic=shown,
-        owner=_owner(fitted, view, owner, measured or {}) if owner and view else None,
+        synthetic=public_view,
+        owner=owner_view,
+    )
+
+
+def _budget_terms(budget: Budget) -> BudgetTerms:
+    """Return a budget as a record has it."""
+    return BudgetTerms(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        unit=budget.unit,
+        relation=str(budget.relation),
+        rows_per_unit=budget.rows_per_unit,
+        parties_per_unit=budget.parties_per_unit,
     )
 
 
 def _public_view(fitted: Fit, view: ReportView) -> PublicView:
-    """What anyone may see of the synthetic table and the model."""
+    """Return what anyone may see of the synthetic table and the model."""
     model = fitted.model
+    cliques: tuple[tuple[str, ...], ...] = ()
+    if isinstance(model, MarginalModel):
+        cliques = tuple(model.mrf.tree.cliques)
     return PublicView(
         num_rows=view.rows,
         marginals=_marginals(view, view.singles),
         association=_association(view.codes),
-        cliques=tuple(model.mrf.tree.cliques) if isinstance(model, MarginalModel) else (),
+        cliques=cliques,
         kept=not fitted.shared,
     )
 
 
-def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Setting]]:
-    """Settings by name; those of a table within are named after it, with a dot."""
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Setting]]:
+    """Yield settings by name; those of a table within are named after it, with a dot."""
     for name, value in settings.items():
+        full_name = prefix + name
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}.")
-        elif isinstance(value, list | tuple) and all(isinstance(v, _SCALARS) for v in value):
-            yield above + name, list(value)
+            yield from _flat(value, f"{full_name}.")
+        elif isinstance(value, list | tuple) and all(isinstance(item, _SCALARS) for item in value):
+            yield full_name, list(value)
+        elif isinstance(value, _SCALARS):
+            yield full_name, value
         else:
-            yield above + name, value if isinstance(value, _SCALARS) else str(value)
+            yield full_name, str(value)
 
 
 def _assumed(fitted: Fit) -> tuple[str, ...]:
+    """Return what the guarantee takes to be public, in sentences."""
     facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
     if any(column.learned for column in fitted.schema.columns):
         facts += ", but for what was learned and paid for"
@@ -402,7 +488,7 @@ def _assumed(fitted: Fit) -> tuple[str, ...]:
 
 
 def _reason(fitted: Fit) -> str:
-    """Why a fit is not private."""
+    """Say why a fit is not private."""
     info = fitted.info
     if info.guarantee == "none" and not isinstance(fitted.model, MarginalModel):
         return (
@@ -415,26 +501,38 @@ def _reason(fitted: Fit) -> str:
 
 
 def _unprotected(fitted: Fit) -> Iterator[str]:
-    """Which ledgers are not here, and what of a partly private method no epsilon covers."""
+    """Say which ledgers are not here, and what of a partly private method no epsilon covers."""
     guarantee = fitted.info.guarantee
     if fitted.unaccounted:
-        named = ", ".join(fitted.unaccounted)
+        names = ", ".join(fitted.unaccounted)
         bound = "the study's whole budget, to which its own ledger holds it"
         if guarantee != "dp":
             bound = "no bound, since a ledger of this method has none"
-        text = f"Vanished before the end, so that no ledger came: {named}. For each, ε here counts "
-        yield f"{text}{bound}. What it has released is in its own ledger alone."
-    entries = [entry for ledger in fitted.ledgers.values() for entry in ledger]
-    bare = [e.what for e in entries if isinstance(e.event, NonPrivate)]
-    paid = [e.event for e in entries if not isinstance(e.event, NonPrivate)]
-    if guarantee == "partial" and bare and paid:
-        spent, delta = words.epsilon(epsilon(paid, fitted.budget.delta)), fitted.budget.delta
-        text = f"Noise covers a part alone: ε = {spent} at δ = {words.small(delta)} for that part. "
-        yield f"{text}Released without any: {'; '.join(dict.fromkeys(bare))}."
+        yield (
+            f"Vanished before the end, so that no ledger came: {names}. For each, ε here counts "
+            f"{bound}. What it has released is in its own ledger alone."
+        )
+
+    unprotected = []
+    noisy_events = []
+    for entries in fitted.ledgers.values():
+        for entry in entries:
+            if isinstance(entry.event, NonPrivate):
+                unprotected.append(entry.what)
+            else:
+                noisy_events.append(entry.event)
+    if guarantee == "partial" and unprotected and noisy_events:
+        delta = fitted.budget.delta
+        spent_epsilon = words.epsilon(epsilon(noisy_events, delta))
+        releases = "; ".join(dict.fromkeys(unprotected))
+        yield (
+            f"Noise covers a part alone: ε = {spent_epsilon} at δ = {words.small(delta)} for that "
+            f"part. Released without any: {releases}."
+        )
 
 
 def _refusing(fitted: Fit) -> Iterator[str]:
-    """A sentence about columns that refuse a table, under a guarantee."""
+    """Describe columns that refuse a table, under a guarantee."""
     schema = fitted.schema if fitted.modelled is None else fitted.modelled.declared
     names = [column.name for column in schema.coded if column.outside == "refuse"]
     if names and fitted.info.guarantee in GUARANTEED:
@@ -442,41 +540,46 @@ def _refusing(fitted: Fit) -> Iterator[str]:
 
 
 def _limits(fitted: Fit) -> Iterator[str]:
-    """What the page cannot show, and what the model cannot know."""
+    """Say what the page cannot show, and what the model cannot know."""
     if not fitted.shared:
         yield (
             "Synthetic columns stay with their parties: the public copy of this page shows none of "
             "them, and in the owners' copy rows of different parties are in an order of their own, "
             "so that it does not show how columns of two parties depend on each other."
         )
-    rows = fitted.model.mrf.total if isinstance(fitted.model, MarginalModel) else inf
-    if fitted.budget.private and rows * fitted.budget.epsilon < FEW:
+    # By a noisy count alone: how many rows there are is private.
+    row_count = fitted.model.mrf.total if isinstance(fitted.model, MarginalModel) else inf
+    if fitted.budget.private and row_count * fitted.budget.epsilon < FEW:
         yield (
-            f"The model stands for about {max(rows, 0):.0f} rows, by its own count: the noise is "
-            "as large as any count of so few, so this table cannot be useful."
+            f"The model stands for about {max(row_count, 0):.0f} rows, by its own count: the noise "
+            "is as large as any count of so few, so this table cannot be useful."
         )
-    if how := fitted.settings.get("sample"):
-        own = "Numbers of rows here are those of the sample"
+    sample = fitted.settings.get("sample")
+    if sample:
+        consequence = "Numbers of rows here are those of the sample"
         if fitted.info.guarantee == "dp":
-            own += ", and ε holds for the whole table: it is computed as if the sample were all of "
-            own += "it"
-        yield f"Trained from a sample: {how}. {own}."
+            consequence += (
+                ", and ε holds for the whole table: it is computed as if the sample were all of it"
+            )
+        yield f"Trained from a sample: {sample}. {consequence}."
 
 
-def _cost(fitted: Fit, name: str, spent: float) -> PartyCost:
-    seen = fitted.cost.parties[name]
+def _cost(fitted: Fit, name: str, party_epsilon: float) -> PartyCost:
+    """Return what a party spent and sent; its number of rows only without a guarantee."""
+    traffic = fitted.cost.parties[name]
     return PartyCost(
         name=name,
         rows_public=fitted.num_rows if fitted.info.guarantee == "none" else None,
-        epsilon=spent,
-        bytes_sent=seen.bytes_from_party,
-        bytes_received=seen.bytes_to_party,
-        messages=seen.messages,
+        epsilon=party_epsilon,
+        bytes_sent=traffic.bytes_from_party,
+        bytes_received=traffic.bytes_to_party,
+        messages=traffic.messages,
         ledger_head=fitted.heads.get(name, ""),
     )
 
 
 def _ledger_rows(fitted: Fit, party: str) -> Iterator[LedgerRow]:
+    """Yield a party's releases, each with the epsilon of all up to it."""
     tally = Tally()
     for entry in fitted.ledgers[party]:
         tally.add(entry.event)
@@ -494,67 +597,87 @@ def _ledger_rows(fitted: Fit, party: str) -> Iterator[LedgerRow]:
 
 
 def _parameters(event: Event) -> str:
+    """Describe the parameters of a release's mechanism."""
     if isinstance(event, NonPrivate):
         return event.reason
-    parts = ((n.replace("_", " "), getattr(event, n)) for n in event.__struct_fields__)
-    return ", ".join(f"{n} {_parameter(v)}" for n, v in parts if v is not msgspec.UNSET)
+    parts = []
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if value is not msgspec.UNSET:
+            label = name.replace("_", " ")
+            parts.append(f"{label} {_parameter(value)}")
+    return ", ".join(parts)
 
 
 def _parameter(value: object) -> str:
+    """Write the value of a parameter."""
+    # A bool is an int, too, so that it comes first.
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float | int) else str(value)
+    if isinstance(value, float | int):
+        return f"{value:.6g}"
+    return str(value)
 
 
 def _fact(column: Column) -> SchemaFact:
+    """Say of a column which facts came from rows, and whether a budget was spent on them."""
     facts = ", ".join(column.from_data or column.learned) or "kind and domain"
     if not column.modelled:
         facts = f"{facts}; drawn anew ({drawn_as(column)}), not modelled"
-    how = "free" if column.from_data else "paid" if column.learned else "declared"
-    return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
+    origin: _Origin = "declared"
+    if column.from_data:
+        origin = "free"
+    elif column.learned:
+        origin = "paid"
+    return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=origin)
 
 
 def _constraints(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:
-    """What every row keeps, and how many drawn rows break it: none, or the fit is broken."""
+    """Say what every row keeps, and how many drawn rows break it: none, or the fit is broken."""
     if fitted.modelled is None:
         return
     modelled = Modelled(fitted.schema, fitted.modelled.parts)
-    broken = {} if synthetic is None else modelled.broken(synthetic)
-    declared = fitted.modelled.declared.constraints
-    for rule, before in zip(fitted.schema.constraints, declared, strict=True):
-        words = rule.words
+    breaches = {} if synthetic is None else modelled.broken(synthetic)
+    declared_rules = fitted.modelled.declared.constraints
+    for rule, declared_rule in zip(fitted.schema.constraints, declared_rules, strict=True):
+        facts = rule.words
         if synthetic is not None:
-            count = int(np.count_nonzero(broken[words]))
-            words += f": {count:,} of {synthetic.num_rows:,} drawn rows break it"
-        how = "free" if rule.from_data else "declared" if rule == before else "paid"  # was open
-        yield SchemaFact(
-            column=", ".join(rule.columns),
-            kind="constraint",
-            facts=words,
-            how=how,  # type: ignore[arg-type]
-        )
+            count = int(np.count_nonzero(breaches[rule.words]))
+            facts += f": {count:,} of {synthetic.num_rows:,} drawn rows break it"
+        # A rule that is not as it was declared had something open, which was learned.
+        origin: _Origin = "paid"
+        if rule.from_data:
+            origin = "free"
+        elif rule == declared_rule:
+            origin = "declared"
+        columns = ", ".join(rule.columns)
+        yield SchemaFact(column=columns, kind="constraint", facts=facts, how=origin)
 
 
 def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
-    made = []
+    """Return the shares of every column's codes, with their labels."""
+    marginals = []
     for name in codes.domain.names:
         column = view.bars.schema[name]
         counts = marginal(codes, (name,)).astype(float)
-        made.append(
-            Marginal(
-                column=name,
-                kind=column.kind,
-                labels=view.labels(name),
-                proportions=tuple((counts / max(1.0, counts.sum())).tolist()),
-                ordered=column.kind in BINNED and name not in view.kept,
-                missing=column.missing and name not in view.kept,
-                logarithmic=name in (view.bars.cuts or {}),
-            )
+        # Of no rows all shares are 0.
+        proportions = counts / max(1.0, counts.sum())
+        is_whole = name not in view.shown_codes
+        column_marginal = Marginal(
+            column=name,
+            kind=column.kind,
+            labels=view.labels(name),
+            proportions=tuple(proportions.tolist()),
+            ordered=column.kind in BINNED and is_whole,
+            missing=column.missing and is_whole,
+            logarithmic=name in (view.bars.cuts or {}),
         )
-    return tuple(made)
+        marginals.append(column_marginal)
+    return tuple(marginals)
 
 
 def _association(codes: Codes) -> Association:
+    """Return how strongly each two columns depend on each other, from 0 to 1."""
     values = np.clip(cramers_v(codes), 0.0, 1.0).tolist()
     return Association(names=codes.domain.names, values=tuple(tuple(row) for row in values))
 
@@ -565,27 +688,43 @@ def _owner(
     tables: Sequence[Table],
     measured: Mapping[str, float],
 ) -> OwnerView:
-    real = single = Codes.concat([view.encode(table) for table in tables])
+    """Return the statistics of real rows, and how far the synthetic ones are from them."""
+    real_codes = Codes.concat([view.encode(table) for table in tables])
+    bar_codes = real_codes
     if view.bars is not view.encoder:
-        single = Codes.concat([view.encode(table, view.bars) for table in tables])
-    errors = {}
-    if isinstance(model := fitted.model, MarginalModel):
-        known, many = real, view.many
-        if fitted.modelled is not None:
-            known = Codes.concat([model.encoder.encode(fitted.learned(one)) for one in tables])
-            many = model.codes(_MANY, 0)
-        if model.workload and real.num_rows:
-            found = workload_errors(known, many, model.workload)
-            errors = {"over the queries": found.queries, "over their closure": found.closure}
-    ways = [w for w in (1, 2, 3) if w <= len(real.domain.names) and real.num_rows]
+        bar_codes = Codes.concat([view.encode(table, view.bars) for table in tables])
+
+    distances = {}
+    column_count = len(real_codes.domain.names)
+    for width in (1, 2, 3):
+        if width <= column_count and real_codes.num_rows:
+            distance = tvd(real_codes, view.many, width, max_cliques=60, key=0)
+            distances[f"{width}-way"] = distance
     return OwnerView(
-        marginals=_marginals(view, single),
-        association=_association(real),
-        workload_errors=errors,
-        tvd={f"{w}-way": tvd(real, view.many, w, max_cliques=60, key=0) for w in ways},
+        marginals=_marginals(view, bar_codes),
+        association=_association(real_codes),
+        workload_errors=_workload_errors(fitted, view, tables, real_codes),
+        tvd=distances,
         scores=dict(measured),
         training=tuple(_looks(fitted)),
     )
+
+
+def _workload_errors(
+    fitted: Fit, view: ReportView, tables: Sequence[Table], real_codes: Codes
+) -> dict[str, float]:
+    """Measure how far a model of marginals is from real rows; empty for any other model."""
+    model = fitted.model
+    if not isinstance(model, MarginalModel) or not model.workload or not real_codes.num_rows:
+        return {}
+    synthetic_codes = view.many
+    # With constraints the model has codes of its own, of other columns than the table's.
+    if fitted.modelled is not None:
+        parts = [model.encoder.encode(fitted.learned(table)) for table in tables]
+        real_codes = Codes.concat(parts)
+        synthetic_codes = model.codes(_MANY, 0)
+    errors = workload_errors(real_codes, synthetic_codes, model.workload)
+    return {"over the queries": errors.queries, "over their closure": errors.closure}
 
 
 def _looks(fitted: Fit) -> Iterator[TrainingLook]:

@@ -27,7 +27,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -84,7 +84,12 @@ if TYPE_CHECKING:
     from siloweave.attacks.results import Risks
 
 _LEAST = 2  # common rows that a method needs
-_READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
+
+# Where the progress bar stands when rows are read, the model is fitted and rows are sampled.
+_READ = 0.05
+_FITTED = 0.85
+_SAMPLED = 0.9
+
 _OWNERS = "owner's report"
 _ATTACKS = "attacks.json"
 _FILES = {
@@ -122,38 +127,51 @@ def execute(
         LedgerError: A ledger was edited.
     """
     schema, synth = study.checked()
-    before = finished(study)
-    if before is not None:
-        return before, True
-    learned = Modelled(schema).schema if schema.constraints else schema
-    case = Case(learned, study.terms(), len(study.parties), learn=study.schema.learn)
-    synth.method.forecast(synth, case)  # refuses a workload that does not fit
+    earlier_summary = finished(study)
+    if earlier_summary is not None:
+        return earlier_summary, True
 
-    def fitting(text: str, done: float) -> None:
+    modelled_schema = schema
+    if schema.constraints:
+        modelled_schema = Modelled(schema).schema
+    party_count = len(study.parties)
+    case = Case(modelled_schema, study.terms(), party_count, learn=study.schema.learn)
+    # A workload that does not fit is refused here, before a folder is made or a row is read.
+    synth.method.forecast(synth, case)
+
+    def report_fitting(text: str, done: float) -> None:
         progress(text, _READ + (_FITTED - _READ) * done)
 
     job = study.job(
         folder=study.folder,
         noise=noise,
-        progress=fitting,
+        progress=report_fitting,
         rows=study.output.rows,
         at_once=os.cpu_count() or 1,
     )
+
     if carrier is not None:
         # What was answered stays in the folder if the run is ended.
         study.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _run_over(study, job, carrier, progress), False
+
+    # Only for its errors: ledgers that were edited, or whose budget other runs have spent.
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
+    is_aligned = study.alignment is not None
     with _claimed(study):
         tables = load_rows(study, schema, synth, noise)
-        setup = study.setup({name: table.names for name, table in tables.items()})
-        for sentence in check_tables(setup, tables, job, aligned=study.alignment is not None):
+        columns = {name: table.names for name, table in tables.items()}
+        setup = study.setup(columns)
+        sentences = check_tables(setup, tables, job, aligned=is_aligned)
+        for sentence in sentences:
             warnings.warn(sentence, stacklevel=2)
         seconds = {"reading rows": time.perf_counter() - start}
+
         with closing(_open_here(study, setup, tables, job)) as parties_here:
             summary = _run_here(study, setup, job, parties_here, seconds, progress, tables)
+
     progress("done", 1.0)
     return summary, False
 
@@ -166,10 +184,11 @@ def _open_here(
     alignment = study.alignment
     if alignment is not None:
         policy = IdPolicy(alignment.missing, alignment.duplicates)
+        id_columns = tuple(alignment.on)
+        processes = os.cpu_count() or 1
         for name, side in sides.items():
-            side.aligned = AlignmentData(
-                read(tables[name]), tuple(alignment.on), policy, os.cpu_count() or 1, alignment.most
-            )
+            table = read(tables[name])
+            side.aligned = AlignmentData(table, id_columns, policy, processes, alignment.most)
     return direct_parties(sides, job, apart=study.folder / ALIGNED)
 
 
@@ -183,9 +202,12 @@ def _run_here(
     tables: Mapping[str, Any],
 ) -> RunSummary:
     """Run a study whose rows are all here, and write what comes of it; see `_run_over`."""
-    alignment = _aligned(study, setup, job, carrier, seconds, progress)
-    fitted = run_study(setup, job, carrier, study=agreed(study.facts()))
+    alignment = _align_parties(study, setup, job, carrier, seconds, progress)
+    facts = agreed(study.facts())
+    fitted = run_study(setup, job, carrier, study=facts)
     seconds |= fitted.cost.phases
+
+    # Reports compare with the rows that the method had: after an alignment, the common ones.
     if alignment is not None:
         tables = common_tables(carrier)
     fitted = with_tables(fitted, tables, setup, job)
@@ -203,8 +225,9 @@ def _run_over(study: Study, job: Job, carrier: Carrier, progress: Progress) -> R
     """
     setup = study.setup()
     seconds: dict[str, float] = {}
-    alignment = _aligned(study, setup, job, carrier, seconds, progress)
-    fitted = run_study(setup, job, carrier, study=agreed(study.facts()))
+    alignment = _align_parties(study, setup, job, carrier, seconds, progress)
+    facts = agreed(study.facts())
+    fitted = run_study(setup, job, carrier, study=facts)
     seconds |= fitted.cost.phases
     overhead = _overhead(carrier, job, fitted, alignment, seconds)
     return _write_outputs(study, fitted, {}, seconds, progress, alignment, overhead)
@@ -218,18 +241,23 @@ def _overhead(
     seconds: Mapping[str, float],
 ) -> Overhead:
     """Return what a run between organisations took besides the parties' own work."""
-    counted: list[Any] = list(fitted.cost.parties.values())
+    traffics: list[Any] = list(fitted.cost.parties.values())
     questions = fitted.cost.rounds
     if alignment is not None:
-        counted += alignment.parties
+        traffics += alignment.parties
         questions += alignment.rounds
+    messages = sum(traffic.messages for traffic in traffics)
+
+    # Seconds of asking hold those of sealing, and both are parts of what the phases took.
+    total = sum(seconds.values())
+    asking = job.asking.seconds
     sealing = carrier.sealing.seconds
     return Overhead(
-        own=max(sum(seconds.values()) - job.asking.seconds, 0.0),
+        own=max(total - asking, 0.0),
         sealing=sealing,
-        waiting=max(job.asking.seconds - sealing, 0.0),
+        waiting=max(asking - sealing, 0.0),
         questions=questions,
-        messages=sum(traffic.messages for traffic in counted),
+        messages=messages,
     )
 
 
@@ -241,7 +269,8 @@ def _claimed(study: Study) -> Iterator[None]:
         InputError: The folder is a file.
     """
     folder = study.folder
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    paths = (folder, *folder.parents)
+    new_folders = [path for path in paths if not path.exists()]
     try:
         folder.mkdir(parents=True)
     except OSError as error:
@@ -250,17 +279,21 @@ def _claimed(study: Study) -> Iterator[None]:
                 f"[output] folder = {study.output.folder!r} cannot be made: {error.strerror}. "
                 "Name another."
             ) from error
-        made = []  # someone else's: never taken away
-    done = False
+        # The folder was there, or another process made it just now: it is never taken away.
+        new_folders = []
+
+    has_finished = False
     try:
         yield
-        done = True
+        has_finished = True
     finally:
-        if made and not done and not any(spent(study).values()):
+        # With a release in it, the folder is all that still counts what was spent.
+        if new_folders and not has_finished and not any(spent(study).values()):
             shutil.rmtree(folder, ignore_errors=True)
+            # Folders above go too, up to the first that someone uses for something else.
             with suppress(OSError):
-                for path in made[1:]:
-                    path.rmdir()
+                for parent in new_folders[1:]:
+                    parent.rmdir()
 
 
 # Rows
@@ -269,7 +302,7 @@ def _claimed(study: Study) -> Iterator[None]:
 def load_rows(
     study: Study, schema: Schema, synth: Synthesizer, noise: str = "os"
 ) -> dict[str, Any]:
-    """Every party's rows, or samples, checked against the schema, or against its part of it.
+    """Return every party's rows, or samples, by name, checked against its part of the schema.
 
     What is counted where it is, and not read, is checked when the method prepares it.
 
@@ -280,14 +313,19 @@ def load_rows(
         DataError: A file is missing or unreadable; or, without a guarantee, a column has no value
             at any party.
     """
+    # What names of columns show is refused before a table is loaded, and what the budget does not
+    # pay for before ids are compared.
+    columns = columns_of(study)
+    check_columns(study, synth, columns, schema)
+    study.setup(columns)
+
     tables: dict[str, Table | Unread] = {}
     job = study.job(noise=noise)
-    check_columns(study, synth, columns := columns_of(study), schema)  # before one is loaded
-    study.setup(columns)  # refuses what the budget does not pay for, before ids are compared
-    for i, party in enumerate(study.parties):
+    for index, party in enumerate(study.parties):
         with naming_party(party.name):
-            home = study.folder / "parties" / f"{i:04d}"
+            home = study.folder / "parties" / f"{index:04d}"
             tables[party.name] = study.rows(party, study.source(party), job, home)
+
     loaded = {name: table for name, table in tables.items() if isinstance(table, Table)}
     for name, table in loaded.items():
         try:
@@ -297,19 +335,34 @@ def load_rows(
             if "counted from 1" not in text:
                 text += ". `siloweave check --rows` shows which rows"
             raise SchemaError(f"{text}.") from error
-    declared = declared_names(study, schema)
-    for column in schema.columns if synth.info.guarantee != "dp" else ():
-        held = [table for table in loaded.values() if column.name in table.names]
-        coded = column.modelled and column.name in declared and len(loaded) == len(tables)
-        if coded and all(table.missing(column.name).all() for table in held):
+
+    # With a guarantee, whether a column has values is a fact of rows that nobody may state; and of
+    # tables that were not read it is unknown.
+    all_are_loaded = len(loaded) == len(tables)
+    if synth.info.guarantee != "dp" and all_are_loaded:
+        declared = declared_names(study, schema)
+        _check_values(schema, declared, list(loaded.values()))
+    return tables
+
+
+def _check_values(schema: Schema, declared: Container[str], tables: Sequence[Table]) -> None:
+    """Check that every column that a method models has a value in a row of a party.
+
+    Raises:
+        DataError: A column has none; names it.
+    """
+    for column in schema.columns:
+        if not column.modelled or column.name not in declared:
+            continue
+        holders = [table for table in tables if column.name in table.names]
+        if all(table.missing(column.name).all() for table in holders):
             raise DataError(
                 f"column {column.name!r} has no value in any row of any party. Drop it from "
                 "the schema and the files."
             )
-    return tables
 
 
-def _aligned(
+def _align_parties(
     study: Study,
     setup: Setup,
     job: Job,
@@ -317,7 +370,7 @@ def _aligned(
     seconds: dict[str, float],
     progress: Progress,
 ) -> AlignmentSummary | None:
-    """Let the parties find their common rows, if the study asks for that, or continue it.
+    """Let the parties find their common rows, or continue that; do nothing if no study asks for it.
 
     The rows stay with the parties. What it took is added to `seconds`.
 
@@ -329,42 +382,56 @@ def _aligned(
     alignment = study.alignment
     if alignment is None:
         return None
+
+    def report_aligning(text: str, done: float) -> None:
+        progress(text, _READ)
+
     start = time.perf_counter()
     aligning = replace(setup, stage=ALIGNED)
-    own_job = replace(job, folder=study.folder / ALIGNED)
-    with open_session(aligning, own_job, carrier, agreed(study.facts())) as session:
+    # Its ledgers are apart from the method's, since no epsilon covers what they hold.
+    aligning_job = replace(job, folder=study.folder / ALIGNED)
+    facts = agreed(study.facts())
+    with open_session(aligning, aligning_job, carrier, facts) as session:
         report = align(
             session,
             alignment.on,
             rules=alignment.rules,
-            progress=lambda text, _: progress(text, _READ),
+            progress=report_aligning,
         )
         ledgers = session.close()
+
+    # Parties in this process have written theirs; of others, these are copies.
     if not carrier.simulated:
-        write_ledgers(own_job, study.names, ledgers)
+        write_ledgers(aligning_job, study.names, ledgers)
     phases = {ALIGNED: time.perf_counter() - start}
     seconds |= phases
-    return _summarised(study, report, Cost(session.traffic, session.rounds, phases))
+    cost = Cost(session.traffic, session.rounds, phases)
+    return _store_alignment(study, report, cost)
 
 
-def _summarised(study: Study, report: Alignment, cost: Cost) -> AlignmentSummary:
-    """Write down what an alignment found; DataError where that is too little."""
+def _store_alignment(study: Study, report: Alignment, cost: Cost) -> AlignmentSummary:
+    """Write down what an alignment found; raise DataError where that is too little."""
     if report.common < _LEAST:
         raise DataError(
             f"{report.common} row is common to all parties; a study needs {_LEAST} or more. "
             "Check the rules in [alignment], and that the files are about the same people."
         )
-    folder, traffic = study.folder / ALIGNED, cost.parties
-    sent = {
-        name: {"bytes_sent": one.bytes_from_party, "bytes_received": one.bytes_to_party}
-        for name, one in traffic.items()
-    }
-    facts = {**asdict(report), "questions": cost.rounds, "parties": sent}
-    write_whole(
-        folder / "alignment.json", (json_of(facts) + "\n").encode(), private=False
-    )  # all of it was released
-    parties = party_summaries(folder, study.names, traffic, study.terms().delta)
-    return AlignmentSummary(cost.rounds, sum(cost.phases.values()), parties)
+    folder = study.folder / ALIGNED
+    party_bytes = {}
+    for name, traffic in cost.parties.items():
+        party_bytes[name] = {
+            "bytes_sent": traffic.bytes_from_party,
+            "bytes_received": traffic.bytes_to_party,
+        }
+    facts = {**asdict(report), "questions": cost.rounds, "parties": party_bytes}
+    text = json_of(facts) + "\n"
+    # Not private: all of it was released to the parties.
+    write_whole(folder / "alignment.json", text.encode(), private=False)
+
+    delta = study.terms().delta
+    parties = party_summaries(folder, study.names, cost.parties, delta)
+    seconds = sum(cost.phases.values())
+    return AlignmentSummary(cost.rounds, seconds, parties)
 
 
 # Outputs
@@ -380,61 +447,86 @@ def _write_outputs(
     overhead: Overhead | None = None,
 ) -> RunSummary:
     """Make everything in a folder beside, then move it to its place; run.json goes last."""
-    folder, stage = study.folder, study.folder / f".new-{os.getpid()}"
+    folder = study.folder
+    stage = folder / f".new-{os.getpid()}"
     stage.mkdir(parents=True)
     try:
         progress("sampling", _FITTED)
         start = time.perf_counter()
-        synthetic, files = _drawn(study, fitted, stage)
+        synthetic, files = _write_synthetic(study, fitted, stage)
         if not isinstance(fitted.model, DrawnRows):
             fitted.save(stage / "model")
-        sampled = time.perf_counter()
+        sampling_end = time.perf_counter()
+
         progress("report", _SAMPLED)
         record = _record(study, fitted, tables, synthetic, alignment)
         record = msgspec.structs.replace(record, overhead=overhead)
-        public = record.public()
-        write_whole(stage / "record.json", public.to_json().encode(), private=False)
-        write_whole(stage / "report.html", render(public).encode(), private=False)
-        if tables:
-            write_whole(stage / "record-owner.json", record.to_json().encode())
-            page = render(record, audience="owner")
-            write_whole(stage / "report-owner.html", page.encode())
-        seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
-        number = (fitted.model if synthetic is None else synthetic).num_rows
-        summary = _summary(study, fitted, number, seconds, files, alignment)
+        _write_reports(record, stage, has_rows=bool(tables))
+        seconds["sampling"] = sampling_end - start
+        seconds["report"] = time.perf_counter() - sampling_end
+
+        row_count = fitted.model.num_rows if synthetic is None else synthetic.num_rows
+        summary = _summary(study, fitted, row_count, seconds, files, alignment)
         summary = msgspec.structs.replace(summary, overhead=overhead)
+        # An earlier run is no longer whole once its first file is replaced, so its summary goes
+        # first; what attacks on its table found does not hold of the new one.
         for stale in ("run.json", _ATTACKS):
             (folder / stale).unlink(missing_ok=True)
-        for path in sorted(stage.iterdir()):
-            place = folder / path.name
-            if place.is_dir() and not place.is_symlink():
-                shutil.rmtree(place)
-            path.replace(place)
-        write_whole(folder / "run.json", (json_of(summary) + "\n").encode(), private=False)
+        _move_into(folder, stage)
+        text = json_of(summary) + "\n"
+        write_whole(folder / "run.json", text.encode(), private=False)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return summary
 
 
-def _drawn(study: Study, fitted: Fit, stage: Path) -> tuple[Table | None, dict[str, str]]:
+def _write_reports(record: Record, folder: Path, *, has_rows: bool) -> None:
+    """Write records and reports into a folder; the owners' only where real rows are here."""
+    public = record.public()
+    write_whole(folder / "record.json", public.to_json().encode(), private=False)
+    write_whole(folder / "report.html", render(public).encode(), private=False)
+    if has_rows:
+        write_whole(folder / "record-owner.json", record.to_json().encode())
+        page = render(record, audience="owner")
+        write_whole(folder / "report-owner.html", page.encode())
+
+
+def _move_into(folder: Path, stage: Path) -> None:
+    """Move all that is in a stage's folder into another, in place of what has its name there."""
+    for path in sorted(stage.iterdir()):
+        place = folder / path.name
+        # A folder cannot be replaced by another one that is not empty; files can.
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        path.replace(place)
+
+
+def _write_synthetic(study: Study, fitted: Fit, stage: Path) -> tuple[Table | None, dict[str, str]]:
     """Write synthetic rows, for each party its own where columns stay with their parties.
 
     Returns:
         Rows for the report, in which parts of different parties are then not joined, or None where
         all parts are elsewhere; and files.
     """
-    rows, seed = study.output.rows, study.output.seed
+    rows = study.output.rows
+    seed = study.output.seed
     if isinstance(fitted.model, DrawnRows) and not fitted.shared:
         return None, {}
+
     if fitted.shared:
         table = fitted.sample_table(rows, seed=seed)
         write(table, stage / "synthetic.csv", fitted.schema.padded)
         return table, {"synthetic table": "synthetic.csv"}
-    files, parts = {}, fitted.part_tables(rows, seed=seed)
+
+    parts = fitted.part_tables(rows, seed=seed)
+    files = {}
     for name, part in parts.items():
-        files[f"synthetic table of {name}"] = f"synthetic-{name}.csv"
-        write(part, stage / f"synthetic-{name}.csv", fitted.schema.padded)
-        (stage / f"synthetic-{name}.csv").chmod(0o600)  # rows of all parties are in one order
+        file_name = f"synthetic-{name}.csv"
+        path = stage / file_name
+        write(part, path, fitted.schema.padded)
+        # Rows of all parties are in one order: whoever can read all files can join them.
+        path.chmod(0o600)
+        files[f"synthetic table of {name}"] = file_name
     return disjoined(parts, seed), files
 
 
@@ -445,29 +537,40 @@ def _record(
     synthetic: Table | None,
     alignment: AlignmentSummary | None,
 ) -> Record:
-    """What the reports are made from, an alignment among it."""
-    owner, measured = owner_rows(fitted, tables) if tables else (), dict[str, float]()
+    """Return what the reports are made from, an alignment among it."""
+    real_rows: Sequence[Table] = ()
+    if tables:
+        real_rows = owner_rows(fitted, tables)
+
+    measures: dict[str, float] = {}
     if fitted.columns and tables:
         from siloweave.audit.transcripts import recovered_shares
 
-        measured = recovered_shares(study.folder / TRANSCRIPT, fitted, tables)
+        measures = recovered_shares(study.folder / TRANSCRIPT, fitted, tables)
     for name, table in tables.items():
         if isinstance(table, Table) and table.drawn_of:
-            part = f"share of the rows of {name} that took part: {table.num_rows:,} of "
-            measured[f"{part}{table.drawn_of:,}"] = table.num_rows / table.drawn_of
+            counts = f"{table.num_rows:,} of {table.drawn_of:,}"
+            measure = f"share of the rows of {name} that took part: {counts}"
+            measures[measure] = table.num_rows / table.drawn_of
+
     record = record_of(
-        fitted, study.study.name, owner=owner, synthetic=synthetic, measured=measured,
+        fitted,
+        study.study.name,
+        owner=real_rows,
+        synthetic=synthetic,
+        measured=measures,
         run_by=study.output.run_by,
-    )  # fmt: skip
+    )
     if alignment is None or study.alignment is None:
         return record
+
+    phase = Phase(name="alignment", seconds=alignment.seconds)
+    costs = msgspec.convert(alignment.parties, tuple[AlignmentCost, ...], from_attributes=True)
     return msgspec.structs.replace(
         record,
         warnings=(*record.warnings, uncovered(study.alignment.on)),
-        phases=(Phase(name="alignment", seconds=alignment.seconds), *record.phases),
-        alignment=msgspec.convert(
-            alignment.parties, tuple[AlignmentCost, ...], from_attributes=True
-        ),
+        phases=(phase, *record.phases),
+        alignment=costs,
     )
 
 
@@ -479,20 +582,36 @@ def _summary(
     files: dict[str, str],
     alignment: AlignmentSummary | None,
 ) -> RunSummary:
-    info, budget, ledgers = fitted.info, study.terms(), ledger_files(study.folder)
+    """Return what run.json says of a finished run: what it cost, and where its files are."""
+    info = fitted.info
+    budget = study.terms()
+    ledgers = ledger_files(study.folder)
+
+    # A party that vanished may have left no ledger; of any other, a missing one is an error.
     vanished = tuple(fitted.settings.get("vanished", ()))
     names = [name for name in study.names if name in ledgers or name not in vanished]
-    own = {name: Ledger.read(ledgers[name]).entries for name in names}
+    entries = {name: Ledger.read(ledgers[name]).entries for name in names}
+
+    row_epsilon = epsilon_of_row(entries, info.split, budget.delta)
+    # What no ledger accounts for, the fit alone states.
+    unaccounted_epsilon = fitted.epsilon if fitted.unaccounted else 0.0
+    parties = party_summaries(study.folder, names, fitted.cost.parties, budget.delta)
+
+    absent = _absent_files(fitted)
+    all_files = dict(files)
+    for label, file_name in _FILES.items():
+        if label not in absent:
+            all_files[label] = file_name
+    if alignment:
+        all_files |= _ALIGNED_FILES
+
     return RunSummary(
         run=study.run_name,
         study=study.study.name,
         method=info.title,
         guarantee=info.guarantee,
         private=fitted.private,
-        epsilon=max(
-            epsilon_of_row(own, info.split, budget.delta),
-            fitted.epsilon if fitted.unaccounted else 0.0,
-        ),
+        epsilon=max(row_epsilon, unaccounted_epsilon),
         epsilon_to_parties=fitted.ledger.epsilon_to_parties,
         epsilon_at_parties=fitted.ledger.epsilon_at_parties,
         epsilon_allowed=budget.epsilon,
@@ -504,10 +623,8 @@ def _summary(
         rounds=fitted.cost.rounds,
         rows=rows,
         seconds=seconds,
-        parties=party_summaries(study.folder, names, fitted.cost.parties, budget.delta),
-        files=files
-        | {what: one for what, one in _FILES.items() if what not in _absent(fitted)}
-        | (_ALIGNED_FILES if alignment else {}),
+        parties=parties,
+        files=all_files,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         split=info.split,
         alignment=alignment,
@@ -516,20 +633,25 @@ def _summary(
     )
 
 
-def _absent(fitted: Fit) -> set[str]:
-    """Which files a run does not have whose rows, or decoders, are elsewhere."""
-    absent = set() if fitted.simulated else {_OWNERS}
-    return absent | ({"model"} if isinstance(fitted.model, DrawnRows) else set())
+def _absent_files(fitted: Fit) -> set[str]:
+    """Return which of `_FILES` a run does not have whose rows, or decoders, are elsewhere."""
+    absent = set()
+    if not fitted.simulated:
+        absent.add(_OWNERS)
+    if isinstance(fitted.model, DrawnRows):
+        absent.add("model")
+    return absent
 
 
 def outdated(study: Study, summary: RunSummary) -> tuple[str, ...]:
-    """What a finished run no longer has, or has otherwise than the study now asks."""
-    gone = [name for name in summary.files.values() if not (study.folder / name).exists()]
-    found = [f"{study.folder / name} is not there any more" for name in gone]
-    if summary.rows != (study.output.rows or summary.rows):
-        found.append(f"[output] rows = {study.output.rows}, and this run drew {summary.rows}")
+    """Describe what a finished run no longer has, or has otherwise than the study now asks."""
+    paths = [study.folder / file_name for file_name in summary.files.values()]
+    differences = [f"{path} is not there any more" for path in paths if not path.exists()]
+    wanted_rows = study.output.rows or summary.rows
+    if summary.rows != wanted_rows:
+        differences.append(f"[output] rows = {wanted_rows}, and this run drew {summary.rows}")
     advice = "`siloweave sample` and `siloweave report` make files again, at no cost"
-    return tuple(f"{one}; {advice}." for one in found)
+    return tuple(f"{difference}; {advice}." for difference in differences)
 
 
 def check_attacked(folder: str | Path, synthetic: str | Path) -> None:
@@ -539,32 +661,37 @@ def check_attacked(folder: str | Path, synthetic: str | Path) -> None:
         InputError: There is no finished run or no owner's record, or the table is another one.
     """
     open_run(folder)
-    own = Path(folder) / "synthetic.csv"
-    if not (Path(folder) / "record-owner.json").is_file() or not own.is_file():
+    owner_record = Path(folder) / "record-owner.json"
+    run_table = Path(folder) / "synthetic.csv"
+    if not owner_record.is_file() or not run_table.is_file():
         raise InputError(
             f"--run {folder}: has no owner's report of one synthetic table. Write a page of its "
             "own with --report instead."
         )
-    if digest_of(read(synthetic)) != digest_of(read(own)):
+    # By contents, not by path: a copy of the run's table is the run's table.
+    if digest_of(read(synthetic)) != digest_of(read(run_table)):
         raise InputError(
-            f"--run {folder}: {synthetic} is another table than the run's. Attack {own}, or leave "
-            "--run out."
+            f"--run {folder}: {synthetic} is another table than the run's. Attack {run_table}, or "
+            "leave --run out."
         )
 
 
 def add_risks(folder: str | Path, risks: Risks) -> Path:
     """Store what attacks found beside a run, and make its owner's report with it."""
-    write_whole(Path(folder) / _ATTACKS, (json_of(risks) + "\n").encode())
+    text = json_of(risks) + "\n"
+    write_whole(Path(folder) / _ATTACKS, text.encode())
     return make_report(folder, None, "owner")
 
 
 def _risks_of(folder: Path) -> dict[str, Any] | None:
-    """What attacks on a run found, if some were made; InputError if the file is damaged."""
+    """Return what attacks on a run found, or None without any; InputError for a damaged file."""
     from siloweave.attacks.results import Risks
 
     file = folder / _ATTACKS
+    if not file.is_file():
+        return None
     wrong = "holds no results of attacks ({}). Delete it, or attack again with --run."
-    return stored(file, Risks, wrong).to_dict() if file.is_file() else None
+    return stored(file, Risks, wrong).to_dict()
 
 
 def make_report(folder: str | Path, out: Path | None, audience: Audience) -> Path:
@@ -574,20 +701,25 @@ def make_report(folder: str | Path, out: Path | None, audience: Audience) -> Pat
         InputError: There is no finished run, or its record for this audience is not here.
     """
     open_run(folder)
-    suffix = "" if audience == "public" else "-owner"
+    is_owners = audience == "owner"
+    suffix = "-owner" if is_owners else ""
     path = Path(folder) / f"record{suffix}.json"
     if not path.is_file():
         raise InputError(
             f"{path}: is not there, so the {audience}'s report cannot be made here. "
             "Make it where the run was made."
         )
-    out = Path(folder) / f"report{suffix}.html" if out is None else out
+
+    # Whether a page can be written there is checked before it is made, which takes a while.
+    if out is None:
+        out = Path(folder) / f"report{suffix}.html"
     check_page(out)
+
     try:
         record = Record.from_json(path.read_bytes())
     except InputError as error:
         raise InputError(f"{path}: {error}. The run's other files are as before.") from error
-    risks = _risks_of(Path(folder)) if audience == "owner" else None
+    risks = _risks_of(Path(folder)) if is_owners else None
     page = render(record, audience=audience, risks=risks)
-    write_whole(out, page.encode(), private=audience == "owner")
+    write_whole(out, page.encode(), private=is_owners)
     return out

@@ -138,26 +138,32 @@ class PartyTable(Section, frozen=True):
     @property
     def dialect(self) -> Dialect:
         """How its file is written, if it is a CSV."""
-        declared = [one.name for one in fields(Dialect) if one.name != "names"]
-        return Dialect(**{name: getattr(self, name) for name in declared})
+        # Names come from the schema, when rows are read; all else is a key of this table.
+        names = [field.name for field in fields(Dialect) if field.name != "names"]
+        return Dialect(**{name: getattr(self, name) for name in names})
 
     def rows(self, source: Path | Database, names: Sequence[str] = ()) -> Table | Unread:
-        """Its rows, which are not read yet in a database or a Parquet file.
+        """Return its rows, which are not read yet in a database or a Parquet file.
 
         Args:
             source: Where they are.
             names: Of the schema's columns, by which a text file is cut into cells.
         """
-        kept = unread(source)
-        if kept is not None and not self.maps:
-            return kept.select(self.columns or kept.names)
-        if isinstance(kept, Database):
+        unread_rows = unread(source)
+        if unread_rows is not None and not self.maps:
+            return unread_rows.select(self.columns or unread_rows.names)
+        if isinstance(unread_rows, Database):
             raise _unmapped(self.name)
-        own_names = {new: old for old, new in self.rename.items()}
-        dialect = replace(self.dialect, names=tuple(own_names.get(name, name) for name in names))
-        columns = [own_names.get(name, name) for name in self.columns] or None
-        table = read(source, columns=columns, **asdict(dialect))
-        return recode(table, self.recode, rename=self.rename) if self.maps else table
+
+        # The file is read by its own names, and its columns get the schema's afterwards.
+        file_names = {new: old for old, new in self.rename.items()}
+        names_in_file = tuple(file_names.get(name, name) for name in names)
+        dialect = replace(self.dialect, names=names_in_file)
+        columns = [file_names.get(name, name) for name in self.columns]
+        table = read(source, columns=columns or None, **asdict(dialect))
+        if self.maps:
+            table = recode(table, self.recode, rename=self.rename)
+        return table
 
     @property
     def maps(self) -> bool:
@@ -226,9 +232,10 @@ class Study(Section, frozen=True):
         for party in self.parties:
             _check_name("[[parties]] name", party.name)
             with naming_party(party.name):
-                party.dialect  # noqa: B018  an unknown encoding is found here
+                # Both raise: for an unknown encoding, and for what is no address of a database.
+                party.dialect  # noqa: B018
                 if party.data:
-                    source = self.source(party)  # and what is no address of a database
+                    source = self.source(party)
                     if party.maps and isinstance(source, Database):
                         raise _unmapped(party.name)
         if self.output.rows is not None:
@@ -240,13 +247,15 @@ class Study(Section, frozen=True):
                 "`siloweave list` shows them all."
             )
         _check_roster(self.study.roster, self.names)
-        if (asked := self.alignment) is not None:
+        alignment = self.alignment
+        if alignment is not None:
             try:
-                check_rules(asked.on, asked.rules)
+                check_rules(alignment.on, alignment.rules)
             except InputError as error:
                 raise InputError(f"[alignment] {error}") from error
-            if asked.most is not None:
-                whole("[alignment] most", asked.most, 1)
+            if alignment.most is not None:
+                whole("[alignment] most", alignment.most, 1)
+        # Only for its errors about [budget].
         self.terms()
 
     @property
@@ -265,10 +274,16 @@ class Study(Section, frozen=True):
 
         Public facts alone enter it: settings, budget, roster and schema, no path and no row.
         """
-        own = (self.study, self.budget, self.method, self.names, self.output.seed)
-        facts: list[Any] = [*own, *filter(None, (self.alignment, self.schema.learn))]
-        text = msgspec.json.encode([*facts, self.read_schema().digest()], order="sorted")
-        return f"{self.study.name}-{blake2b(text, digest_size=6).hexdigest()}"
+        facts: list[Any] = [self.study, self.budget, self.method, self.names, self.output.seed]
+        # Only what a study uses enters: new keys of the file leave the names of other runs alone.
+        if self.alignment:
+            facts.append(self.alignment)
+        if self.schema.learn:
+            facts.append(self.schema.learn)
+        facts.append(self.read_schema().digest())
+        text = msgspec.json.encode(facts, order="sorted")
+        digest = blake2b(text, digest_size=6).hexdigest()
+        return f"{self.study.name}-{digest}"
 
     @property
     def counts(self) -> bool:
@@ -276,47 +291,60 @@ class Study(Section, frozen=True):
         return self.synthesizer().method.counts and not self.read_schema().constraints
 
     def source(self, party: PartyTable) -> Path | Database:
-        """Where a party's rows are; InputError if nothing is named."""
-        if isinstance(own := party.data, DatabaseTable):
-            return Database(own.database, own.table, own.query).below(self.base)
-        if not party.data:
+        """Return where a party's rows are; InputError if nothing is named."""
+        data = party.data
+        if isinstance(data, DatabaseTable):
+            return Database(data.database, data.table, data.query).below(self.base)
+        if not data:
             raise InputError(
                 f"[[parties]] data is missing for {party.name!r}. Name the file of its rows. "
                 "Over a network that is not needed: there each party names its own by --data."
             )
-        return Path(self.base) / own
+        return Path(self.base) / data
 
     def rows(
         self, party: PartyTable, source: Path | Database, job: Job, home: Path | None
     ) -> Table | Unread:
-        """A party's rows as the method takes them: counted where they are, all, or a sample."""
+        """Open a party's rows as the method takes them: counted where they are, all, or a sample.
+
+        Args:
+            party: Its entry in the study.
+            source: Where its rows are.
+            job: The run.
+            home: The party's folder, which remembers the rows that were drawn; None for none.
+        """
         schema = self.read_schema()
-        part = party.rows(source, schema.names)
-        if party.recode and isinstance(part, Table):
-            for note in unknown_values(party.recode, part, schema):  # for whoever has the rows
-                _log.warning("party %r: %s", party.name, note)
+        synth = self.synthesizer()
         index = self.names.index(party.name)
-        synth, ordered = self.synthesizer(), not isinstance(part, Database)
-        rows: Table | Unread = part
+        all_rows = party.rows(source, schema.names)
+        if party.recode and isinstance(all_rows, Table):
+            # For whoever has the rows: these lines name values, and stay at this end.
+            for note in unknown_values(party.recode, all_rows, schema):
+                _log.warning("party %r: %s", party.name, note)
+
+        rows: Table | Unread = all_rows
         if not self.counts:
-            rows = rows_to_learn(party.name, part, synth, job, index, home)
-        if self.alignment is not None:  # all parties keep the same of their common rows
+            rows = rows_to_learn(party.name, all_rows, synth, job, index, home)
+        # With an alignment, rows of a unit are left out of the common ones, alike at all parties.
+        if self.alignment is not None:
             return rows
-        return rows_of_units(
-            rows, synth.method.split, self.read_schema(), job, index, home, ordered=ordered
-        )
+        is_ordered = not isinstance(all_rows, Database)
+        split = synth.method.split
+        return rows_of_units(rows, split, schema, job, index, home, ordered=is_ordered)
 
     def share(self, source: Path | Database) -> float:
-        """The chance with which each row of a party takes part."""
-        synth, relation = self.synthesizer(), self.terms().relation
-        return (
-            1.0 if self.counts else share_drawn(unread(source), synth, relation, self.study.sample)
-        )
+        """Return the chance with which each row of a party takes part."""
+        if self.counts:
+            return 1.0
+        relation = self.terms().relation
+        return share_drawn(unread(source), self.synthesizer(), relation, self.study.sample)
 
     def facts(self) -> dict[str, Any]:
-        """Everything public that the study is: over a network all ends must have the same."""
+        """Return all that is public of the study: over a network all ends must have the same."""
         parties = {party.name: party.columns for party in self.parties}
-        found: dict[str, Any] = msgspec.to_builtins(
+        # Reasons for what a schema declares are for its reviewer, and not the same at all ends.
+        schema_json = self.read_schema().without_reasons().to_json()
+        facts: dict[str, Any] = msgspec.to_builtins(
             {
                 "study": self.study,
                 "method": self.method,
@@ -325,14 +353,14 @@ class Study(Section, frozen=True):
                 "alignment": self.alignment,
                 "learn": self.schema.learn,
                 "seed": self.output.seed,
-                "schema": msgspec.json.decode(self.read_schema().without_reasons().to_json()),
+                "schema": msgspec.json.decode(schema_json),
                 "siloweave": __version__,
             }
         )
-        return found
+        return facts
 
     def setup(self, columns: Mapping[str, tuple[str, ...]] | None = None) -> Setup:
-        """What parties and coordinator know of the study before it begins.
+        """Return what parties and coordinator know of the study before it begins.
 
         Args:
             columns: Of every party's file; None over a network, where the study names them.
@@ -341,17 +369,25 @@ class Study(Section, frozen=True):
             RosterError: A party with columns of its own does not name them.
             SiloweaveError: As of `checked`.
         """
-        (schema, synth), far = self.checked(), columns is None
-        own: dict[str, tuple[str, ...]] = {}
+        schema, synth = self.checked()
+        party_columns: dict[str, tuple[str, ...]] = {}
         if synth.method.split == "columns":
-            own = own_columns(self._named_columns() if columns is None else columns, schema)
-        budget = synth.method.allowed(synth, self.terms() if self.budget else None)
-        setup = Setup(synth, schema, budget, self.names, own)
-        check_named(setup, self.schema.learn, far=far)
+            names: Mapping[str, Sequence[str]]
+            names = self._named_columns() if columns is None else columns
+            party_columns = own_columns(names, schema)
+        budget = synth.method.allowed(synth, self._declared_terms())
+        setup = Setup(synth, schema, budget, self.names, party_columns)
+        check_named(setup, self.schema.learn, far=columns is None)
+        # What the budget does not pay for is refused before anybody asks for a row.
         synth.method.affordable(setup, self.schema.learn)
         return setup
 
     def _named_columns(self) -> dict[str, list[str]]:
+        """Return every party's columns as the study names them, but for ids to align by.
+
+        Raises:
+            RosterError: It names none of a party.
+        """
         for party in self.parties:
             if not party.columns:
                 raise RosterError(
@@ -359,13 +395,17 @@ class Study(Section, frozen=True):
                     "study names every party's columns, since nobody sees another's table."
                 )
         ids = self.alignment.on if self.alignment else ()
-        return {p.name: [c for c in p.columns if c not in ids] for p in self.parties}
+        columns = {}
+        for party in self.parties:
+            columns[party.name] = [name for name in party.columns if name not in ids]
+        return columns
 
     def job(self, **facts: Any) -> Job:
-        """The run of the study; `facts` are further fields of `Job`."""
+        """Return the run of the study; `facts` are further fields of `Job`."""
+        _, synth = self.checked()
         return job_for(
-            self.checked()[1],
-            self.terms() if self.budget else None,
+            synth,
+            self._declared_terms(),
             seed=self.output.seed,
             run=self.run_name,
             learn=self.schema.learn,
@@ -374,14 +414,15 @@ class Study(Section, frozen=True):
         )
 
     def terms(self) -> Budget:
-        """The budget as the library takes it; without a bound where the file has none.
+        """Return the budget as the library takes it; without a bound where the file has none.
 
         Raises:
             BudgetError: epsilon or delta is out of bounds.
             InputError: delta is missing beside a finite epsilon.
         """
         budget = self.budget or BudgetTable(inf)
-        if (delta := budget.delta) is None:
+        delta = budget.delta
+        if delta is None:
             if budget.epsilon != inf:
                 raise InputError(
                     "[budget] delta is missing. Add it, far below 1 / number of rows, for example "
@@ -389,12 +430,20 @@ class Study(Section, frozen=True):
                 )
             delta = UNBOUNDED.delta
         return Budget(
-            budget.epsilon, delta, budget.unit, budget.relation, budget.rows_per_unit,
+            budget.epsilon,
+            delta,
+            budget.unit,
+            budget.relation,
+            budget.rows_per_unit,
             budget.parties_per_unit,
-        )  # fmt: skip
+        )
+
+    def _declared_terms(self) -> Budget | None:
+        """Return the budget of the file; None where it has none."""
+        return self.terms() if self.budget else None
 
     def read_schema(self) -> Schema:
-        """The declared columns.
+        """Read the declared columns.
 
         Raises:
             InputError: The file is missing.
@@ -409,7 +458,7 @@ class Study(Section, frozen=True):
         return schema_in(path)
 
     def synthesizer(self) -> Synthesizer:
-        """The method that ``[method]`` names, with its settings.
+        """Return the method that ``[method]`` names, with its settings.
 
         Raises:
             InputError: The name or a setting is unknown, a value is out of range, or the method
@@ -417,41 +466,48 @@ class Study(Section, frozen=True):
             BudgetError: The method is asked for a bound that it does not guarantee.
         """
         synth = method_of(self.method)
-        check_budget(synth, self.terms() if self.budget else None)
+        check_budget(synth, self._declared_terms())
         return synth
 
     def checked(self) -> tuple[Schema, Synthesizer]:
-        """The schema, and the method as it fits the schema and the number of parties.
+        """Return the schema, and the method as it fits the schema and the number of parties.
 
         Raises:
             InputError: Something does not fit; the message names the part of the file.
             RosterError: A method for one party gets more.
             SchemaError: The method cannot learn what the schema declares.
         """
-        schema, synth = self.read_schema().without_reasons(), self.synthesizer()
-        method, count, learn = synth.method, len(self.parties), self.schema.learn
+        schema = self.read_schema().without_reasons()
+        synth = self.synthesizer()
+        method = synth.method
         for party in self.parties:
             if party.recode:
                 with naming_party(party.name):
                     check_recode(party.recode, schema)
-        if method.split == "central" and count > 1:
-            others = [name for name, kind in METHODS.items() if kind.method.split == "rows"]
+
+        party_count = len(self.parties)
+        if method.split == "central" and party_count > 1:
+            alternatives = [name for name, kind in METHODS.items() if kind.method.split == "rows"]
             raise RosterError(
                 f"[method] name = {method.name!r} takes one party that sees all rows; the study "
-                f"has {count}, whose rows would have to be pooled. Keep one, or use a method for "
-                f"split rows: {', '.join(others)}."
+                f"has {party_count}, whose rows would have to be pooled. Keep one, or use a method "
+                f"for split rows: {', '.join(alternatives)}."
             )
+
+        learn = self.schema.learn
         if learn and not method.learns:
             raise InputError(
                 f"[schema] learn = {learn}: {synth.info.title} learns no schema. Declare every "
                 "bound and category in the schema's file, and leave learn out."
             )
+
+        # A method models the columns that constraints leave to it, not those of the file.
         try:
-            learned = schema
+            modelled_schema = schema
             if schema.constraints:
                 Modelled(schema).check_open(learn)
-                learned = Modelled(schema).schema
-            method.check_schema(synth, learned)
+                modelled_schema = Modelled(schema).schema
+            method.check_schema(synth, modelled_schema)
         except InputError as error:
             part = "schema" if isinstance(error, SchemaError) else "method"
             raise type(error)(f"[{part}] {error}") from error
@@ -477,7 +533,7 @@ class Study(Section, frozen=True):
 
     @staticmethod
     def parse(data: Mapping[str, Any], *, base: str | Path = ".") -> Study:
-        """A study from the parsed file; see `load`.
+        """Make a study from the parsed file; see `load`.
 
         Example:
             >>> Study.parse({"study": {"nam": "a"}})
@@ -486,8 +542,8 @@ class Study(Section, frozen=True):
             siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes ...
         """
         data = _with_party_tables(data)
-        known = [name for name in Study.__struct_fields__ if name != "base"]
-        check_tables(data, known, _TABLES, "the study file")
+        keys = [name for name in Study.__struct_fields__ if name != "base"]
+        check_tables(data, keys, _TABLES, "the study file")
         return converted({**data, "base": str(base)}, Study)
 
 
@@ -501,27 +557,30 @@ def _with_party_tables(data: Mapping[str, Any]) -> dict[str, Any]:
         return dict(data)
     keys = PartyTable.__struct_fields__
     names = {entry.get("name") for entry in entries}
-    named_tables = {
-        key: value
-        for entry in entries
-        for key, value in entry.items()
-        if key in names and key not in keys and isinstance(value, dict)
-    }
+
+    # A table below any party that is called as some party is that party's.
+    named_tables: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        for key, value in entry.items():
+            if key in names and key not in keys and isinstance(value, dict):
+                named_tables[key] = value
+
     parties = []
     for entry in entries:
-        own = {key: value for key, value in entry.items() if key not in named_tables}
-        more = named_tables.get(str(entry.get("name")), {})
-        if repeated := [key for key in more if key in own]:
+        plain_keys = {key: value for key, value in entry.items() if key not in named_tables}
+        table = named_tables.get(str(entry.get("name")), {})
+        repeated = [key for key in table if key in plain_keys]
+        if repeated:
             raise InputError(
                 f"[[parties]] {entry['name']!r} has {repeated[0]} twice: below [[parties]], and in "
                 f"[parties.{entry['name']}]. Write it once."
             )
-        parties.append({**own, **more})
+        parties.append({**plain_keys, **table})
     return {**data, "parties": parties}
 
 
 def _unmapped(party: str) -> InputError:
-    """Say that a database's names and values are mapped by its query."""
+    """Return the error that a database's names and values are mapped by its query."""
     return InputError(
         f"party {party!r}: rename and recode map what a file holds. Map a database's names and "
         "values in its query, as in: CASE sex WHEN 1 THEN 'male' ELSE 'female' END AS sex"
@@ -544,7 +603,7 @@ _File = TypeVar("_File")
 
 
 def in_toml(file: Path, parse: Callable[[dict[str, Any]], _File]) -> _File:
-    """What `parse` makes of a TOML file; raises InputError, naming the file."""
+    """Return what `parse` makes of a TOML file; raise InputError, naming the file."""
     try:
         return parse(tomllib.loads(file.read_text("utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -554,54 +613,73 @@ def in_toml(file: Path, parse: Callable[[dict[str, Any]], _File]) -> _File:
 
 
 def converted(data: Mapping[str, Any], kind: type[_File]) -> _File:
-    """Data as a value of a type; raises InputError that names the place in the file."""
+    """Convert data to a value of a type; raise InputError that names the place in the file."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise InputError(_placed(error)) from error
+        raise InputError(_in_file_words(error)) from error
 
 
 def check_tables(
-    data: Mapping[str, Any], known: Sequence[str], tables: Mapping[str, Any], file: str
+    data: Mapping[str, Any], file_keys: Sequence[str], tables: Mapping[str, Any], file: str
 ) -> None:
-    """Refuse keys of a file, and of its tables, that are not known, with what was meant."""
-    _check_keys(data, known, file)
+    """Refuse keys of a file, and of its tables, that are not known, with what was meant.
+
+    Args:
+        data: The parsed file.
+        file_keys: Keys that the file may have.
+        tables: The type of each of its tables, whose fields are the table's keys.
+        file: What the file is called in a message.
+
+    Raises:
+        InputError: A key is unknown.
+    """
+    _check_keys(data, file_keys, file)
     for name, kind in tables.items():
-        found = data.get(name)
-        several, where = (found, f"[[{name}]]") if name == "parties" else ([found], f"[{name}]")
-        for table in several if isinstance(several, list) else []:
-            if isinstance(table, dict):
-                _check_keys(table, kind.__struct_fields__, where)
+        value = data.get(name)
+        place = f"[{name}]"
+        entries = [value]
+        if name == "parties":
+            place = f"[[{name}]]"
+            entries = value if isinstance(value, list) else []
+        # What is no table is refused when the file is converted, with its type.
+        for entry in entries:
+            if isinstance(entry, dict):
+                _check_keys(entry, kind.__struct_fields__, place)
 
 
-def _check_keys(given: Iterable[str], known: Sequence[str], where: str) -> None:
+def _check_keys(keys: Iterable[str], allowed: Sequence[str], place: str) -> None:
     """Raise InputError for a key that is not known, with what was probably meant."""
-    for key in given:
-        if key not in known:
-            near = close_match(key, known)
-            raise InputError(f"{where} {key} is unknown{near} It takes {', '.join(known)}.")
+    for key in keys:
+        if key not in allowed:
+            near = close_match(key, allowed)
+            raise InputError(f"{place} {key} is unknown{near} It takes {', '.join(allowed)}.")
 
 
-def close_match(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: a full stop, or the word that was meant.
+def close_match(word: str, words: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown word: a full stop, or the word that was meant.
 
     Example:
         >>> close_match("epsilom", ["epsilon", "delta"])
         "; did you mean 'epsilon'?"
     """
-    near = get_close_matches(word, list(known), n=1)
+    near = get_close_matches(word, list(words), n=1)
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
-def _placed(error: msgspec.ValidationError) -> str:
-    """Where a wrong value is, in the words of the file: ``$.budget.delta`` -> [budget] delta."""
+def _in_file_words(error: msgspec.ValidationError) -> str:
+    """Say where a value is wrong as the file has it: ``$.budget.delta`` becomes [budget] delta."""
     text, _, path = str(error).partition(" - at `")
+    # The path of an entry in a list has "[...]" or a number in it, as in $.parties[...].name.
     parts = re.findall(r"\[?\w+|\[\.\.\.\]", path.rstrip("`").removeprefix("$"))
     names = [part for part in parts if not part.startswith("[")]
+    has_index = len(names) < len(parts)
     if names:
-        names[0] = f"[[{names[0]}]]" if len(names) < len(parts) else f"[{names[0]}]"
+        names[0] = f"[[{names[0]}]]" if has_index else f"[{names[0]}]"
     place = " ".join(names)
-    if missing := re.search(r"missing required field `(\w+)`", text):
+
+    missing = re.search(r"missing required field `(\w+)`", text)
+    if missing:
         name = f"{place} {missing[1]}" if place else f"[{missing[1]}]"
         return f"{name} is missing. Add it; `siloweave init` writes a file with every field."
     text = _plain_types(text)
@@ -611,15 +689,17 @@ def _placed(error: msgspec.ValidationError) -> str:
 
 
 def _plain_types(text: str) -> str:
-    """msgspec's message about a wrong type, in the words of a study file."""
+    """Put msgspec's message about a wrong type into the words of a study file."""
     text = text.replace("Expected", "must be").replace(", got", ", not")
-    for word, plain in _TYPES.items():
-        text = text.replace(f"`{word}", f"`{plain}").replace(f"| {word}`", f"| {plain}`")
+    for type_name, words in _TYPES.items():
+        # msgspec quotes a union as one: `str | null`.
+        text = text.replace(f"`{type_name}", f"`{words}")
+        text = text.replace(f"| {type_name}`", f"| {words}`")
     return text.replace("`", "").replace(" | null", "").replace(" | ", " or ")
 
 
 def plain_name(text: str, otherwise: str) -> str:
-    """A text made into a name for a study or a party, with '-' for what a name may not hold.
+    """Turn a text into a name for a study or a party, with '-' for what a name may not hold.
 
     Example:
         >>> plain_name("Spital Zürich/Ost", "party")
@@ -630,21 +710,27 @@ def plain_name(text: str, otherwise: str) -> str:
     return name or otherwise
 
 
-def _check_name(where: str, name: str) -> None:
+def _check_name(place: str, name: str) -> None:
+    """Check that a name can be that of a study or a party; raise InputError for another."""
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{where} = {name!r} must be 1 to 64 letters, digits, spaces, '.', '_' or '-' and "
+            f"{place} = {name!r} must be 1 to 64 letters, digits, spaces, '.', '_' or '-' and "
             "start with a letter or digit. It names a folder and the ledger's lines."
         )
 
 
 def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
+    """Check the parties' names: each there once, and as the roster has them, if there is one.
+
+    Raises:
+        RosterError: A name is missing, repeated, or is not in the roster.
+    """
     if not names:
         raise RosterError("there is no [[parties]]. Add one for every file of rows.")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
         raise RosterError(
-            f"[[parties]] name = {twice[0]!r} is there twice. Every party needs its own name."
+            f"[[parties]] name = {repeated[0]!r} is there twice. Every party needs its own name."
         )
     absent = [name for name in roster if name not in names]
     if absent:
@@ -661,7 +747,7 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
 
 
 def schema_in(path: Path) -> Schema:
-    """The schema in a file: ours, or SDV metadata.
+    """Read the schema in a file: ours, or SDV metadata.
 
     Raises:
         DataError: It cannot be read.
@@ -670,14 +756,17 @@ def schema_in(path: Path) -> Schema:
     try:
         text = path.read_bytes()
     except OSError as error:
-        why = f"{path}: the schema cannot be read: {error.strerror}"
-        raise DataError(f"{why}. See that it is there, and that this user may read it") from error
+        reason = f"{path}: the schema cannot be read: {error.strerror}"
+        raise DataError(
+            f"{reason}. See that it is there, and that this user may read it"
+        ) from error
     try:
         metadata = msgspec.json.decode(text)
         if not isinstance(metadata, dict):
             raise SchemaError("it holds no JSON object")
-        ours = metadata.get("format") == "siloweave-schema"
-        return Schema.from_json(text) if ours else Schema.from_sdv(metadata)
+        if metadata.get("format") == "siloweave-schema":
+            return Schema.from_json(text)
+        return Schema.from_sdv(metadata)
     except SchemaError as error:
         raise SchemaError(f"{path}: {error}") from error
     except msgspec.DecodeError as error:
@@ -691,32 +780,35 @@ def schema_in(path: Path) -> Schema:
 
 
 def listed() -> dict[str, Info]:
-    """What every method is, guarantees and shows at its default settings, by name."""
+    """Return what every method is, guarantees and shows at its default settings, by name."""
     return {name: kind().info for name, kind in METHODS.items()}
 
 
 def method_of(table: Mapping[str, Any]) -> Synthesizer:
-    """The method that the table ``[method]`` names, with its settings.
+    """Return the method that the table ``[method]`` names, with its settings.
 
     Raises:
         InputError: The name or a setting is unknown, or a value is out of range.
     """
     name = table["name"]
-    if (kind := METHODS.get(name)) is None:
+    kind = METHODS.get(name)
+    if kind is None:
         near = close_match(name, METHODS)
         raise InputError(
             f"[method] name = {name!r} is unknown{near} Use one of {', '.join(METHODS)}."
         )
-    given = {key: value for key, value in table.items() if key != "name"}
-    if "settings" in given:
+    settings = {key: value for key, value in table.items() if key != "name"}
+    if "settings" in settings:
         raise InputError(
             "[method.settings] is of an older version: write its keys directly below [method], and "
             "those of its tables below [method.diffusion] and the like."
         )
-    _check_keys(given, [one.name for one in fields(kind) if one.init], "[method]")
+    setting_names = [field.name for field in fields(kind) if field.init]
+    _check_keys(settings, setting_names, "[method]")
     try:
-        return settings_of(kind, given, "[method]")
+        return settings_of(kind, settings, "[method]")
     except InputError as error:
+        # A table of its own stays in the message, as [method.diffusion]; this one is named once.
         text = str(error).replace("[method].", "").removeprefix("[method]: ")
         raise type(error)(f"[method] {_plain_types(text)}") from error
 
@@ -728,15 +820,18 @@ def check_budget(synth: Synthesizer, budget: Budget | None) -> None:
         BudgetError: It is asked for a bound; or it adds noise, and epsilon is infinite.
         InputError: It needs a budget, and the file has none.
     """
-    method, title = synth.method, synth.info.title
+    method = synth.method
+    title = synth.info.title
     if not method.needs_budget(synth):
         if budget is not None and isfinite(budget.epsilon):
-            split, found = method.split, listed().items()
-            private = [n for n, one in found if (one.guarantee, one.split) == ("dp", split)]
+            alternatives = []
+            for name, info in listed().items():
+                if info.guarantee == "dp" and info.split == method.split:
+                    alternatives.append(name)
             raise BudgetError(
                 f"[budget] epsilon = {budget.epsilon}: {title} is trained without noise and keeps "
                 "no bound. Write epsilon = inf, or leave [budget] out, to run it without a "
-                f"guarantee; these keep one: {', '.join(private)}."
+                f"guarantee; these keep one: {', '.join(alternatives)}."
             )
     elif budget is None:
         raise InputError(
