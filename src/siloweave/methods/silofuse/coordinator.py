@@ -84,10 +84,10 @@ def coordinate(session: Session, task: Task) -> Result:
 
 def _width(part: Sent) -> int:
     """Count the entries of a party's part of the vectors."""
-    latents = part.latents.shape[1]
+    latents = int(part.latents.shape[1])
     if part.classes is None:
         return latents
-    return latents + part.classes.shape[1]
+    return latents + int(part.classes.shape[1])
 
 
 def trained(rows: SideBySide, task: Task) -> Any:
