@@ -53,9 +53,9 @@ def coordinate(session: Session, task: Task) -> Result:
     # Without noise every party says how many rows it has; with noise that is in the plan.
     rows_count = 0 if synth.private else 1
     rows_of_party: dict[str, int] = {}
-    for name, reply in zip(session.roster, session.ask(begin), strict=True):
+    for name, ready in zip(session.roster, session.ask(begin), strict=True):
         checked = CheckedReply(name)
-        for rows in checked.items("numbers of rows", reply.rows, count=rows_count):
+        for rows in checked.items("numbers of rows", ready.rows, count=rows_count):
             n = checked.number("rows", rows.value, least=1, most=MOST_ROWS)
             rows_of_party[name] = n
     check_same_rows(rows_of_party)

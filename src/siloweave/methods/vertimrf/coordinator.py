@@ -108,11 +108,11 @@ def _encoded(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
         return session.ask(EncodeColumns())
 
     keys = {}
-    for name, reply in zip(session.roster, session.ask(SendSketchKey()), strict=True):
-        keys[name] = CheckedReply(name).mask_key("key", reply.key.value)
+    for name, sketch_key in zip(session.roster, session.ask(SendSketchKey()), strict=True):
+        keys[name] = CheckedReply(name).mask_key("key", sketch_key.key.value)
     other_keys = {name: keys[name] for name in others}
-    (reply,) = session.ask(SealSketchKey(other_keys), [first])
-    sealed_keys = CheckedReply(first).items("keys", reply.keys, count=len(others))
+    (sealed,) = session.ask(SealSketchKey(other_keys), [first])
+    sealed_keys = CheckedReply(first).items("keys", sealed.keys, count=len(others))
 
     requests = {first: EncodeColumns()}
     for name, sealed_key in zip(others, sealed_keys, strict=True):
@@ -160,8 +160,8 @@ def _checked(
     for flat in party.items("histograms", reply.values, count=int(bool(binned_columns))):
         counts = party.array("values", flat.value, WHOLE, (sum(sizes),))
         pieces = np.split(counts, np.cumsum(sizes)[:-1])
-        for column, piece in zip(binned_columns, pieces, strict=True):
-            histograms[column] = piece.astype(np.float64)
+        for name, piece in zip(binned_columns, pieces, strict=True):
+            histograms[name] = piece.astype(np.float64)
 
     bins = bin_counts(synth, domain)
     if plan.noise:
