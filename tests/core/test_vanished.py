@@ -190,7 +190,7 @@ def test_without_dropouts_their_sum_is_nothing_and_the_next_round_ends_the_run(l
     sums, fitted = [], _Run.fit
 
     def seen(run, *args):
-        sums.extend(np.abs(one.counts).max() for one in run.taken)
+        sums.extend(np.abs(one.counts).max() for one in run.noisy_sums)
         return fitted(run, *args)
 
     monkeypatch.setattr(_Run, "fit", seen)

@@ -231,7 +231,7 @@ def a_key_that_follows_a_row(patch):
         told = EncodeColumns(sealed=bytes(replies[0].encoded.value.data))
         return [*session.ask(told, [first]), *replies]
 
-    patch.setattr(coordinator, "_asked", asked)
+    patch.setattr(coordinator, "_encoded", asked)
     patch.setattr(Site, "require_first", lambda site: None)
 
 

@@ -58,16 +58,16 @@ Counts = npt.NDArray[np.int64]
 
 
 def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
-    """What a row pays for all tables, out of `rho` that is left of a budget.
+    """Return what a row pays for all tables, out of `rho` that is left of a budget.
 
     A ledger reads `rho` at what the escapes leave of delta. That takes less zCDP than the budget
     does; twice the difference covers a delta of which naming categories has taken a tenth, too.
     """
-    left = msgspec.structs.replace(budget, delta=budget.delta * (1 - _ESCAPES))
-    kept = 2 * (rho_for(budget) - rho_for(left))
+    without_escapes = msgspec.structs.replace(budget, delta=budget.delta * (1 - _ESCAPES))
+    reserve = 2 * (rho_for(budget) - rho_for(without_escapes))
     order = largest_order_for(rho_for(budget), budget.delta)
     escape = min(_ESCAPES * budget.delta, 2.0**-20)
-    return PaidAhead(total=rho - kept, escape=escape, largest_order=order, moved=moved)
+    return PaidAhead(total=rho - reserve, escape=escape, largest_order=order, moved=moved)
 
 
 def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) -> None:
@@ -77,12 +77,12 @@ def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) ->
     """
     unit = marginal_sensitivity(budget.neighbours, norm="l2")
 
-    def sigma_of(one: Budget) -> float:
-        price = price_of(one, share * rho_for(one), round(unit**2))
+    def sigma_of(candidate: Budget) -> float:
+        price = price_of(candidate, share * rho_for(candidate), round(unit**2))
         return unit * sqrt(tables / (2 * settings.pairs_share * price.total))
 
     if sigma_of(budget) > MOST_SIGMA:
-        enough = enough_epsilon(budget, lambda one: sigma_of(one) <= MOST_SIGMA)
+        enough = enough_epsilon(budget, lambda candidate: sigma_of(candidate) <= MOST_SIGMA)
         raise BudgetError(
             f"DistAIM: epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is too small for "
             f"{tables} tables: they need noise of sigma = {sigma_of(budget):,.0f}, and noise that "
@@ -92,7 +92,7 @@ def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) ->
 
 
 def rounds_of(session: Session, settings: DistAIM, key: Key) -> Iterator[list[str]]:
-    """Who takes part in each round for the first time."""
+    """Yield, for each round, who takes part in it for the first time."""
     joined: set[str] = set()
     for t in range(settings.rounds):
         cohort = drawn_cohort(session.roster, settings.participation, fold_in(key, "cohort", t))
@@ -106,11 +106,11 @@ class _Servers:
 
     session: Session
     domain: Domain
-    places: Mapping[Clique, slice]
-    price: PaidAhead
-    secret: bytes
-    keys: Mapping[str, bytes]
-    sums: Words
+    places: Mapping[Clique, slice]  # of every table among the words of all
+    price: PaidAhead  # what a row pays
+    secret: bytes  # of the coins that this side deals
+    keys: Mapping[str, bytes]  # the parties' signed keys
+    sums: Words  # of V over the parties that joined
     joined: list[str] = field(default_factory=list)
 
     def share(self, newcomers: Sequence[str]) -> None:
@@ -127,48 +127,67 @@ class _Servers:
     @property
     def tail(self) -> float:
         """Of each coin's price, so that both measurements of all tables stay below the escape."""
-        each = self.price.escape / (2 * self.price.moved * 2 * len(self.places))
+        measurements = 2 * len(self.places)
+        each = self.price.escape / (2 * self.price.moved * measurements)
+        # A power of two, rounded down.
         return float(2.0 ** min(-20, floor(log2(each))))
 
     def can_open(self, cliques: Sequence[Clique]) -> bool:
-        """Whether tables are shared, and what is dealt for each fits into a message."""
+        """Return whether tables are shared, and what is dealt for each fits into a message."""
         return all(q in self.places and self.domain.size(q) <= MOST_CELLS for q in cliques)
 
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
         """Open tables, each with noise at the price of its sigma, if coins can be as wide."""
-        found: list[Measurement] = []
+        measurements: list[Measurement] = []
         batch: list[tuple[Clique, Coins]] = []
-        size = 0
-        narrow = [one for one in zip(cliques, sigmas, strict=True) if one[1] <= MOST_SIGMA]
-        for clique, sigma in narrow:
-            own = coins_for(sigma, self.price.largest_order, self.tail)
-            dealt = 4 * self.domain.size(clique) * own.number
-            if batch and size + dealt > _MESSAGE:
-                found += self._opened(batch)
-                batch, size = [], 0
-            batch.append((clique, own))
-            size += dealt
-        return found + self._opened(batch) if batch else found
+        batch_bytes = 0
+        for clique, sigma in zip(cliques, sigmas, strict=True):
+            if sigma > MOST_SIGMA:
+                continue
+            coins = coins_for(sigma, self.price.largest_order, self.tail)
+            # A word for each coin of each cell is dealt to the second server, in one message.
+            table_bytes = 4 * self.domain.size(clique) * coins.number
+            if batch and batch_bytes + table_bytes > _MESSAGE:
+                measurements += self._opened(batch)
+                batch = []
+                batch_bytes = 0
+            batch.append((clique, coins))
+            batch_bytes += table_bytes
+        if batch:
+            measurements += self._opened(batch)
+        return measurements
 
     def _opened(self, batch: Sequence[tuple[Clique, Coins]]) -> list[Measurement]:
+        """Have both servers open tables that fit into one message."""
         first, last = servers_of(self.session.roster)
-        asked = OpenTables(
-            tuple(clique for clique, _ in batch), tuple(coins for _, coins in batch), self.tail,
-            self.price, {name: self.keys[name] for name in self.joined},
-            (self.keys[first], self.keys[last]), masking.public_key(self.secret), b"",
-        )  # fmt: skip
-        release = opening(f"{self.session.run}/{self.session.rounds}", asked)
-        own = masking.agree_with(self.secret, {first: self.keys[first][: masking.KEY]})[first]
-        dealt = b"".join(self._dealt(release, own, *one).tobytes() for one in batch)
-        requests = {first: asked, last: msgspec.structs.replace(asked, dealt=dealt)}
+        request = OpenTables(
+            cliques=tuple(clique for clique, _ in batch),
+            coins=tuple(coins for _, coins in batch),
+            tail=self.tail,
+            price=self.price,
+            joined={name: self.keys[name] for name in self.joined},
+            servers=(self.keys[first], self.keys[last]),
+            dealer=masking.public_key(self.secret),
+            dealt=b"",
+        )
+        release = opening(f"{self.session.run}/{self.session.rounds}", request)
+        first_key = self.keys[first][: masking.KEY]
+        shared_secret = masking.agree_with(self.secret, {first: first_key})[first]
+        dealt_tables = []
+        for clique, coins in batch:
+            dealt_tables.append(self._dealt(release, shared_secret, clique, coins).tobytes())
+        # G goes to the second server alone: the first makes S of the secret by itself.
+        to_last = msgspec.structs.replace(request, dealt=b"".join(dealt_tables))
+        requests = {first: request, last: to_last}
         replies = dict(zip(requests, self.session.ask_each(requests), strict=True))
-        return opened_tables(self.domain, self.places, self.sums, asked, replies)
+        return opened_tables(self.domain, self.places, self.sums, request, replies)
 
     def _dealt(self, release: str, secret: bytes, clique: Clique, coins: Coins) -> Words:
-        """G of a table: the coordinator's own bits, less the words that the first server draws."""
-        cells, name = self.domain.size(clique), "\0".join((release, *clique))
+        """Return G of a table: this side's bits, less the words that the first server draws."""
+        cells = self.domain.size(clique)
+        name = "\0".join((release, *clique))
         r = products.coin_bits(self.secret, name, cells, coins)
         S = products.coin_masks(secret, name, cells, coins, MODULUS)
         return r.astype(np.uint32) - S
@@ -181,7 +200,7 @@ def opened_tables(
     asked: OpenTables,
     replies: Mapping[str, ServerWords],
 ) -> list[Measurement]:
-    """Noisy tables, from the sum of what parties sent and the words of both servers.
+    """Open noisy tables, by the sum of what parties sent and the words of both servers.
 
     Raises:
         WireError: Words open to counts that cannot be, or to tables of different numbers of rows;
@@ -190,18 +209,22 @@ def opened_tables(
     senders = dict.fromkeys([*replies, *asked.joined])
     who = f"one or more of parties {listed([repr(name) for name in senders])}"
     bounds = RowBounds(0, MOST_ROWS)
+    # V + U + noise: the servers' pads cancel, and so do the words that parties subtracted.
     total = np.concatenate([sums[places[clique]] for clique in asked.cliques])
     for name, reply in replies.items():
         total += CheckedReply(name).array("words", reply.words.value, WORDS, total.shape)
-    found, start = [], 0
+
+    measurements = []
+    start = 0
     for clique, coins in zip(asked.cliques, asked.coins, strict=True):
         words = total[start : start + domain.size(clique)]
         counts = products.opened((words, np.zeros_like(words)), coins.half, MODULUS)
+        # Tables of one run are of the same rows: words that anybody changed open to others.
         bounds = bounds.after(who, clique, counts, coins)
         table = counts.reshape(domain.shape(clique)).astype(float)
-        found.append(Measurement(clique, table, coins.sigma))
+        measurements.append(Measurement(clique, table, coins.sigma))
         start += words.size
-    return found
+    return measurements
 
 
 def distaim(
@@ -233,20 +256,29 @@ def distaim(
     price = price_of(budget, rho, round(unit**2))
     check_coins(settings, budget, len(places), rho / rho_for(budget))
     keys = exchange_keys(session, domain)
-    servers = _Servers(session, domain, places, price, secret, keys, np.zeros(cells, np.uint32))
+    no_sums = np.zeros(cells, np.uint32)
+    servers = _Servers(session, domain, places, price, secret, keys, no_sums)
+
+    # Each party shares its counts in the first round that it takes part in.
     for t, newcomers in enumerate(rounds_of(session, settings, key)):
         progress(f"round {t + 1}", 0.3 * t / settings.rounds)
         servers.share(newcomers)
+
+    # Nothing is opened before the last round; then all pairs, and what is planned from them.
+    def progress_after_rounds(text: str, share: float) -> None:
+        progress(text, 0.3 + 0.7 * share)
+
     model, measured = plan_and_fit(
         domain, workload, price.total, settings, servers.measure, unit=unit,
-        allowed=servers.can_open, progress=lambda text, done: progress(text, 0.3 + 0.7 * done),
+        allowed=servers.can_open, progress=progress_after_rounds,
     )  # fmt: skip
     return _for_all(model, session, len(servers.joined)), measured
 
 
 def _for_all(model: MRF, session: Session, joined: int) -> MRF:
-    """A model of as many rows as all parties have, if those that took part are like the others."""
-    return MRF(model.domain, model.potentials, model.total * len(session.roster) / joined)
+    """Scale a model to the rows of all parties, as if those that took part are like the others."""
+    total = model.total * len(session.roster) / joined
+    return MRF(model.domain, model.potentials, total)
 
 
 @dataclass
@@ -255,19 +287,20 @@ class _Simulated:
 
     session: Session
     domain: Domain
-    weights: Mapping[Clique, float]
+    weights: Mapping[Clique, float]  # w_q of all candidates
     settings: DistAIM
-    unit: float
-    sigma: float
-    epsilon: float
+    unit: float  # L2 sensitivity of a marginal
+    sigma: float  # of every measurement
+    epsilon: float  # of every choice
     entropy: Entropy
-    sums: dict[Clique, Counts]
-    taken: list[tuple[Measurement, float]] = field(default_factory=list)  # and of how many rows
+    sums: dict[Clique, Counts]  # exact, of those who took part so far
+    measured: list[tuple[Measurement, float]] = field(default_factory=list)  # and of how many rows
 
     @property
     def rows(self) -> float:
         """How many rows the counts are of."""
-        return max(1.0, float(next(iter(self.sums.values())).sum()))
+        any_table = next(iter(self.sums.values()))
+        return max(1.0, float(any_table.sum()))
 
     def add(self, newcomers: Sequence[str]) -> None:
         """Add up exact counts of parties that take part for the first time."""
@@ -275,40 +308,43 @@ class _Simulated:
             add_exact(self.session, newcomers, self.sums)
 
     def measure(self, cliques: Sequence[Clique]) -> None:
-        """Noisy counts of everyone who took part so far."""
+        """Count everyone who took part so far, with noise."""
         for q in cliques:
             noisy = mechanisms.add_gaussian(self.sums[q], self.sigma, entropy=self.entropy)
-            self.taken.append((Measurement(q, noisy.astype(float), self.sigma), self.rows))
+            measurement = Measurement(q, noisy.astype(float), self.sigma)
+            self.measured.append((measurement, self.rows))
 
     def fit(self, start: MRF | None, sweeps: int) -> MRF:
-        """A model of all rows so far; counts of fewer rows are scaled up."""
-        scaled = [
-            Measurement(m.clique, m.counts * (self.rows / n), m.sigma * self.rows / n)
-            for m, n in self.taken
-        ]
+        """Fit a model of all rows so far; counts of fewer rows are scaled up."""
+        scaled = []
+        for measurement, n in self.measured:
+            counts = measurement.counts * (self.rows / n)
+            sigma = measurement.sigma * self.rows / n
+            scaled.append(Measurement(measurement.clique, counts, sigma))
         return fit(
             self.domain, scaled, total=self.rows, warm_start=start, sweeps=sweeps,
             shrinkage=self.settings.shrinkage,
         )  # fmt: skip
 
     def choose(self, model: MRF) -> Clique:
-        """AIM's score of what fits, and the exponential mechanism."""
+        """Choose by AIM's score among what fits, by the exponential mechanism."""
         measured = list(model.potentials)
-        offered = fitting(self.domain, self.weights, measured, self.settings.max_model_mb)
-        scores = [
-            self.weights[q]
-            * (
-                float(np.abs(self.sums[q] - model.marginal(q)).sum())
-                - expected_l1(self.sigma, self.domain.size(q))
-            )
-            for q in offered
-        ]
-        moved = self.unit**2 * max(self.weights[q] for q in offered) * (1 + ROUNDING)
-        return offered[
-            mechanisms.exponential(
-                scores, sensitivity=moved, epsilon=self.epsilon, entropy=self.entropy
-            )
-        ]
+        candidates = fitting(self.domain, self.weights, measured, self.settings.max_model_mb)
+
+        # w_q (||M_q(D) - M_q(p)||_1 - sqrt(2/pi) sigma n_q)
+        scores = []
+        for q in candidates:
+            gap = float(np.abs(self.sums[q] - model.marginal(q)).sum())
+            bias = expected_l1(self.sigma, self.domain.size(q))
+            scores.append(self.weights[q] * (gap - bias))
+
+        # unit^2 is how far a row moves a marginal in L1: 1, or 2 where it is replaced.
+        largest_weight = max(self.weights[q] for q in candidates)
+        sensitivity = self.unit**2 * largest_weight * (1 + ROUNDING)
+        choice = mechanisms.exponential(
+            scores, sensitivity=sensitivity, epsilon=self.epsilon, entropy=self.entropy
+        )
+        return candidates[choice]
 
 
 def simulated(
@@ -323,7 +359,7 @@ def simulated(
     unit: float = 1.0,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
-    """As published, with exact counts at the coordinator, who does what the servers would do.
+    """Run DistAIM as published, with exact counts at the coordinator in place of servers.
 
     In the first round all single columns are measured, and in each round one more marginal, chosen
     by the exponential mechanism, all over those who took part so far: sigma =
@@ -331,29 +367,36 @@ def simulated(
     """
     check_capacity(domain, workload, settings.max_model_mb)
     exchange_keys(session, domain)
-    weights, T, r = weights_of(domain, workload), settings.rounds, settings.gaussian_share
-    firsts = [q for q in weights if len(q) == 1]
-    sigma = max(1.0, unit * sqrt((T + len(firsts)) / (2 * r * rho)))
+    weights = weights_of(domain, workload)
+    one_ways = [q for q in weights if len(q) == 1]
+    T = settings.rounds
+    r = settings.gaussian_share
+    sigma = max(1.0, unit * sqrt((T + len(one_ways)) / (2 * r * rho)))
     epsilon = sqrt(8 * (1 - r) * rho / T)
     sums = {q: np.zeros(domain.shape(q), dtype=np.int64) for q in weights}
     run = _Simulated(session, domain, weights, settings, unit, sigma, epsilon, entropy, sums)
-    joined, model, measured = 0, None, [Measured(tuple(firsts), sigma)]
+
+    joined = 0
+    model: MRF | None = None
+    measured = [Measured(tuple(one_ways), sigma)]
     for t, newcomers in enumerate(rounds_of(session, settings, key)):
         progress(f"round {t + 1}", t / T)
         run.add(newcomers)
         joined += len(newcomers)
         if t == 0:
-            run.measure(firsts)
+            run.measure(one_ways)
         model = run.fit(model, settings.sweeps)
-        chosen = run.choose(model)
-        run.measure([chosen])
-        measured.append(Measured((chosen,), sigma))
-    return _for_all(run.fit(model, settings.final_sweeps), session, joined), measured
+        query = run.choose(model)
+        run.measure([query])
+        measured.append(Measured((query,), sigma))
+    final_model = run.fit(model, settings.final_sweeps)
+    return _for_all(final_model, session, joined), measured
 
 
 def coordinate(session: Session, task: Task) -> Result:
-    """DistAIM over the codes of a run; see `distaim` and `simulated`."""
-    key, budget = task.seed, task.setup.budget
+    """Run DistAIM over the codes of a run; see `distaim` and `simulated`."""
+    key = task.seed
+    budget = task.setup.budget
     if task.setup.synth.selection == "simulated":  # type: ignore[attr-defined]
         return marginal_result(simulated, session, task, key=key, entropy=task.entropy)
     secret = kept_secret(task)

@@ -77,12 +77,14 @@ _COPIES = 4.0  # in memory, of the message with coins
 
 
 def _check(synth: DistAIM) -> None:
+    """Raise InputError for settings out of bounds."""
     whole("rounds", synth.rounds, 1)
     number("participation", synth.participation, 0, 1, "(]")
     number("gaussian_share", synth.gaussian_share, 0, 1, "()")
 
 
 def _guarantee(synth: DistAIM) -> Guarantee:
+    """Return what a run promises, with servers or simulated."""
     if synth.selection == "simulated":
         return Guarantee(
             "none",
@@ -109,63 +111,90 @@ def _affordable(setup: Setup, learn: float) -> None:
     )
     if synth.selection == "simulated":
         return
-    budget, case = setup.budget, Case(setup.encoder or setup.schema, setup.budget, learn=learn)
-    share = 1 - synth.counts_share * (learn > 0 or cuts_columns(synth, case))
-    if learn:  # which takes a tenth of delta, too
-        less = rho_for(msgspec.structs.replace(budget, delta=0.9 * budget.delta))
-        share *= (1 - learn) * less / rho_for(budget)
+    budget = setup.budget
+    case = Case(setup.encoder or setup.schema, budget, learn=learn)
+
+    # What counts of columns and open facts leave for tables.
+    has_counts = learn > 0 or cuts_columns(synth, case)
+    share = 1 - synth.counts_share * has_counts
+    if learn:
+        # Open facts take a tenth of delta, too.
+        less_delta = msgspec.structs.replace(budget, delta=0.9 * budget.delta)
+        share *= (1 - learn) * rho_for(less_delta) / rho_for(budget)
     check_coins(synth, budget, len(_sizes(synth, case)), share)
 
 
 def _sizes(synth: DistAIM, case: Case) -> list[int]:
-    """Cells of every table that parties share."""
-    known = guessed(synth, case)
-    encoder = known if isinstance(known, Encoder) else first_encoder(known, synth)
-    return [encoder.domain.size(q) for q in places_of(encoder.domain, queries_of(synth, encoder))]
+    """Count the cells of every table that parties share."""
+    facts = guessed(synth, case)
+    encoder = facts if isinstance(facts, Encoder) else first_encoder(facts, synth)
+    domain = encoder.domain
+    return [domain.size(q) for q in places_of(domain, queries_of(synth, encoder))]
 
 
 def _forecast(synth: DistAIM, case: Case) -> Forecast:
-    """Most bytes by far are coins, which the coordinator deals to the last party."""
-    found = marginal_forecast(
+    """Forecast a run, of which most bytes by far are coins, dealt to the last party."""
+    forecast_marginals = marginal_forecast(
         lambda synth, case, domain: (synth.rounds + 2, 1.0),
-        _asked,
+        _question_counts,
         all_pairs=True,
         waits=lambda synth: synth.rounds - 1,
-    )(synth, case)
+    )
+    forecast = forecast_marginals(synth, case)
     if synth.selection == "simulated":
-        return found
+        return forecast
+
     sizes = _sizes(synth, case)
-    opened = [size for size in sizes if size <= MOST_CELLS]
-    dealt, notes = DEALT * sum(opened), found.notes
-    if closed := len(sizes) - len(opened):
-        some = count_of(closed, "pair of columns has", "pairs of columns have")
-        notes += (f"{some} more than {MOST_CELLS:,.0f} cells and will not be measured",)
+    opened_sizes = [size for size in sizes if size <= MOST_CELLS]
+    dealt_bytes = DEALT * sum(opened_sizes)
+    notes = forecast.notes
+    too_large = len(sizes) - len(opened_sizes)
+    if too_large:
+        pairs = count_of(too_large, "pair of columns has", "pairs of columns have")
+        notes += (f"{pairs} more than {MOST_CELLS:,.0f} cells and will not be measured",)
+
+    # One message is in memory at a time.
+    message_mb = 1e-6 * _COPIES * min(dealt_bytes, MAX_BYTES)
     return replace(
-        found,
+        forecast,
         notes=notes,
-        memory_mb=found.memory_mb + 1e-6 * _COPIES * min(dealt, MAX_BYTES),
-        bytes_per_party=found.bytes_per_party + dealt,
+        memory_mb=forecast.memory_mb + message_mb,
+        bytes_per_party=forecast.bytes_per_party + dealt_bytes,
     )
 
 
-def _asked(synth: DistAIM, columns: int, case: Case) -> Asked:
-    """Every party sends its counts once; the two that serve open tables twice."""
+def _question_counts(synth: DistAIM, columns: int, case: Case) -> Asked:
+    """Count how often a party is asked each question at most.
+
+    Every party sends its counts once; the two that serve open tables twice.
+    """
     if synth.selection == "simulated":
         return {KeyRequest: 1, CountExactly: 1}
     return {KeyRequest: 1, ShareCounts: 1, OpenTables: 2}
 
 
 def _visibility(synth: DistAIM) -> Views:
+    """Return who sees what of a run, with servers or simulated."""
     cuts = masked_sums(synth.tolerated, "counts of columns that are cut")
     if synth.selection == "simulated":
-        why = "nothing: exact counts decide what is measured"
+        unprotected = "nothing: exact counts decide what is measured"
         exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",))
-        return (OWN_ROWS, cuts, exact, msgspec.structs.replace(READERS, protected_by=why))
-    why = f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server"
-    sees = "tables over all parties that took part, with noise"
-    served, apart = "at two that serve, which tables are opened", "as long as they share nothing"
-    others = View(OTHERS, served, f"{NOISE}, {apart} with each other", ("OpenTables",))
-    return (OWN_ROWS, cuts, View(COORDINATOR, sees, why, ("CountShare.words",)), others, READERS)
+        bare_readers = msgspec.structs.replace(READERS, protected_by=unprotected)
+        return (OWN_ROWS, cuts, exact, bare_readers)
+
+    tables = View(
+        COORDINATOR,
+        "tables over all parties that took part, with noise",
+        f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server",
+        ("CountShare.words",),
+    )
+    others = View(
+        OTHERS,
+        "at two that serve, which tables are opened",
+        f"{NOISE}, as long as they share nothing with each other",
+        ("OpenTables",),
+    )
+    return (OWN_ROWS, cuts, tables, others, READERS)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from itertools import accumulate
 
 import msgspec
 import numpy as np
@@ -45,7 +44,7 @@ from siloweave.protocols.secure_sums import (
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.codes import Clique, CountedRows, Domain
 
-_SLACK = 1e-9  # relative, of sums of prices
+_SLACK = 1e-9  # relative, of sums of prices: far more than rounding adds
 _SIMULATED = "the servers of DistAIM are simulated by the coordinator"
 _MOST_COINS = MAX_BYTES // 4  # of one question; each is a word to the second server
 MODULUS = 2**32
@@ -53,33 +52,47 @@ MODULUS = 2**32
 
 
 def servers_of(roster: Sequence[str] | Mapping[str, bytes]) -> tuple[str, str]:
-    """The parties that serve; one and the same where there is one."""
+    """Return the two parties that serve; one and the same where there is one."""
     names = tuple(roster)
     return names[0], names[-1]
 
 
 def places_of(domain: Domain, workload: Sequence[Clique]) -> dict[Clique, slice]:
-    """Where each table is among the words of all: the workload's columns and pairs of columns."""
-    cliques = [q for q in closure(workload, domain) if len(q) <= 2]
-    ends = list(accumulate(domain.size(q) for q in cliques))
-    return {q: slice(end - domain.size(q), end) for q, end in zip(cliques, ends, strict=True)}
+    """Return where each table is among the words of all.
+
+    Tables are of the workload's columns and pairs of columns.
+    """
+    places = {}
+    start = 0
+    for q in closure(workload, domain):
+        if len(q) <= 2:
+            end = start + domain.size(q)
+            places[q] = slice(start, end)
+            start = end
+    return places
 
 
 def count_words(secret: bytes, price: PaidAhead, cells: int) -> Words:
-    """U: what a party subtracts from its counts, drawn from its secret with the first server."""
+    """Return U, which a party subtracts from its counts.
+
+    It is drawn from the secret that the party shares with the first server, and named by the price.
+    """
     return stream(secret, b"distaim counts\0" + encode(price), cells)
 
 
 def opening(context: str, request: OpenTables) -> str:
-    """Name of what is opened, for streams of both servers that are used once."""
-    asked = msgspec.msgpack.encode((request.cliques, request.coins, sorted(request.joined)))
-    return f"{context}/{sha256(asked).hexdigest()}"
+    """Return the name of what is opened, for streams of both servers that are used once."""
+    # The parties, too: over other ones, the same stream would be used a second time.
+    content = (request.cliques, request.coins, sorted(request.joined))
+    encoded = msgspec.msgpack.encode(content)
+    return f"{context}/{sha256(encoded).hexdigest()}"
 
 
 def share(request: ShareCounts, site: Site[CountedRows]) -> CountShare:
-    """V = M - U: pay for everything that may be opened later, and send counts under a mask."""
+    """Pay for everything that may be opened later, and send V = M - U, counts under a mask."""
     site.require_first()
-    price, domain = request.price, site.rows.domain
+    price = request.price
+    # A lower one would be charged for rows that move less than this party's do.
     if price.moved != marginal_sensitivity(neighbours_of(site), norm="l1"):
         raise WireError(
             f"party {site.name!r} was asked to pay for rows that move {price.moved} cells of a "
@@ -87,85 +100,127 @@ def share(request: ShareCounts, site: Site[CountedRows]) -> CountShare:
         )
     server, _ = servers_of(site.terms.roster)
     secret = site.agree({server: request.server})[server]
-    places = places_of(domain, site.terms.facts["workload"])
+    places = places_of(site.rows.domain, site.terms.facts["workload"])
 
     def masked() -> Array:
-        exact = np.concatenate([marginal(site.rows, q).reshape(-1) for q in places])
-        return Array.of(exact.astype(np.uint32) - count_words(secret, price, exact.size), "<u4")
+        counts = np.concatenate([marginal(site.rows, q).reshape(-1) for q in places])
+        mask = count_words(secret, price, counts.size)
+        return Array.of(counts.astype(np.uint32) - mask, "<u4")
 
-    what = f"tables that {' and '.join(servers_of(site.terms.roster))} open later of its counts"
-    return CountShare(site.release(price, what, masked))
+    servers = " and ".join(servers_of(site.terms.roster))
+    title = f"tables that {servers} open later of its counts"
+    return CountShare(site.release(price, title, masked))
 
 
 def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
-    """This server's part of the noise, and the words that parties subtracted; no row is read."""
+    """Answer with this server's part of the noise, and the words that parties subtracted.
+
+    No row is read. The first server knows the words, both make noise.
+    """
     first, last = servers_of(site.terms.roster)
     domain = site.rows.domain
     places = places_of(domain, site.terms.facts["workload"])
-    asked = len(request.cliques) == len(request.coins) and set(request.cliques) <= places.keys()
-    if site.name not in (first, last) or not asked or not request.joined:
-        raise _refused(site, "was asked to open tables that are not its to open")
-    if len(request.joined) < site.terms.smallest_cohort:
-        least = site.terms.smallest_cohort
-        what = f"was asked to open tables of {len(request.joined)} parties; the study's smallest"
-        raise _refused(site, f"{what} sum is of {least}")
-    checked_queries(request.cliques, site)
-    pairs = zip(request.cliques, request.coins, strict=True)
-    if (coins := sum(domain.size(q) * one.number for q, one in pairs)) > _MOST_COINS:
-        raise _refused(site, f"was asked for {coins:,} coins; a message holds {_MOST_COINS:,}")
+    _check_tables(request, site, places)
     _check_price(request, site)
-    keys = dict(zip((first, last), request.servers, strict=True))
-    if any(keys.get(name, key) != key for name, key in request.joined.items()):
+    server_keys = dict(zip((first, last), request.servers, strict=True))
+    if any(server_keys.get(name, key) != key for name, key in request.joined.items()):
         raise _refused(site, "was sent two keys of one party")
-    both = site.agree({**request.joined, **keys})
+
+    secrets = site.agree({**request.joined, **server_keys})
     release = opening(site.context, request)
-    sent = np.zeros(sum(domain.size(q) for q in request.cliques), dtype=np.uint32)
+    words = np.zeros(sum(domain.size(q) for q in request.cliques), dtype=np.uint32)
     if site.name == first:
         dealer = site.agree_with_dealer(request.dealer)
-        cells = next(reversed(places.values())).stop
-        joined = sum(count_words(both[name], request.price, cells) for name in request.joined)
-        own = np.concatenate([np.asarray(joined)[places[q]] for q in request.cliques])
-        sent += own + _noise(request, domain, both[last], release, dealer)
+        # The sum of U over the parties that joined, at the tables that are opened.
+        cells = max(place.stop for place in places.values())
+        masks = sum(count_words(secrets[name], request.price, cells) for name in request.joined)
+        table_masks = np.concatenate([np.asarray(masks)[places[q]] for q in request.cliques])
+        words += table_masks + _noise(request, domain, secrets[last], release, dealer)
+    # A party alone is both servers.
     if site.name == last:
-        sent += _noise(request, domain, both[first], release, None)
+        words += _noise(request, domain, secrets[first], release, None)
     why = "random words of secrets and coins, drawn without looking at rows"
-    return ServerWords(Public(Array.of(sent, "<u4"), why))
+    return ServerWords(Public(Array.of(words, "<u4"), why))
+
+
+def _check_tables(
+    request: OpenTables, site: Site[CountedRows], places: Mapping[Clique, slice]
+) -> None:
+    """Refuse tables that this party does not open, of too few parties, or of too many coins.
+
+    Raises:
+        WireError: Naming the party. Nothing was opened.
+    """
+    domain = site.rows.domain
+    has_tables = set(request.cliques) <= places.keys()
+    has_coins = len(request.cliques) == len(request.coins)
+    is_server = site.name in servers_of(site.terms.roster)
+    if not (is_server and has_tables and has_coins and request.joined):
+        raise _refused(site, "was asked to open tables that are not its to open")
+
+    # Every subset that is opened is a sum over other rows.
+    least = site.terms.smallest_cohort
+    if len(request.joined) < least:
+        raise _refused(
+            site,
+            f"was asked to open tables of {len(request.joined)} parties; the study's smallest sum "
+            f"is of {least}",
+        )
+    checked_queries(request.cliques, site)
+
+    number = 0
+    for clique, coins in zip(request.cliques, request.coins, strict=True):
+        number += domain.size(clique) * coins.number
+    if number > _MOST_COINS:
+        raise _refused(site, f"was asked for {number:,} coins; a message holds {_MOST_COINS:,}")
 
 
 def _noise(
     request: OpenTables, domain: Domain, secret: bytes, release: str, dealer: bytes | None
 ) -> Words:
-    """A server's part of the noise, padded: the first knows the dealer's secret, the other G."""
-    parts, dealt = [], np.frombuffer(request.dealt, "<u4")
+    """Return a server's part of the noise, padded.
+
+    The first server knows the dealer's secret, which is None for the other: that was dealt G.
+    """
+    parts = []
+    dealt = np.frombuffer(request.dealt, "<u4")
     for clique, coins in zip(request.cliques, request.coins, strict=True):
-        cells, name = domain.size(clique), "\0".join((release, *clique))
+        cells = domain.size(clique)
+        name = "\0".join((release, *clique))
         z = products.coin_bits(secret, name, cells, coins)
+        # What the first adds the other subtracts: each part alone is random words.
+        pad = products.pad(secret, name, cells, MODULUS)
         if dealer is not None:
             S = products.coin_masks(dealer, name, cells, coins, MODULUS)
             part = products.noise_share(coins, z, S, MODULUS, first=True)
-            parts.append(part + products.pad(secret, name, cells, MODULUS))
-            continue
-        G, dealt = np.split(dealt, [cells * coins.number])
-        part = products.noise_share(coins, z, G.reshape(cells, -1), MODULUS, first=False)
-        parts.append(part - products.pad(secret, name, cells, MODULUS))
+            parts.append(part + pad)
+        else:
+            G, dealt = np.split(dealt, [cells * coins.number])
+            part = products.noise_share(coins, z, G.reshape(cells, -1), MODULUS, first=False)
+            parts.append(part - pad)
     return np.concatenate(parts)
 
 
 def _check_price(request: OpenTables, site: Site[CountedRows]) -> None:
     """Refuse tables that would cost, with those opened before, more than parties have paid."""
-    price, step = request.price, site.context
-    before = site.recall("opened") or msgspec.msgpack.encode({})
-    opened = msgspec.msgpack.decode(before, type=dict[str, tuple[float, float]])
+    price = request.price
+    stored = site.recall("opened") or msgspec.msgpack.encode({})
+    opened = msgspec.msgpack.decode(stored, type=dict[str, tuple[float, float]])
+
+    # By step, so that a question that is asked again counts once.
     events = [_event(request, coins, site) for coins in request.coins]
-    rho, escape = sum(e.rho * e.count for e in events), sum(e.delta * e.count for e in events)
-    opened[step] = (rho, escape)
-    total, escapes = (sum(one) for one in zip(*opened.values(), strict=True))
+    rho = sum(event.rho * event.count for event in events)
+    escape = sum(event.delta * event.count for event in events)
+    opened[site.context] = (rho, escape)
+    total = sum(step_rho for step_rho, _ in opened.values())
+    escapes = sum(step_escape for _, step_escape in opened.values())
     if total > price.total * (1 + _SLACK) or escapes > price.escape * (1 + _SLACK):
         raise BudgetError(
             f"party {site.name!r} was asked to open tables that cost rho = {total:g} in all, and "
             f"escape it with probability {escapes:g}; parties paid {price.total:g} and "
             f"{price.escape:g}. Nothing was opened"
         )
+    # With a second price, what one opens would be held against what another paid.
     if site.recall("price") not in (None, encode(price)):
         raise _refused(site, "was sent another price before")
     site.remember("price", encode(price))
@@ -173,18 +228,20 @@ def _check_price(request: OpenTables, site: Site[CountedRows]) -> None:
 
 
 def _event(request: OpenTables, coins: Coins, site: Site[CountedRows]) -> SharedCoins:
+    """Return the event of a table; raises WireError for coins that no noise is made of."""
     price = request.price
     try:
-        made = SharedCoins(*coins, price.largest_order, request.tail, site.context, price.moved)
+        event = SharedCoins(*coins, price.largest_order, request.tail, site.context, price.moved)
     except InputError as error:
         raise _refused(site, f"was asked for noise that cannot be: {error}") from error
     if coins.half > MOST_ROWS // 2:
         raise _refused(site, f"was asked for noise of up to {coins.half:,}, which is too wide")
-    return made
+    return event
 
 
-def _refused(site: Site[CountedRows], what: str) -> WireError:
-    return WireError(f"party {site.name!r} {what}. Nothing was opened")
+def _refused(site: Site[CountedRows], reason: str) -> WireError:
+    """Return the error of a server that opens nothing."""
+    return WireError(f"party {site.name!r} {reason}. Nothing was opened")
 
 
 HANDLERS: Handlers = {

@@ -33,78 +33,103 @@ if TYPE_CHECKING:
 
 
 def counts_event(setup: Setup) -> SharedGaussian:
-    """What the noisy histogram of all columns is, out of the run's budget."""
+    """Return the event of the noisy histogram of all columns, out of the run's budget."""
     synth: Any = setup.synth
     encoder = Encoder(setup.schema, synth.finest_bins)
     rho = synth.counts_share * rho_for(setup.budget)
-    tolerated, dropouts = getattr(synth, "tolerated", 0), getattr(synth, "dropouts", 0)
+    # A method for one party's rows has neither setting.
+    tolerated = getattr(synth, "tolerated", 0)
+    dropouts = getattr(synth, "dropouts", 0)
     parties = len(setup.roster)
     return histogram_event(encoder, setup.budget.neighbours, rho, parties, tolerated, dropouts)
 
 
 def training_order(trainer: PrivateTrainer, setup: Setup) -> int | None:
-    """The Renyi order at which the run is read, see privacy/shared_steps.py."""
+    """Return the Renyi order at which the run is read, see privacy/shared_steps.py."""
     steps, _ = trainer.length(setup.synth)
     return order_for(setup.budget, steps=steps, others=[counts_event(setup)])
 
 
 def study_facts(trainer: PrivateTrainer, setup: Setup) -> dict[str, Any]:
-    """What a party holds requests to: the order, and how wide its share of noise on counts is."""
+    """Return what a party holds requests to: the order, and its share of noise on counts."""
     sigma = counts_event(setup).share_sigma
     return {"order": training_order(trainer, setup), "counts_sigma": sigma}
 
 
 def check_affordable(trainer: PrivateTrainer, setup: Setup, learn: float) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum."""
-    left = rho_for(setup.budget) - counts_event(setup).rho
-    refuse_what_learns_nothing(setup.budget, left, *trainer.length(setup.synth))
+    steps_rho = rho_for(setup.budget) - counts_event(setup).rho
+    steps, batch = trainer.length(setup.synth)
+    refuse_what_learns_nothing(setup.budget, steps_rho, steps, batch)
 
 
 def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     """Count columns and take all steps; one party alone is the central case.
 
-    Raises BudgetError where the steps cannot be paid beside the noisy histogram, InputError where
-    training diverged, and WireError, naming the party, for what is no answer.
+    Raises:
+        BudgetError: The steps cannot be paid beside the noisy histogram.
+        InputError: Training diverged.
+        WireError: Naming the party, for what is no answer.
     """
     from siloweave.privacy.gradients import flat_size
 
     setup = task.setup
     synth: Any = setup.synth
+
+    # A noisy histogram of each column: encoders follow from it, and nothing else reads rows
+    # outside of a paid step.
     task.progress("counting", 0.0)
-    encoder, event = Encoder(setup.schema, synth.finest_bins), counts_event(setup)
+    encoder = Encoder(setup.schema, synth.finest_bins)
+    event = counts_event(setup)
     keys = exchange_keys(session, encoder.domain)
-    alone = len(session.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
-    seen = noisy_histogram(session, keys, encoder, event, task.seed, public=alone)
-    features, (steps, batch) = seen.features(trainer.numeric), trainer.length(synth)
-    rate = min(1.0, batch / seen.rows)
-    training = trainer.made(synth, features, seen.shares(features))
+    # Where a row is replaced, the number of one party's rows is the same at all neighbours.
+    is_public = len(session.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
+    histogram = noisy_histogram(session, keys, encoder, event, task.seed, public=is_public)
+    features = histogram.features(trainer.numeric)
+
+    # The noise of a step: the least with which all steps keep to the budget.
     task.progress("finding the noise that fits the budget", 0.0)
-    nets = [training.task(training.empty(stage))[0] for stage in training.stages]
+    steps, batch = trainer.length(synth)
+    rate = min(1.0, batch / histogram.rows)
+    training = trainer.made(synth, features, histogram.shares(features))
+    sizes = []
+    for stage in training.stages:
+        net, _ = training.task(training.empty(stage))
+        sizes.append(flat_size(net))
     noise = plan_steps(
         setup.budget, rate=rate, steps=steps, shares=event.shares, tolerated=event.tolerated,
-        dimension=max(map(flat_size, nets)), others=[event], order=training_order(trainer, setup),
+        dimension=max(sizes), others=[event], order=training_order(trainer, setup),
     )  # fmt: skip
+
     begin = BeginTraining(features.to_json(), noise.levels, rate)
     vanish = session.plan(session.roster).vanish
     session.ask_present(dict.fromkeys(session.roster, begin), vanish)
+
     ask = partial(Step, keys, noise.share_sigma, event.tolerated)
-    unit = synth.clip / noise.levels / (rate * seen.rows)
-    drawn = training.keys(jax_key(fold_in(fold_in(task.seed, "train"), "model")))
-    net = training.finish(_steps(session, task, training, drawn, ask, unit), seen.rows, drawn.end)
+    # From an integer of the sum to a clipped gradient, and by the expected batch to the mean.
+    unit = synth.clip / noise.levels / (rate * histogram.rows)
+    training_keys = training.keys(jax_key(fold_in(fold_in(task.seed, "train"), "model")))
+    state = _steps(session, task, training, training_keys, ask, unit)
+    trained = training.finish(state, histogram.rows, training_keys.end)
     if trains_unpaid(synth):
-        net = _with_diffusion(session, net, training, task.seed)
+        trained = _with_diffusion(session, trained, training, task.seed)
+
     target = getattr(synth, "target", None)
-    model = FeatureModel(trainer.model(net), features, seen.one_way, target)
-    facts = {"noise_multiplier": noise.multiplier, "rate": rate}
-    facts |= {"share_sigma": noise.share_sigma, "levels": noise.levels}
-    return Result(model, seen.rows, facts)
+    model = FeatureModel(trainer.model(trained), features, histogram.one_way, target)
+    facts = {
+        "noise_multiplier": noise.multiplier,
+        "rate": rate,
+        "share_sigma": noise.share_sigma,
+        "levels": noise.levels,
+    }
+    return Result(model, histogram.rows, facts)
 
 
 def _steps(
     session: Session, task: Task, training: Stepwise, keys: Any, ask: Callable[..., Step],
     unit: float,
 ) -> Any:  # fmt: skip
-    """All steps; `unit` is what one integer of a sum is worth in the mean gradient."""
+    """Take all steps; `unit` is what one integer of a sum is worth in the mean gradient."""
     import jax
 
     from siloweave.models.rounds import packed
@@ -117,19 +142,22 @@ def _steps(
         key = jax.random.fold_in(keys.steps, number)
         message = training.message(state, key)
         net, _ = training.task(message)
-        asked = ask(number, packed(message))
-        (noisy,), parties = noisy_sums(session, asked, [(flat_size(net),)])
-        mean = noisy * (unit * len(asked.keys) / len(parties))  # the others' rows stand for theirs
+        request = ask(number, packed(message))
+        (noisy_sum,), parties = noisy_sums(session, request, [(flat_size(net),)])
+        # Where a party vanished, the others' rows stand for its rows.
+        mean = noisy_sum * (unit * len(request.keys) / len(parties))
         state = training.moved(state, unflattened(mean, net), key)
         check_finite(state, number + 1)
     return state
 
 
 def _with_diffusion(session: Session, coder: Any, training: Any, seed: int) -> Any:
-    """A latent diffusion of the trained autoencoder, and of what the party trains on its codes."""
+    """Return the trained autoencoder with the diffusion that the party trains on its codes."""
     from siloweave.models.latent import LatentDiffusion, LatentDistribution
 
-    shares = tuple(training.shares) if coder.label and training.shares is not None else None
+    shares = None
+    if coder.label and training.shares is not None:
+        shares = tuple(training.shares)
     (reply,) = session.ask(TrainDiffusion(saved_bytes(coder), shares, seed))
-    found = from_bytes(reply.diffusion.value, LatentDistribution.load)
-    return LatentDiffusion(coder, found, training.settings)
+    distribution = from_bytes(reply.diffusion.value, LatentDistribution.load)
+    return LatentDiffusion(coder, distribution, training.settings)

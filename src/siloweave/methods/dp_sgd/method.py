@@ -77,7 +77,7 @@ epsilon infinite, and its ledger holds an event that says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -202,48 +202,63 @@ class PrivateRowsSettings(PrivateSettings):
 
 
 def _guarantee(synth: Any) -> Guarantee:
+    """Return what a run promises, at one party or at several."""
     if trains_unpaid(synth):
         return Guarantee("partial", _PARTIAL)
-    return Guarantee(
-        "dp", _CENTRAL if synth.method.split == "central" else _ROWS.format(synth.tolerated)
-    )
+    if synth.method.split == "central":
+        return Guarantee("dp", _CENTRAL)
+    return Guarantee("dp", _ROWS.format(synth.tolerated))
 
 
 def _central_views(synth: Any) -> Views:
-    seen = View("readers", f"{_SUMS}; the model and the synthetic table", NOISE, ("Counts.sums",))
+    """Return who sees what of a run over one party's rows."""
+    model = f"{_SUMS}; the model and the synthetic table"
+    noised = View("readers", model, NOISE, ("Counts.sums",))
     if not trains_unpaid(synth):
-        return (CURATOR, seen)
-    sees = "the diffusion, and what it repeats of encoded rows"
-    bare = View("readers", sees, BARE_READERS.protected_by, ("TrainedDiffusion.diffusion",))
-    return (CURATOR, seen, bare)
+        return (CURATOR, noised)
+    diffusion = "the diffusion, and what it repeats of encoded rows"
+    bare = View("readers", diffusion, BARE_READERS.protected_by, ("TrainedDiffusion.diffusion",))
+    return (CURATOR, noised, bare)
 
 
 def _rows_views(sent: str, synth: Any) -> Views:
-    """Who sees what, where `sent` goes to every party in each step."""
-    sees = f"how columns are encoded, and in every step {sent}"
+    """Return who sees what, where `sent` goes to every party in each step."""
+    received = f"how columns are encoded, and in every step {sent}"
     return (
         OWN_ROWS,
         masked_sums(synth.tolerated, "counts and of clipped gradients", dropouts=synth.dropouts),
-        View(OTHERS, sees, OTHERS_NOISE, ("BeginTraining", "Step")),
+        View(OTHERS, received, OTHERS_NOISE, ("BeginTraining", "Step")),
         *openings(synth.dropouts),
         READERS,
     )
 
 
 def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
+    """Forecast a run, in which the networks travel both ways at every step."""
     steps, _ = trainer.length(synth)
-    alone = case.parties == 1 and case.budget.relation is Relation.REPLACE_ONE
-    before: Asked = {KeyRequest: 1, CountColumns: 1, CountRows: int(alone), BeginTraining: 1}
-    found = training_forecast(
-        case, synth.settings(), {**before, Step: steps, TrainDiffusion: int(trains_unpaid(synth))},
-        lambda weights, width: 2 * 4 * weights * steps,
+    # As in the coordinator: the number of rows is public, and asked for.
+    is_public = case.parties == 1 and case.budget.relation is Relation.REPLACE_ONE
+    questions: Asked = {
+        KeyRequest: 1,
+        CountColumns: 1,
+        CountRows: int(is_public),
+        BeginTraining: 1,
+        Step: steps,
+        TrainDiffusion: int(trains_unpaid(synth)),
+    }
+    forecast = training_forecast(
+        case, synth.settings(), questions, lambda weights, width: 2 * 4 * weights * steps,
         numeric=trainer.numeric, private=True, bounded=False,
     )  # fmt: skip
+
+    # A person with rows at several parties is charged by each of their ledgers.
     together = min(case.budget.parties_per_unit, case.parties)
     if together > 1 and case.budget.private:
-        found = replace(found, epsilon_at_parties=_at_parties(trainer, synth, case, together))
-    shared = hasattr(synth, "dropouts")
-    return with_dropouts(found, synth, case.parties, case.parties) if shared else found
+        epsilon = _at_parties(trainer, synth, case, together)
+        forecast = replace(forecast, epsilon_at_parties=epsilon)
+    if not hasattr(synth, "dropouts"):
+        return forecast
+    return with_dropouts(forecast, synth, case.parties, case.parties)
 
 
 def _at_parties(trainer: PrivateTrainer, synth: Any, case: Case, together: int) -> float:
@@ -255,16 +270,27 @@ def _at_parties(trainer: PrivateTrainer, synth: Any, case: Case, together: int) 
     return most_of_several(case.budget.epsilon, together, case.budget.delta, order)
 
 
-def _method(trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **own: Any) -> Method:
-    """The record of a private training; `sent` goes to every party in each step, if there are any.
+def _method(trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **facts: Any) -> Method:
+    """Return the record of a private training.
 
-    `without_noise` is the name of the same method without a guarantee.
+    Args:
+        trainer: What is trained.
+        without_noise: Name of the same method without a guarantee.
+        sent: What goes to every party in each step, in words; empty where one holds all rows.
+        **facts: What differs between such methods, see `Method`.
     """
+    split: Literal["central", "rows"] = "central"
+    trust: Literal["curator", "secure-sum"] = "curator"
+    visibility: Callable[[Any], Views] = _central_views
+    if sent:
+        split = "rows"
+        trust = "secure-sum"
+        visibility = partial(_rows_views, sent)
     return Method(
-        split="rows" if sent else "central",
-        trust="secure-sum" if sent else "curator",
+        split=split,
+        trust=trust,
         guarantee=_guarantee,
-        visibility=partial(_rows_views, sent) if sent else _central_views,
+        visibility=visibility,
         prepare=party_data,
         facts=partial(study_facts, trainer),
         handlers=partial(handlers, trainer),
@@ -277,7 +303,7 @@ def _method(trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **ow
         trains_at=("coordinator",),
         transcribed=False,
         every_step=True,
-        **own,
+        **facts,
     )
 
 
@@ -285,6 +311,7 @@ def _method(trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **ow
 
 
 def _gan(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
+    """Return the steps of a GAN."""
     from siloweave.models.private_gan import GANSteps
 
     return GANSteps(part_of(PrivateGANSettings, synth), features.blocks, shares)
@@ -381,6 +408,7 @@ def _refuse_unpaid(settings: Any, where: str = "") -> None:
 
 
 def _diffusion(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
+    """Return the steps of a diffusion."""
     from siloweave.models.rounds import DiffusionLearner
     from siloweave.models.stepwise import DiffusionSteps
 
@@ -473,21 +501,27 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
 
 
 def _latent(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
+    """Return the steps of an autoencoder, and where they are paid, of its diffusion."""
     from siloweave.models.stepwise import LatentSteps
 
     settings = LatentSettings(
         synth.autoencoder, synth.diffusion, scaled=False, numbers=synth.numbers
     )
-    known, both = label_shares(features, synth.target, shares), not trains_unpaid(synth)
-    return LatentSteps(settings, features.blocks, synth.target, known, both)
+    target_shares = label_shares(features, synth.target, shares)
+    has_paid_diffusion = not trains_unpaid(synth)
+    return LatentSteps(settings, features.blocks, synth.target, target_shares, has_paid_diffusion)
 
 
 def _latent_length(synth: DPTLDM) -> tuple[int, int]:
-    paid = synth.autoencoder.steps + (0 if trains_unpaid(synth) else synth.diffusion.steps)
-    return paid, synth.autoencoder.batch
+    """Return how many steps are paid, and how many rows each expects."""
+    paid_steps = synth.autoencoder.steps
+    if not trains_unpaid(synth):
+        paid_steps += synth.diffusion.steps
+    return paid_steps, synth.autoencoder.batch
 
 
 def _check_latent(synth: DPTLDM) -> None:
+    """Raise InputError for settings of the two stages that do not go together."""
     LatentSettings(numbers=synth.numbers)
     _refuse_unpaid(synth.diffusion, "diffusion.")
     if not synth.autoencoder.divergence > 0:
@@ -544,6 +578,7 @@ class DPTLDM(Synthesizer, PrivateSettings):
 
 
 def _sphere_codes(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
+    """Return the steps of a diffusion of sphere codes."""
     from siloweave.models.rounds import SphereCodeLearner
     from siloweave.models.stepwise import DiffusionSteps
 

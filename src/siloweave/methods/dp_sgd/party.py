@@ -65,6 +65,7 @@ Shares = Mapping[int, Sequence[float]]
 
 
 def _length(synth: Any) -> tuple[int, int]:
+    """Return the settings' number of steps, and of rows expected in each."""
     return int(synth.steps), int(synth.batch)
 
 
@@ -91,13 +92,12 @@ class PrivateState:
 
 
 def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
-    """A party's rows, which must fit the schema, and the public bins that are counted."""
+    """Return a party's rows, which must fit the schema, and the public bins that are counted."""
     synth: Any = setup.synth
     check_columns(setup.schema, table)
     encoder = Encoder(setup.schema, synth.finest_bins)
-    _members(
-        table, setup.schema, setup.budget
-    )  # refuses rows that the budget does not bound, before it pays
+    # Refuses rows that the budget does not bound, before anything is paid.
+    _members(table, setup.schema, setup.budget)
     return HistogramData(table, encoder, encoder.encode(table))
 
 
@@ -106,11 +106,11 @@ def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
 
 def count(request: CountColumns, site: Site[HistogramData]) -> Counts:
     """Count the columns and the rows, under noise of the width that the study says."""
-    known = site.terms.facts["counts_sigma"]
-    if not math.isclose(request.share_sigma, known, rel_tol=1e-9):
+    study_sigma = site.terms.facts["counts_sigma"]
+    if not math.isclose(request.share_sigma, study_sigma, rel_tol=1e-9):
         raise WireError(
             f"party {site.name!r} was asked for counts under noise of width "
-            f"{request.share_sigma:g}; by the study it is {known:g}"
+            f"{request.share_sigma:g}; by the study it is {study_sigma:g}"
         )
     return count_columns(request, site)
 
@@ -120,6 +120,7 @@ def begin(
 ) -> TrainingReady:
     """Remember what was asked for, and the secret by which rows are encoded."""
     _checked(synth, trainer, request, site)
+    # With a public key, everyone could tell where in its bin a value was put.
     site.remember("secret of encoding", site.entropy.bytes(8))
     site.remember("begin", msgspec.msgpack.encode(request))
     return TrainingReady(Public(True, "says nothing"))
@@ -132,9 +133,12 @@ def _checked(
 
     Whatever is wrong with the request, the WireError names the party.
     """
-    who, schema = f"party {site.name!r}", site.rows.encoder.schema
+    who = f"party {site.name!r}"
+    schema = site.rows.encoder.schema
     refuse_unpayable(who, clip=synth.clip, levels=request.levels, rate=request.rate)
-    try:  # an error's text is sent, so that no row is read here
+    # An error's text is sent to the coordinator: no row is read here.
+    try:
+        # Raises where no event is made of these numbers, in the widest step there is.
         _event(request, site, share_sigma=WIDEST, shares=1, tolerated=0, width=1)
         features = Features.from_json(request.features)
         if not features.cover(schema):
@@ -158,10 +162,11 @@ def _checked(
 
 
 def _size(shapes: Any) -> int:
-    """How many numbers a message has; only shapes are read."""
+    """Count the numbers of a message; only shapes are read."""
     import jax
 
-    return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes) if hasattr(x, "shape"))
+    leaves = jax.tree.leaves(shapes)
+    return sum(math.prod(leaf.shape) for leaf in leaves if hasattr(leaf, "shape"))
 
 
 def _event(
@@ -173,7 +178,7 @@ def _event(
     tolerated: int,
     width: int,
 ) -> SampledSharedGaussian:
-    """What a step of so many numbers costs; raises InputError where there is no such event."""
+    """Return a step's event; raises InputError where there is no event of such numbers."""
     order = site.terms.facts["order"]
     return SampledSharedGaussian(
         share_sigma=share_sigma,
@@ -188,19 +193,25 @@ def _event(
 
 
 def _begun(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> PrivateState:
-    """What this run was begun with, without rows; from what is remembered."""
-    if (stored := site.recall("begin")) is None:
+    """Recall what this run was begun with, without rows."""
+    stored = site.recall("begin")
+    if stored is None:
         raise WireError(f"party {site.name!r} was asked to train before the training began")
-    asked = msgspec.msgpack.decode(stored, type=BeginTraining)
-    return _checked(synth, trainer, asked, site)
+    begin_request = msgspec.msgpack.decode(stored, type=BeginTraining)
+    return _checked(synth, trainer, begin_request, site)
 
 
-def _encoded(site: Site[HistogramData], features: Features, laid: Callable[[Any], Any]) -> Any:
-    """A party's rows as vectors, laid out; its secret says where in its bin a value lies."""
+def _encoded(site: Site[HistogramData], features: Features, layout: Callable[[Any], Any]) -> Any:
+    """Encode a party's rows as vectors, and lay them out by `layout`.
+
+    The party's secret says where in its bin a value lies.
+    """
     secret = site.recall("secret of encoding") or b""
+    key = int.from_bytes(secret, "little")
     try:
-        return laid(features.encode(site.rows.table, key=int.from_bytes(secret, "little")))
-    except SiloweaveError:  # its words may depend on rows, and nobody has paid for them
+        return layout(features.encode(site.rows.table, key=key))
+    # Its words may depend on rows, and nobody has paid for them.
+    except SiloweaveError:
         raise WireError(f"party {site.name!r} cannot encode its rows so") from None
 
 
@@ -208,14 +219,14 @@ def _encoded(site: Site[HistogramData], features: Features, laid: Callable[[Any]
 
 
 def _state(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> PrivateState:
-    """Laid out once a process, from what is remembered."""
-    name = ("private steps", site.run, site.recall("begin"))
-    if name not in site.memo:
-        begun = _begun(synth, trainer, site)
-        rows = _encoded(site, begun.features, begun.training.rows)
-        site.memo[name] = replace(begun, rows=rows, members=_members_of(site))
-    found: PrivateState = site.memo[name]
-    return found
+    """Return the party's encoded rows and what trains on them, made once a process."""
+    memo_key = ("private steps", site.run, site.recall("begin"))
+    if memo_key not in site.memo:
+        without_rows = _begun(synth, trainer, site)
+        rows = _encoded(site, without_rows.features, without_rows.training.rows)
+        site.memo[memo_key] = replace(without_rows, rows=rows, members=_members_of(site))
+    state: PrivateState = site.memo[memo_key]
+    return state
 
 
 def _members_of(site: Site[HistogramData]) -> Ints:
@@ -232,13 +243,16 @@ def _members(table: Table, schema: Schema, budget: Budget | None) -> Ints:
     DataError where a unit has more rows than the budget says: its counts would cost more than is
     paid for.
     """
+    # Each row is a unit of its own.
     if budget is None or budget.by_row:
         return np.arange(table.num_rows)[:, None]
+
     most = budget.neighbours.rows
     owners = numbered(rows_by_unit(table, schema[budget.unit]))
     try:
         return places_of(owners, most=most)
-    except InputError:  # whose text names how many rows somebody has
+    # The error's own text names how many rows somebody has.
+    except InputError:
         raise DataError(
             f"a party's table has more than rows_per_unit = {most} rows of one unit "
             f"({budget.unit!r}), and {most} are paid for. Nothing was released; leave the others "
@@ -247,10 +261,11 @@ def _members(table: Table, schema: Schema, budget: Budget | None) -> Ints:
 
 
 def _task(state: PrivateState, request: Step, site: Site[HistogramData]) -> tuple[Any, Any]:
-    """The network and the loss of a step; raises WireError where the request has none."""
+    """Return the network and the loss of a step; raises WireError where the request has none."""
     from siloweave.models.rounds import unpacked
 
-    training, number = state.training, request.number
+    training = state.training
+    number = request.number
     who = f"party {site.name!r}, step {number}"
     if not 0 <= number < training.steps:
         raise WireError(f"{who}: there are {training.steps:,} steps, counted from 0")
@@ -269,8 +284,10 @@ def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[Histogra
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
 
-    state, shares = _state(synth, trainer, site), len(request.keys)
-    site.terms.check_cohort(site.name, request.keys, request.tolerated)  # before any work
+    state = _state(synth, trainer, site)
+    shares = len(request.keys)
+    # Before any work, and before the step's event is made of the cohort.
+    site.terms.check_cohort(site.name, request.keys, request.tolerated)
     net, loss = _task(state, request, site)
     try:
         span(shares)
@@ -280,24 +297,31 @@ def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[Histogra
         )  # fmt: skip
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
+
+    # Poisson sampling, which the price of a step rests on. One coin a unit: all rows of a person
+    # are in a step together, or none is.
     assert state.members is not None  # a state with rows has them
-    # One coin a unit: all rows of a person are in a step together, or none is.
-    drawn = gradients.drawn(len(state.members), state.begun.rate, entropy=site.entropy)
-    total = gradients.summed(
-        loss, net, state.rows, state.members[drawn], clip=synth.clip, layer=Dense,
+    batch = gradients.drawn(len(state.members), state.begun.rate, entropy=site.entropy)
+
+    # The gradient of each unit is clipped by itself: a clipped mean would have no such bound.
+    gradient_sum = gradients.summed(
+        loss, net, state.rows, state.members[batch], clip=synth.clip, layer=Dense,
         entropy=site.entropy,
     )  # fmt: skip
-    whole = quantised(total, clip=synth.clip, levels=state.begun.levels, parties=shares)
-    what = f"step {request.number + 1} of {synth.method.title}"
-    begun = site.recall("begin") or b""
-    return Counts(site.release_masked(event, what, whole, request.keys, begun))
+
+    # Masks are integers modulo a number, so the sum is rounded before it is masked.
+    integers = quantised(gradient_sum, clip=synth.clip, levels=state.begun.levels, parties=shares)
+    title = f"step {request.number + 1} of {synth.method.title}"
+    # The sum opens only among parties that began with the same request.
+    begin_request = site.recall("begin") or b""
+    return Counts(site.release_masked(event, title, integers, request.keys, begin_request))
 
 
 # DP-TLDM's second stage, in the paper's scope
 
 
 def trains_unpaid(synth: Any) -> bool:
-    """Whether the diffusion of a DP-TLDM is trained without noise."""
+    """Return whether the diffusion of a DP-TLDM is trained without noise."""
     return getattr(synth, "scope", "end-to-end") == "autoencoder"
 
 
@@ -305,60 +329,68 @@ def train_diffusion(
     synth: Any, trainer: PrivateTrainer, request: TrainDiffusion, site: Site[HistogramData]
 ) -> TrainedDiffusion:
     """Enter in the ledger that nothing protects it, then train on every row, once a run."""
-    first = site.recall("rest") or site.context.encode()  # the step, asked again after a crash
-    if first != site.context.encode() or not _fits(synth, trainer, request.coder, site):
+    # The same step may be asked again after a crash, another one may not.
+    this_step = site.context.encode()
+    first_step = site.recall("rest") or this_step
+    if first_step != this_step or not _fits(synth, trainer, request.coder, site):
         raise WireError(
             f"party {site.name!r} trains one diffusion a run, of an autoencoder as the study has it"
         )
-    site.remember("rest", first)
-    draw = partial(_diffused, synth, trainer, request, site)
-    return TrainedDiffusion(
-        site.release(NonPrivate(_UNPAID), "weights of DP-TLDM: the diffusion", draw)
-    )
+    site.remember("rest", first_step)
+    train = partial(_diffusion, synth, trainer, request, site)
+    title = "weights of DP-TLDM: the diffusion"
+    return TrainedDiffusion(site.release(NonPrivate(_UNPAID), title, train))
 
 
 def _fits(synth: Any, trainer: PrivateTrainer, file: bytes, site: Site[HistogramData]) -> bool:
-    """Whether a file states of its autoencoder what a file of the study's would state."""
+    """Return whether a file states of its autoencoder what the study's would state."""
     from siloweave.models.coders import RowCoder
 
     training: Any = _begun(synth, trainer, site).training
-    own = RowCoder.untrained(
+    study_coder = RowCoder.untrained(
         training.layout, synth.autoencoder, label=training.label, numbers=synth.numbers,
         key=jax_key(fold_in(0, "first")),
     )  # fmt: skip
     try:
-        return bool(_head(file) == _head(saved_bytes(own)))
+        return bool(_head(file) == _head(saved_bytes(study_coder)))
     except msgspec.MsgspecError:
         return False
 
 
 def _head(file: bytes) -> Any:
-    """Shapes of a safetensors file, and what it states of them."""
+    """Read the shapes of a safetensors file, and what it states of them."""
+    # Its first 8 bytes are the size of the JSON that follows.
     size = int.from_bytes(file[:8], "little")
     return msgspec.json.decode(file[8 : 8 + size])
 
 
-def _diffused(
+def _diffusion(
     synth: Any, trainer: PrivateTrainer, request: TrainDiffusion, site: Site[HistogramData]
 ) -> bytes:
+    """Train the diffusion of the latents of all rows, and return its file."""
     from siloweave.models import latent
     from siloweave.models.coders import RowCoder
 
     features = _begun(synth, trainer, site).features
     coder = from_bytes(request.coder, RowCoder.load)
-    return saved_bytes(
-        latent.fit_latents(
-            _encoded(site, features, coder.encode), coder.latent, synth.diffusion,
-            scaled=False, key=jax_key(fold_in(request.seed, "diffusion")),
-            label_shares=request.shares,
-        )
+    latents = _encoded(site, features, coder.encode)
+    distribution = latent.fit_latents(
+        latents, coder.latent, synth.diffusion, scaled=False,
+        key=jax_key(fold_in(request.seed, "diffusion")), label_shares=request.shares,
     )  # fmt: skip
+    return saved_bytes(distribution)
 
 
 def handlers(trainer: PrivateTrainer, synth: Any) -> Handlers:
-    """A party's side: which function answers which request."""
-    answers: dict[Any, Any] = {BeginTraining: begin, Step: step}
+    """Return which function answers which request at these settings."""
+    answers: dict[Any, Any] = {
+        KeyRequest: send_key,
+        CountRows: count_rows,
+        CountColumns: count,
+        **OPENING,
+        BeginTraining: partial(begin, synth, trainer),
+        Step: partial(step, synth, trainer),
+    }
     if trains_unpaid(synth):
-        answers[TrainDiffusion] = train_diffusion
-    own = {request: partial(answer, synth, trainer) for request, answer in answers.items()}
-    return {KeyRequest: send_key, CountRows: count_rows, CountColumns: count, **OPENING, **own}
+        answers[TrainDiffusion] = partial(train_diffusion, synth, trainer)
+    return answers

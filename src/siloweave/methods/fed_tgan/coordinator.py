@@ -34,7 +34,7 @@ _FAR = 0.05  # how far beyond the middle party's distance a weight falls by e
 
 
 def weights_of(S: Floats, rows: Sequence[int], weights: Weights = "similarity and size") -> Floats:
-    """The weights of Fed-TGAN, section 4.2, or one of its ablations.
+    """Return the parties' weights of Fed-TGAN, section 4.2, or of one of its ablations.
 
     Args:
         S: (parties, columns), distances.
@@ -56,20 +56,34 @@ def weights_of(S: Floats, rows: Sequence[int], weights: Weights = "similarity an
     if weights == "rows":
         return n
     if weights == "typical":
-        mean = S.mean(1) if S.size else np.zeros(len(n))
-        found = n * np.exp(-np.maximum(mean - np.median(mean), 0.0) / _FAR)
-        return np.asarray(found / found.sum())
+        mean_distances = S.mean(1) if S.size else np.zeros(len(n))
+        # Only far parties lose: one that is nearer than the middle party gains nothing by it.
+        excess = np.maximum(mean_distances - np.median(mean_distances), 0.0)
+        masses = n * np.exp(-excess / _FAR)
+        return np.asarray(masses / masses.sum())
+
+    # Each column's distances are scaled to sum 1 over parties. Where all are 0, so are all equal.
     totals = S.sum(0)
-    scaled = np.where(totals > 0, S / np.where(totals > 0, totals, 1.0), 1.0 / len(n))
-    away = scaled.sum(1)
-    share = away / away.sum() if away.sum() > 0 else np.full(len(n), 1.0 / len(n))
-    near = 1.0 - share
+    divisors = np.where(totals > 0, totals, 1.0)
+    scaled = np.where(totals > 0, S / divisors, 1.0 / len(n))
+
+    # SS_i, a party's distance over all columns, as a share of everyone's.
+    distance = scaled.sum(1)
+    if distance.sum() > 0:
+        distance_share = distance / distance.sum()
+    else:
+        distance_share = np.full(len(n), 1.0 / len(n))
+
+    # SD_i = (1 - SS_i / sum_k SS_k) N_i / N, of which ablations drop a factor.
+    similarity = 1.0 - distance_share
     factors: dict[str, Floats] = {
-        "similarity and size": near * n,
-        "similarity": near,
+        "similarity and size": similarity * n,
+        "similarity": similarity,
         "size": n,
         "equal": np.zeros(len(n)),
     }
+
+    # W = softmax(SD). As SD lies in [0, 1], no weight is more than e times another.
     odds = np.exp(factors[weights])
     return np.asarray(odds / odds.sum())
 
@@ -89,7 +103,7 @@ class Agreed:
     keys: Keys  # of the whole training
 
     def result(self, trainer: RoundTrainer, shared: Any, synth: Any) -> Result:
-        """The model of the trained networks."""
+        """Return the model of the trained networks."""
         net = trainer.model(self.learner.finish(shared, self.facts, self.keys.end))
         target = getattr(synth, "target", None)
         model = FeatureModel(net, self.features, self.one_way, target)
@@ -97,45 +111,60 @@ class Agreed:
 
 
 def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
-    """Encoders, weights, and what everyone's vectors add up to.
+    """Agree with all parties on encoders, their weights, and what their vectors add up to.
 
-    Raises WireError, naming the party, where it sent what does not fit.
+    Raises:
+        WireError: Naming the party, where it sent what does not fit.
     """
     synth: Any = task.setup.synth
     schema = task.setup.schema
     task.progress("agreeing on encoders", 0.0)
+
+    # Step 1: every party summarises its columns.
     summaries, rows = _summaries(session, schema)
+
+    # Step 2: one encoder of each column, from all summaries.
     features = agreed_features(schema, summaries, numeric=trainer.numeric)
+
+    # Step 3: weights, by how far each party's columns are from everyone's.
     alike = distances(schema, summaries, alike=True)
     S = alike if synth.weights == "typical" else distances(schema, summaries)
+    weights = weights_of(S, rows, synth.weights)
+
     # Rows are raked to the single columns of all parties together. Where the weights doubt far
     # parties, or leave rows out of account, far parties count less there, too.
     pooling: Weights = "rows" if synth.weights == "rows" else "typical"
-    one_way = agreed_shares(schema, summaries, weights_of(alike, rows, pooling).tolist())
+    pooling_weights = weights_of(alike, rows, pooling)
+    one_way = agreed_shares(schema, summaries, pooling_weights.tolist())
+
     learner = trainer.learner(synth, features.blocks, len(session.roster))
     facts = _facts(session, features, rows, learner, task.seed)
     keys = keys_of(learner, task.seed)
-    return Agreed(features, learner, facts, weights_of(S, rows, synth.weights), one_way, keys)
+    return Agreed(features, learner, facts, weights, one_way, keys)
 
 
 def _summaries(
     session: Session, schema: Schema
 ) -> tuple[list[tuple[ColumnSummary, ...]], list[int]]:
-    """Every party's summaries of all columns, and its number of rows."""
+    """Ask for every party's summaries of all columns, and its number of rows."""
 
     def read(text: bytes) -> tuple[ColumnSummary, ...]:
         columns = msgspec.json.decode(text, type=tuple[ColumnSummary, ...])
         distances(schema, [columns])  # refuses summaries of other columns
         return columns
 
-    summaries, rows = [], []
+    party_summaries = []
+    party_rows = []
     for name, reply in zip(session.roster, session.ask(Describe()), strict=True):
-        sent = CheckedReply(name)
-        rows.append(sent.number("rows", reply.rows.value, least=1, most=MOST_ROWS))
-        summaries.append(sent.json("columns", reply.columns.value, read))
-        for one in summaries[-1]:
-            sent.number(f"rows of column {one.column!r}", one.rows, least=rows[-1], most=rows[-1])
-    return summaries, rows
+        checked = CheckedReply(name)
+        n = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
+        summaries = checked.json("columns", reply.columns.value, read)
+        # Columns of more rows than the party has would count for more than its weight.
+        for summary in summaries:
+            checked.number(f"rows of column {summary.column!r}", summary.rows, least=n, most=n)
+        party_rows.append(n)
+        party_summaries.append(summaries)
+    return party_summaries, party_rows
 
 
 def _facts(
@@ -144,14 +173,17 @@ def _facts(
     """Send everyone the features, and add up the vectors that they make of them."""
     from siloweave.models.rounds import Facts
 
-    parts, layout = [], learner.layout
+    layout = learner.layout
+    party_facts = []
     replies = session.ask(Prepare(features.to_json(), seed))
     for name, n, reply in zip(session.roster, rows, replies, strict=True):
-        sent = CheckedReply(name)
-        parts.append(Facts(n, sent.array("sums", reply.sums.value, FLOATS, (4, layout.width))))
-        if not parts[-1].possible(layout, LARGEST):
-            raise sent.wrong("sums", f"those of {n:,} rows between the least and the largest")
-    return Facts.together(parts)
+        checked = CheckedReply(name)
+        sums = checked.array("sums", reply.sums.value, FLOATS, (4, layout.width))
+        facts = Facts(n, sums)
+        if not facts.possible(layout, LARGEST):
+            raise checked.wrong("sums", f"those of {n:,} rows between the least and the largest")
+        party_facts.append(facts)
+    return Facts.together(party_facts)
 
 
 # Fed-TGAN
@@ -160,50 +192,71 @@ def _facts(
 def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     """Run all rounds over the roster; one party alone is the central case.
 
-    Raises WireError, naming the party, for what is no answer, or networks that are not finite.
+    Raises:
+        WireError: Naming the party, for what is no answer, or networks that are not finite.
     """
     from siloweave.models.rounds import packed
 
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
-    learner, facts = agreed.learner, agreed.facts
+    learner = agreed.learner
+    facts = agreed.facts
     sums = Array.of(facts.sums, "<f8")
     start = learner.start(agreed.keys.initial, 1)
     shared, _ = learner.split(start)
     for number in range(synth.rounds):
         task.progress(f"round {number + 1:,} of {synth.rounds:,}", number / synth.rounds)
+
+        # Step 4: all parties train for a round, from the same networks.
         request = Round(number, facts.rows, sums, packed(shared))
         # The first round compiles: one after the other, so that it is done once.
-        replies = session.ask(request, at_once=task.at_once if number else 1)
+        at_once = task.at_once if number else 1
+        replies = session.ask(request, at_once=at_once)
+
         is_last = number == synth.rounds - 1
         like = learner.result(start) if is_last else shared
         trees = []
         for name, reply in zip(session.roster, replies, strict=True):
-            trees.append(networks(name, reply.networks.value, like, number))
-            fault = None if is_last else learner.fault(trees[-1])
+            tree = networks(name, reply.networks.value, like, number)
+            # The last round's networks have no moments that could be wrong.
+            fault = None if is_last else learner.fault(tree)
             if fault:
                 raise WireError(f"party {name!r}, round {number}: {fault}")
+            trees.append(tree)
+
+        # The next round begins with the weighted mean; of a GAN, of generator and critic alike.
         shared = learner.together(trees, agreed.weights.tolist())
     return agreed.result(trainer, shared, synth)
 
 
 def networks(name: str, data: bytes, like: Any, number: int) -> Any:
-    """What a party sent in a round, like these networks; raises WireError, naming it, otherwise."""
+    """Read the networks that a party sent in a round.
+
+    Args:
+        name: Of the party.
+        data: What it sent.
+        like: Networks of the shapes that are expected.
+        number: Of the round.
+
+    Raises:
+        WireError: Naming the party; they are not of these shapes, or beyond any training.
+    """
     import jax
 
     from siloweave.models.rounds import unpacked
 
     try:
-        found = unpacked(data, like)
+        tree = unpacked(data, like)
     except InputError as error:
         raise WireError(f"party {name!r}, round {number}: {error}") from error
-    if any(np.abs(one).max(initial=0) > LARGEST for one in jax.tree.leaves(found)):
+    # One such weight would be in everyone's mean, and soon in all weights.
+    if any(np.abs(weights).max(initial=0) > LARGEST for weights in jax.tree.leaves(tree)):
         raise WireError(
             f"party {name!r}, round {number}: its networks have weights beyond {LARGEST:,.0f}, "
             "which no training leaves; lower the learning rate, or check which software this "
             "party runs"
         )
-    return found
+    return tree
 
 
 # MD-TGAN
@@ -212,7 +265,9 @@ def networks(name: str, data: bytes, like: Any, number: int) -> Any:
 def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     """Run all steps of MD-TGAN; a round is an epoch of the mean number of rows of a party.
 
-    Raises WireError, naming the party, for what is no answer, and InputError where it diverged.
+    Raises:
+        WireError: Naming the party, for what is no answer.
+        InputError: The training diverged.
     """
     from siloweave.models.conditional import drawing
     from siloweave.models.gan import Critics
@@ -220,14 +275,18 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
     learner: Any = agreed.learner
-    start, rounds = learner.start(agreed.keys.initial, 1), synth.rounds
+    start = learner.start(agreed.keys.initial, 1)
     conditions = drawing(learner.conditions(agreed.facts))
+    # The generator and its moments, which stay here; critics are the parties'.
     state = Critics(start.generator, start.generator_moments)
+
+    rounds = synth.rounds
     steps = synth.epochs * learner.epoch(agreed.facts.rows // len(session.roster))
     for number in range(rounds * steps):
         if number % steps == 0:
-            done = number // steps
-            task.progress(f"round {done + 1:,} of {rounds:,}", done / rounds)
+            finished_rounds = number // steps
+            task.progress(f"round {finished_rounds + 1:,} of {rounds:,}", finished_rounds / rounds)
+            # Critics change places, so that none learns one party's rows by heart.
             if number:
                 _change_places(session, number, start.critic)
         at_once = task.at_once if number else 1
@@ -238,7 +297,7 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
 def _step(
     session: Session, agreed: Agreed, conditions: Any, state: Any, number: int, at_once: int
 ) -> Any:
-    """One update of every critic, and of the generator and its moments, which are returned."""
+    """Update every critic and the generator once; returns the generator and its moments."""
     import jax
     import jax.numpy as jnp
 
@@ -246,23 +305,35 @@ def _step(
 
     learner: Any = agreed.learner
     key = jax.random.fold_in(agreed.keys.steps, number)
-    asked, made = asked_rows(learner.step, state.net, conditions, key)
-    fake, again = (Array.of(np.asarray(x), "<f4") for x in made)
-    places, again_places = (Array.of(np.asarray(x), "<u4") for x in asked)
-    replies = session.ask(Judge(number, fake, places, again, again_places), at_once=at_once)
-    mean = np.zeros(np.shape(made.again))
+
+    # Generated rows: the first for critics to learn from, others for them to judge.
+    conditions_asked, rows = asked_rows(learner.step, state.net, conditions, key)
+    request = Judge(
+        number,
+        Array.of(np.asarray(rows.fake), "<f4"),
+        Array.of(np.asarray(conditions_asked.places), "<u4"),
+        Array.of(np.asarray(rows.again), "<f4"),
+        Array.of(np.asarray(conditions_asked.again), "<u4"),
+    )
+    replies = session.ask(request, at_once=at_once)
+
+    # The generator follows the weighted mean of what all critics answer.
+    mean = np.zeros(np.shape(rows.again))
     for name, reply, weight in zip(session.roster, replies, agreed.weights, strict=True):
-        mean += weight * CheckedReply(name).reals("feedback", reply.feedback.value, mean.shape)
-    state, finite = followed(learner.step, state, asked, jnp.float32(mean), key)
-    if not finite:
+        feedback = CheckedReply(name).reals("feedback", reply.feedback.value, mean.shape)
+        mean += weight * feedback
+    state, is_finite = followed(learner.step, state, conditions_asked, jnp.float32(mean), key)
+    if not is_finite:
         raise InputError(f"training diverged in step {number + 1}; lower rate")
     return state
 
 
 def _change_places(session: Session, number: int, like: Any) -> None:
-    """Every critic moves to the next party of the roster."""
+    """Move every critic to the next party of the roster."""
     critics = [reply.critic.value for reply in session.ask(Hand(number))]
+    # All are checked before any moves: no party is given what another made up.
     for name, critic in zip(session.roster, critics, strict=True):
         networks(name, critic, like, number)
-    moved = zip(session.roster, [critics[-1], *critics[:-1]], strict=True)
-    session.ask_each({name: Take(number, critic) for name, critic in moved})
+    next_critics = [critics[-1], *critics[:-1]]
+    moves = zip(session.roster, next_critics, strict=True)
+    session.ask_each({name: Take(number, critic) for name, critic in moves})

@@ -155,16 +155,22 @@ class PooledRoundsSettings:
 def _views(
     received: str, sent: str, received_in: tuple[str, ...], sent_in: tuple[str, ...]
 ) -> Views:
-    """Who sees what, where the coordinator receives and parties are sent this besides encoders."""
-    facts = "each party's number of rows and exact statistics of its columns"
-    facts_in = ("Described.rows", "Described.columns", "Ready.sums", *received_in)
+    """Return who sees what of a run.
+
+    Args:
+        received: What the coordinator receives besides statistics, in words.
+        sent: What parties are sent besides encoders, in words.
+        received_in: Fields of replies that carry `received`.
+        sent_in: Requests that carry `sent`.
+    """
+    statistics = "each party's number of rows and exact statistics of its columns"
+    statistics_in = ("Described.rows", "Described.columns", "Ready.sums")
     encoders = "how columns are encoded, by everyone's statistics"
-    return (
-        OWN_ROWS,
-        View(COORDINATOR, f"{facts}, {received}", NOTHING, facts_in),
-        View(OTHERS, f"{encoders}, and {sent}", NOTHING, ("Prepare", *sent_in)),
-        BARE_READERS,
+    coordinator = View(
+        COORDINATOR, f"{statistics}, {received}", NOTHING, (*statistics_in, *received_in)
     )
+    others = View(OTHERS, f"{encoders}, and {sent}", NOTHING, ("Prepare", *sent_in))
+    return (OWN_ROWS, coordinator, others, BARE_READERS)
 
 
 _AVERAGED = _views(
@@ -182,10 +188,11 @@ _MOMENTS_AVERAGED = _views(
 
 
 def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
-    """What a run takes, with the epochs or steps that all rounds amount to."""
+    """Forecast what a run takes, with the epochs or steps that all rounds amount to."""
     settings = synth.settings()
     passes = synth.all_epochs
     if passes is not None:
+        # `epochs` are those of a round; a central fit has them all.
         del settings["epochs"]
         diffusion = settings.get("diffusion", settings)
         if "steps" in diffusion:
@@ -194,32 +201,41 @@ def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
             settings["epochs"] = passes
 
     learner, width = _foreseen(trainer, synth, case)
-    shared, result = sum(learner.sizes()), learner.result_size()
+    shared_bytes = sum(learner.sizes())
+    result_bytes = learner.result_size()
     rounds = int(synth.rounds)
-    sent = rounds * (2 * shared + _SUMS * width) - shared + result
+    # Networks go both ways in every round, but the last answer is the result.
+    sent = rounds * (2 * shared_bytes + _SUMS * width) - shared_bytes + result_bytes
+    questions: Asked = {Describe: 1, Prepare: 1, Round: rounds}
     return training_forecast(
-        case, settings, {Describe: 1, Prepare: 1, Round: rounds}, lambda *_: sent,
+        case, settings, questions, lambda *_: sent,
         numeric=trainer.numeric, bounded=passes is None,
     )  # fmt: skip
 
 
 def _foreseen(trainer: RoundTrainer, synth: Any, case: Case) -> tuple[Learner, int]:
-    """What parties of this case would train, and entries of a vector."""
+    """Return what parties of this case would train, and how many entries a vector has."""
     schema: Any = case.schema
     blocks = foreseen_blocks(schema, trainer.numeric)
     return trainer.learner(synth, blocks, case.parties), Layout(blocks).width
 
 
 def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forecast:
-    """Two batches of rows travel in every step, and what a critic answers; critics between."""
-    found = _forecast(trainer, synth, case)
+    """Forecast a run of MD-TGAN, in which parties are asked at every step."""
+    averaging = _forecast(trainer, synth, case)
     learner, width = _foreseen(trainer, synth, case)
-    networks = learner.sizes()
-    steps = synth.rounds * synth.epochs * max(case.rows // case.parties // synth.batch, 1)
-    moved = synth.rounds - 1
-    asked: Asked = {Describe: 1, Prepare: 1, Judge: steps, Hand: moved, Take: moved}
-    sent = steps * synth.batch * (12 * width + 8) + 2 * moved * networks[1]
-    return replace(found, asked=asked, by_rows=(Judge,), bytes_per_party=sent)
+    _, critic_bytes, *_ = learner.sizes()
+
+    steps_of_round = synth.epochs * max(case.rows // case.parties // synth.batch, 1)
+    steps = synth.rounds * steps_of_round
+    moves = synth.rounds - 1
+    questions: Asked = {Describe: 1, Prepare: 1, Judge: steps, Hand: moves, Take: moves}
+
+    # Of a row, 4 bytes an entry: two generated ones, and what the critic answers; and the two
+    # conditions they were generated under. Critics travel there and back between rounds.
+    row_bytes = 3 * 4 * width + 2 * 4
+    sent = steps * synth.batch * row_bytes + 2 * moves * critic_bytes
+    return replace(averaging, asked=questions, by_rows=(Judge,), bytes_per_party=sent)
 
 
 def _method(
@@ -229,9 +245,12 @@ def _method(
     run: Any = coordinate,
     visibility: Callable[[Any], Views] = lambda synth: _AVERAGED,
     forecast: Callable[[RoundTrainer, Any, Case], Forecast] = _forecast,
-    **own: Any,
+    **facts: Any,
 ) -> Method:
-    """The record of a network that parties with different rows train without noise."""
+    """Return the record of a network that parties with different rows train without noise.
+
+    `facts` are what differs between such methods, see `Method`.
+    """
     return Method(
         split="rows",
         trust="curator",
@@ -247,7 +266,7 @@ def _method(
         "same parties.",
         transcribed=False,
         every_step=forecast is _forecast_critics,
-        **own,
+        **facts,
     )
 
 
@@ -255,6 +274,7 @@ def _method(
 
 
 def _gan(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
+    """Return what trains a GAN on vectors of these blocks."""
     from siloweave.models.rounds import GANLearner
 
     return GANLearner(part_of(GANSettings, synth), blocks)
@@ -291,20 +311,21 @@ class FedTGAN(Synthesizer, RoundsSettings, GANSettings):
 
 
 def _critics_views(synth: MDTGAN) -> Views:
-    """Who sees what of a run at these settings; in one round no critic changes places."""
-    judged, made = "how its critic judges generated rows", "generated rows, which follow them"
+    """Return who sees what of a run at these settings; in one round no critic changes places."""
+    received = "in every step how its critic judges generated rows"
+    sent = "in every step generated rows, which follow them"
     if synth.rounds == 1:
-        both = f"and in every step {judged}", f"in every step {made}"
-        return _views(*both, ("Judged.feedback",), ("Judge",))
+        return _views(f"and {received}", sent, ("Judged.feedback",), ("Judge",))
     return _views(
-        f"in every step {judged}, and after every round but the last its critic",
-        f"in every step {made}, and after every round but the last the critic of another party",
+        f"{received}, and after every round but the last its critic",
+        f"{sent}, and after every round but the last the critic of another party",
         ("Judged.feedback", "Handed.critic"),
         ("Judge", "Take"),
     )
 
 
 def _check_critics(synth: MDTGAN) -> None:
+    """Refuse settings of a GAN that MD-TGAN has no use for."""
     if synth.average or synth.identifiability:
         raise InputError(
             f"average={synth.average!r}, identifiability={synth.identifiability!r}: MD-TGAN has "
@@ -347,7 +368,8 @@ def _refuse_length(diffusion: DiffusionSettings) -> None:
     """Refuse how long a central fit would train."""
     usual = DiffusionSettings()
     for name in ("steps", "passes", "work", "minutes", "watched"):
-        value, default = getattr(diffusion, name), getattr(usual, name)
+        value = getattr(diffusion, name)
+        default = getattr(usual, name)
         if value != default:
             raise InputError(
                 f"{name}={value!r} does nothing here: rounds and epochs say how long the "
@@ -356,6 +378,7 @@ def _refuse_length(diffusion: DiffusionSettings) -> None:
 
 
 def _diffusion(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
+    """Return what trains a diffusion of vectors of these blocks."""
     from siloweave.models.rounds import DiffusionLearner
 
     return DiffusionLearner(part_of(DiffusionSettings, synth), blocks, synth.target)
@@ -386,6 +409,7 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
 
 
 def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
+    """Return what so many parties train as in one place: a diffusion of sphere codes."""
     from siloweave.models.rounds import PooledPointLearner
 
     settings = part_of(LatentSettings, synth)
@@ -401,7 +425,8 @@ def _check_length(synth: FedPointDiff) -> None:
         )
     usual = DiffusionSettings()
     for name in ("minutes", "watched"):
-        value, default = getattr(synth.diffusion, name), getattr(usual, name)
+        value = getattr(synth.diffusion, name)
+        default = getattr(usual, name)
         if value != default:
             raise InputError(
                 f"diffusion.{name}={value!r} does nothing here: all parties take equally many "

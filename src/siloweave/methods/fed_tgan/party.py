@@ -71,13 +71,14 @@ class RoundState:
 
 
 def keys_of(learner: Learner, seed: int) -> Keys:
-    """The keys of a central fit with this seed."""
+    """Return the keys that a central fit with this seed would have."""
     return learner.keys(jax_key(fold_in(fold_in(seed, "train"), "model")))
 
 
 def _unpaid(synth: Any, site: Site[OwnerData], draw: Callable[[], _T]) -> Released[_T]:
     """Release under the run's one ledger entry, of infinite cost."""
-    entry, title = site.recall("unpaid"), synth.method.title
+    entry = site.recall("unpaid")
+    title = synth.method.title
     if entry is None:
         event = NonPrivate(f"{title} adds no noise to anything")
         entry = site.pay(event, f"all messages of {title}").encode()
@@ -91,8 +92,9 @@ def _unpaid(synth: Any, site: Site[OwnerData], draw: Callable[[], _T]) -> Releas
 def describe(
     synth: Any, trainer: RoundTrainer, request: Describe, site: Site[OwnerData]
 ) -> Described:
-    """Summarise every column."""
-    table, schema = site.rows.table, site.rows.schema
+    """Summarise every column (Fed-TGAN, step 1: frequencies and mixtures of each column)."""
+    table = site.rows.table
+    schema = site.rows.schema
     rows = _unpaid(synth, site, lambda: table.num_rows)
 
     def summary() -> bytes:
@@ -104,7 +106,9 @@ def describe(
 def prepare(synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[OwnerData]) -> Ready:
     """Remember how rows are encoded, and send what the vectors add up to.
 
-    Raises WireError for features of other facts than the schema's, or too wide.
+    Raises:
+        WireError: Naming the party; the features are of other facts than its schema's, or so wide
+            that encoded rows would fill its memory.
     """
     from siloweave.models.rounds import Facts
 
@@ -118,26 +122,38 @@ def prepare(synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[Owne
     site.remember("setup", msgspec.msgpack.encode(request))
 
     def sums() -> Array:
-        return Array.of(Facts.of(_state(synth, trainer, site).vectors).sums, "<f8")
+        vectors = _state(synth, trainer, site).vectors
+        return Array.of(Facts.of(vectors).sums, "<f8")
 
     return Ready(_unpaid(synth, site, sums))
 
 
 def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
-    """The party's encoded rows, made once a process."""
-    name = ("rounds", site.run)
-    if name not in site.memo:
-        if (stored := site.recall("setup")) is None:
-            raise WireError(f"party {site.name!r} was asked to train before it was prepared")
-        asked = msgspec.msgpack.decode(stored, type=Prepare)
-        roster = [*site.terms.roster]
-        features, place = Features.from_json(asked.features), roster.index(site.name)
-        key = fold_in(fold_in(asked.seed, "train"), "encode", *([place] if place else []))
-        learner = trainer.learner(synth, features.blocks, len(roster))
-        vectors = learner.vectors(features.encode(site.rows.table, key=key), place)
-        site.memo[name] = RoundState(learner, vectors, place, keys_of(learner, asked.seed))
-    found: RoundState = site.memo[name]
-    return found
+    """Return the party's encoded rows and what trains on them, made once a process."""
+    memo_key = ("rounds", site.run)
+    if memo_key not in site.memo:
+        site.memo[memo_key] = _new_state(synth, trainer, site)
+    state: RoundState = site.memo[memo_key]
+    return state
+
+
+def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
+    """Encode the party's rows as it was told to; raises WireError where it was not."""
+    stored = site.recall("setup")
+    if stored is None:
+        raise WireError(f"party {site.name!r} was asked to train before it was prepared")
+    setup = msgspec.msgpack.decode(stored, type=Prepare)
+    features = Features.from_json(setup.features)
+    roster = [*site.terms.roster]
+    place = roster.index(site.name)
+
+    # The first party encodes with the key of a central fit, so that one party alone is that fit.
+    path = [place] if place else []
+    key = fold_in(fold_in(setup.seed, "train"), "encode", *path)
+    learner = trainer.learner(synth, features.blocks, len(roster))
+    encoded = features.encode(site.rows.table, key=key)
+    vectors = learner.vectors(encoded, place)
+    return RoundState(learner, vectors, place, keys_of(learner, setup.seed))
 
 
 # Fed-TGAN
@@ -150,46 +166,55 @@ def train(synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerDat
 
 
 def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]) -> bytes:
-    """The networks after a round of the party's own steps."""
+    """Train for a round of the party's own steps; returns the networks after it, packed."""
     from siloweave.models.rounds import Lap, own_key, packed, unpacked
 
-    state, number = _state(synth, trainer, site), request.number
+    state = _state(synth, trainer, site)
+    number = request.number
     if not 0 <= number < synth.rounds:
         raise WireError(f"round {number} was asked for; the study has {synth.rounds}")
-    learner, size = state.learner, len(state.vectors)
+    learner = state.learner
+    size = len(state.vectors)
     facts = _facts_of(request, learner, size)
-    total = learner.steps(size, facts.rows, synth.all_epochs)
+    total_steps = learner.steps(size, facts.rows, synth.all_epochs)
     if state.started is None:
         state.rows = learner.rows(state.vectors, facts)
-        state.started = learner.start(state.keys.initial, total)
-    shared, own = learner.split(state.started)
+        state.started = learner.start(state.keys.initial, total_steps)
+
+    # The mean of all networks, with what stayed here (moments) after the round before.
+    shared_like, local_like = learner.split(state.started)
+    local = local_like
     if number:
-        before = recalled_step("moments/", number - 1, site)
-        if before is None:
+        stored = recalled_step("moments/", number - 1, site)
+        if stored is None:
             raise WireError(f"round {number} does not follow the last one; start a new run")
-        own = unpacked(before, own)
-    now = learner.joined(unpacked(request.networks, shared), own)
+        local = unpacked(stored, local_like)
+    before = learner.joined(unpacked(request.networks, shared_like), local)
 
-    first = total * number // synth.rounds
-    last = total * (number + 1) // synth.rounds
-    lap = Lap(learner.batch(size, facts.rows), first, last, total)
-    now = learner.run(now, state.rows, lap, own_key(state.keys.steps, state.place))
+    # Rounds cut all steps evenly, to within one.
+    first = total_steps * number // synth.rounds
+    last = total_steps * (number + 1) // synth.rounds
+    lap = Lap(learner.batch(size, facts.rows), first, last, total_steps)
+    after = learner.run(before, state.rows, lap, own_key(state.keys.steps, state.place))
 
-    shared, own = learner.split(now)
-    remember_step("moments/", number, packed(own), site)
+    shared, local = learner.split(after)
+    remember_step("moments/", number, packed(local), site)
+    # The last round ends with what the model draws with, such as a moving average of weights.
     is_last = number == synth.rounds - 1
-    return packed(learner.result(now) if is_last else shared)
+    return packed(learner.result(after) if is_last else shared)
 
 
 def _facts_of(request: Round, learner: Learner, rows: int) -> Facts:
     """Check what all parties' vectors add up to, as the coordinator sent it to one with `rows`."""
     from siloweave.models.rounds import Facts
 
-    sent = CheckedReply("the coordinator")
-    sums = sent.array("sums", request.sums, FLOATS, (4, learner.layout.width)).astype(np.float64)
-    facts = Facts(sent.number("rows", request.rows, least=rows, most=MOST_ROWS), sums)
+    checked = CheckedReply("the coordinator")
+    shape = (4, learner.layout.width)
+    sums = checked.array("sums", request.sums, FLOATS, shape).astype(np.float64)
+    all_rows = checked.number("rows", request.rows, least=rows, most=MOST_ROWS)
+    facts = Facts(all_rows, sums)
     if not facts.possible(learner.layout, LARGEST):
-        raise sent.wrong("sums", f"those of {request.rows:,} rows")
+        raise checked.wrong("sums", f"those of {request.rows:,} rows")
     return facts
 
 
@@ -197,42 +222,58 @@ def _facts_of(request: Round, learner: Learner, rows: int) -> Facts:
 
 
 def judge(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]) -> Judged:
-    """One step of the critic, and its feedback."""
+    """Take one step of the critic, and send its feedback."""
     return Judged(_unpaid(synth, site, lambda: _feedback(synth, trainer, request, site)))
 
 
 def _feedback(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]) -> Array:
+    """Train the critic on real rows beside the first generated ones, then judge the second."""
     import jax
     import jax.numpy as jnp
 
     from siloweave.models.gan import AskedRows, MadeRows, judged
     from siloweave.models.rounds import own_key, packed
 
-    critics, state = _critics(synth, trainer, request.number, site), _state(synth, trainer, site)
+    critics = _critics(synth, trainer, request.number, site)
+    state = _state(synth, trainer, site)
+    learner = state.learner
     rows, sampler = state.rows
     # The step's own key is the coordinator's, so no party is the first of its owners.
     key = own_key(jax.random.fold_in(state.keys.steps, request.number), state.place + 1)
-    sent, learner = CheckedReply("the coordinator"), state.learner
-    size, shape = (synth.batch,), (synth.batch, learner.layout.width)
-    places = {"places": request.places, "again_places": request.again_places}
-    made = {"fake": request.fake, "again": request.again}
-    asked = [sent.array(n, x, WORDS, size).astype(np.int32) for n, x in places.items()]
-    rows_sent = [sent.reals(n, x, shape) for n, x in made.items()]
+
+    checked = CheckedReply("the coordinator")
+    shape = (synth.batch, learner.layout.width)
+
+    def conditions(field: str, array: Array) -> Any:
+        return jnp.asarray(checked.array(field, array, WORDS, shape[:1]).astype(np.int32))
+
+    def generated(field: str, array: Array) -> Any:
+        return jnp.asarray(checked.reals(field, array, shape))
+
+    places = conditions("places", request.places)
+    again_places = conditions("again_places", request.again_places)
+    fake = generated("fake", request.fake)
+    again = generated("again", request.again)
     after, feedback = judged(
         learner.update(1), sampler, critics, rows,
-        AskedRows(*map(jnp.asarray, asked)), MadeRows(*map(jnp.asarray, rows_sent)), key,
+        AskedRows(places, again_places), MadeRows(fake, again), key,
     )  # fmt: skip
     remember_step("critic/", request.number + 1, packed(after), site)
     return Array.of(np.asarray(feedback), "<f4")
 
 
 def _critics(synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerData]) -> Critics:
-    """The critic and its moments after so many steps."""
+    """Return the critic and its moments after so many steps.
+
+    Raises:
+        WireError: Naming the party, which has no critic after that step.
+    """
     from siloweave.models.gan import Critics
     from siloweave.models.rounds import Facts, own_key, unpacked
 
     state = _state(synth, trainer, site)
-    if state.started is None:  # every party begins with a critic of its own
+    # Every party begins with a critic of its own: they change places later.
+    if state.started is None:
         start = state.learner.start(own_key(state.keys.initial, state.place), 1)
         state.started = Critics(start.critic, start.critic_moments)
         state.rows = state.learner.rows(state.vectors, Facts.of(state.vectors))
@@ -257,14 +298,14 @@ def hand(synth: Any, trainer: RoundTrainer, request: Hand, site: Site[OwnerData]
 
 
 def take(synth: Any, trainer: RoundTrainer, request: Take, site: Site[OwnerData]) -> Took:
-    """Continue with another party's critic and one's own moments."""
+    """Continue with another party's critic, and the moments of this party's."""
     from siloweave.models.gan import Critics
     from siloweave.models.rounds import packed, unpacked
 
-    own = _critics(synth, trainer, request.number, site)
+    critics = _critics(synth, trainer, request.number, site)
     with naming_party(site.name):
-        critic = unpacked(request.critic, own.net)
-    remember_step("critic/", request.number, packed(Critics(critic, own.moments)), site)
+        net = unpacked(request.critic, critics.net)
+    remember_step("critic/", request.number, packed(Critics(net, critics.moments)), site)
     return Took(Public(True, "says that a message came"))
 
 
@@ -281,5 +322,5 @@ CRITICS: dict[Any, Any] = {
 
 
 def handlers(answers: dict[Any, Any], trainer: RoundTrainer, synth: Any) -> Handlers:
-    """A party's side: these answers, at these settings."""
+    """Return which function answers which request at these settings."""
     return {request: partial(answer, synth, trainer) for request, answer in answers.items()}

@@ -59,11 +59,16 @@ if TYPE_CHECKING:
 
 
 def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
-    """The queries that a party chose; raises WireError, naming it, if there are no such."""
-    checked, last = CheckedReply(party), len(request.candidates) - 1
-    sent = checked.items("indices", reply.indices, count=request.steps)
-    places = [checked.number("indices", one.value, least=0, most=last) for one in sent]
-    return {request.candidates[i] for i in places}
+    """Return the queries that a party chose.
+
+    Raises:
+        WireError: Naming the party; it sent an index of no candidate, or too few or many.
+    """
+    checked = CheckedReply(party)
+    last = len(request.candidates) - 1
+    indices = checked.items("indices", reply.indices, count=request.steps)
+    places = [checked.number("indices", index.value, least=0, most=last) for index in indices]
+    return {request.candidates[place] for place in places}
 
 
 def rounds_joined(cap: int, rounds: int) -> set[int]:
@@ -73,72 +78,81 @@ def rounds_joined(cap: int, rounds: int) -> set[int]:
 
 def smallest_cohort(synth: FLAIM, parties: int) -> int:
     """Return the fewest parties of a sum: of those drawn, or by the schedule of a cap."""
-    drawn = smallest_drawn(synth.participation, parties)
+    fewest_drawn = smallest_drawn(synth.participation, parties)
     if synth.participation == 1:
-        drawn -= synth.dropouts
+        fewest_drawn -= synth.dropouts
     if synth.cap is None or synth.rounds is None:
-        return drawn
+        return fewest_drawn
+
     turns = rounds_joined(synth.cap, synth.rounds)
-    sizes = (
-        sum((t - i) % synth.rounds in turns for i in range(parties)) for t in range(synth.rounds)
-    )
-    scheduled = min(size for size in sizes if size) - synth.dropouts
-    return max(1, min(drawn, scheduled))
+    cohort_sizes = []
+    for t in range(synth.rounds):
+        cohort_sizes.append(sum((t - i) % synth.rounds in turns for i in range(parties)))
+    # With fewer parties than rounds, some rounds have no cohort, and so no sum.
+    fewest_scheduled = min(size for size in cohort_sizes if size) - synth.dropouts
+    return max(1, min(fewest_drawn, fewest_scheduled))
 
 
 def chooses(synth: FLAIM) -> bool:
-    """Whether parties choose queries by the exponential mechanism."""
+    """Return whether parties choose queries by the exponential mechanism."""
     return synth.variant in ("private", "naive", "oracle")
 
 
 @dataclass(frozen=True)
-class _Taken:
-    """A noisy sum over a cohort, and how many rows were counted."""
+class _NoisySum:
+    """A noisy marginal over a cohort."""
 
     clique: Clique
     counts: Floats
-    sigma: float
-    rows: float
+    sigma: float  # of the noise in every cell
+    rows: float  # about as many as were counted
 
 
 @dataclass
 class _Run:
+    """What a run has measured, and from whom."""
+
     session: Session
     domain: Domain
     settings: FLAIM
-    keys: dict[str, bytes]
-    weights: dict[Clique, float]
-    unit: float
-    key: Key
-    taken: list[_Taken] = field(default_factory=list)
+    keys: dict[str, bytes]  # the parties' keys for masks
+    weights: dict[Clique, float]  # w_q of all candidates
+    unit: float  # L2 sensitivity of a marginal
+    key: Key  # of cohorts, and of queries where the server chooses them
+    noisy_sums: list[_NoisySum] = field(default_factory=list)
     rounds: list[Measured] = field(default_factory=list)
-    joined: int = 0
-    joined_rows: float = 0.0
+    joined: int = 0  # parties that counted one-ways, each as often as it did
+    joined_rows: float = 0.0  # noisy rows of those
 
     def scheduled(self, t: int) -> list[str]:
-        """Parties of round `t`: with a cap, spread evenly; else drawn by themselves."""
-        cap, rounds, roster = self.settings.cap, self.settings.rounds, self.session.roster
+        """Return the parties of round `t`: with a cap spread evenly, else drawn by themselves."""
+        cap = self.settings.cap
+        rounds = self.settings.rounds
+        roster = self.session.roster
         if cap is None or rounds is None:
             return self.cohort(t)
+
         order = generator(fold_in(self.key, "schedule")).permutation(len(roster))
         turns = rounds_joined(cap, rounds)
         joins = {int(p) for i, p in enumerate(order) if (t - i) % rounds in turns}
         return [name for p, name in enumerate(roster) if p in joins]
 
     def cohort(self, *path: int | str) -> list[str]:
-        """Parties that join by themselves with probability p."""
+        """Draw the parties that join, each by itself with probability p."""
         key = fold_in(self.key, "cohort", *path)
         session = self.session
         return drawn_cohort(session.roster, self.settings.participation, key, gone=session.gone)
 
     @property
     def offered(self) -> dict[Clique, float]:
-        """Candidates and their weights; AugFLAIM (Private) has the one-ways anyway."""
-        lone = self.settings.variant != "private"
-        return {q: w for q, w in self.weights.items() if lone or len(q) > 1}
+        """Candidates and their weights; AugFLAIM (Private) measures the one-ways anyway."""
+        if self.settings.variant != "private":
+            return self.weights
+        return {q: weight for q, weight in self.weights.items() if len(q) > 1}
 
     @property
-    def per_party(self) -> float:
+    def rows_per_party(self) -> float:
+        """The mean number of rows of the parties that counted one-ways, as noisy as those are."""
         return max(1.0, self.joined_rows / max(self.joined, 1))
 
     def counted(
@@ -148,66 +162,81 @@ class _Run:
         sigma: float,
         request: type[Count | MeasureQueries] = Count,
     ) -> tuple[list[Floats], float, tuple[str, ...]]:
-        """Noisy sums over those of a cohort who answer, their noise, and who they are."""
+        """Have those of a cohort who answer count; returns noisy sums, their noise, and who did."""
         keys = {name: self.keys[name] for name in cohort}
         noise = SumNoise(sigma, self.settings.tolerated, self.settings.dropouts)
-        found = noisy_marginals(self.session, keys, self.domain, cliques, noise, request)
-        self.rounds.append(Measured(tuple(cliques), found[1]))
-        return found
+        sums = noisy_marginals(self.session, keys, self.domain, cliques, noise, request)
+        _, sum_sigma, _ = sums
+        self.rounds.append(Measured(tuple(cliques), sum_sigma))
+        return sums
 
     def one_ways(self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float) -> float:
         """Measure marginals over all rows of a cohort; returns how many these are, about."""
-        tables, total, parties = self.counted(cohort, cliques, sigma)
-        weights = [1.0 / t.size for t in tables]
-        rows = max(1.0, float(np.average([t.sum() for t in tables], weights=weights)))
-        self.joined, self.joined_rows = self.joined + len(parties), self.joined_rows + rows
-        self.taken += [_Taken(c, y, total, rows) for c, y in zip(cliques, tables, strict=True)]
+        tables, sum_sigma, parties = self.counted(cohort, cliques, sigma)
+        # The noise of a table's sum has a variance in proportion to its cells.
+        weights = [1.0 / table.size for table in tables]
+        mean_sum = np.average([table.sum() for table in tables], weights=weights)
+        rows = max(1.0, float(mean_sum))
+
+        self.joined += len(parties)
+        self.joined_rows += rows
+        for clique, counts in zip(cliques, tables, strict=True):
+            self.noisy_sums.append(_NoisySum(clique, counts, sum_sigma, rows))
         return rows
 
-    def measure(self, chosen: Mapping[str, Sequence[Clique]], sigma: float, rows: float) -> None:
-        """Measure what the parties of a cohort chose, each only over those who chose it."""
-        if not (queries := self.together(chosen)):
+    def measure(self, choices: Mapping[str, Sequence[Clique]], sigma: float, rows: float) -> None:
+        """Measure what the parties of a cohort chose, each query over those who chose it.
+
+        `rows` is about how many rows the whole cohort has.
+        """
+        queries = self.together(choices)
+        if not queries:
             return
-        tables, total, parties = self.counted(list(chosen), queries, sigma, MeasureQueries)
-        rows *= len(parties) / len(chosen)
-        for q, y in zip(queries, tables, strict=True):
-            if behind := sum(q in chosen[name] for name in parties):
-                n = _rows_behind(y, total, behind, len(parties), rows)
-                self.taken.append(_Taken(q, y, total, n))
+        tables, sum_sigma, parties = self.counted(list(choices), queries, sigma, MeasureQueries)
+        rows *= len(parties) / len(choices)
+        for q, counts in zip(queries, tables, strict=True):
+            voters = sum(q in choices[name] for name in parties)
+            # All who chose it may have vanished: the sum is noise alone.
+            if voters:
+                voters_rows = _rows_behind(counts, sum_sigma, voters, len(parties), rows)
+                self.noisy_sums.append(_NoisySum(q, counts, sum_sigma, voters_rows))
 
-    def together(self, chosen: Mapping[str, Sequence[Clique]]) -> tuple[Clique, ...]:
-        """What was chosen; what fewest parties chose is left out where the model would not fit."""
-        votes = Counter(q for mine in chosen.values() for q in mine)
-        held = [t.clique for t in self.taken]
-        if fits(self.domain, [*held, *votes], self.settings.max_model_mb):
+    def together(self, choices: Mapping[str, Sequence[Clique]]) -> tuple[Clique, ...]:
+        """Return what was chosen; what fewest parties chose goes where the model would not fit."""
+        votes = Counter(q for queries in choices.values() for q in queries)
+        measured = [noisy_sum.clique for noisy_sum in self.noisy_sums]
+        most_mb = self.settings.max_model_mb
+        if fits(self.domain, [*measured, *votes], most_mb):
             return tuple(votes)
-        kept: list[Clique] = []
+        fitting_queries: list[Clique] = []
         for q, _ in votes.most_common():
-            if fits(self.domain, [*held, *kept, q], self.settings.max_model_mb):
-                kept.append(q)
-        return tuple(kept)
+            if fits(self.domain, [*measured, *fitting_queries, q], most_mb):
+                fitting_queries.append(q)
+        return tuple(fitting_queries)
 
-    def pooled(self) -> list[_Taken]:
-        """One sum per clique: cohorts add up, so that a row counts alike in whichever it was."""
-        by_clique: dict[Clique, list[_Taken]] = {}
-        for t in self.taken:
-            by_clique.setdefault(t.clique, []).append(t)
-        return [
-            _Taken(
-                clique,
-                np.sum([t.counts for t in same], axis=0),
-                sqrt(sum(t.sigma**2 for t in same)),
-                sum(t.rows for t in same),
-            )
-            for clique, same in by_clique.items()
-        ]
+    def pooled(self) -> list[_NoisySum]:
+        """Add up the sums of a clique over cohorts, so that a row counts alike in any of them."""
+        sums_of: dict[Clique, list[_NoisySum]] = {}
+        for noisy_sum in self.noisy_sums:
+            sums_of.setdefault(noisy_sum.clique, []).append(noisy_sum)
+
+        totals = []
+        for clique, sums in sums_of.items():
+            counts = np.sum([noisy_sum.counts for noisy_sum in sums], axis=0)
+            sigma = sqrt(sum(noisy_sum.sigma**2 for noisy_sum in sums))
+            rows = sum(noisy_sum.rows for noisy_sum in sums)
+            totals.append(_NoisySum(clique, counts, sigma, rows))
+        return totals
 
     def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
-        total = self.per_party * len(self.session.roster)
-        scaled = [
-            Measurement(t.clique, t.counts * (total / t.rows), t.sigma * total / t.rows)
-            for t in self.pooled()
-        ]
+        """Fit a model to all sums, each scaled to the rows of the whole roster."""
+        total = self.rows_per_party * len(self.session.roster)
+        scaled = []
+        for pooled in self.pooled():
+            counts = pooled.counts * (total / pooled.rows)
+            # N / N_q^t, the paper's weighting: what few rows show counts less (section 4.2).
+            sigma = pooled.sigma * total / pooled.rows
+            scaled.append(Measurement(pooled.clique, counts, sigma))
         if self.settings.variant == "private":
             # Every round counts single columns over its whole cohort, and other tables over those
             # parties that chose them, whose rows are not alike.
@@ -218,29 +247,38 @@ class _Run:
         )  # fmt: skip
 
     def averages(self) -> Baseline:
-        """M~: the running average of the noisy one-ways, as shares of rows."""
-        firsts = [r for r in self.weights if len(r) == 1]
-        pooled = {t.clique: t for t in self.pooled()}
+        """Return M~, the running average of the noisy one-ways, as shares of rows."""
+        one_ways = [r for r in self.weights if len(r) == 1]
+        pooled = {noisy_sum.clique: noisy_sum for noisy_sum in self.pooled()}
         tables = []
-        for r in firsts:
-            total = np.maximum(pooled[r].counts, 0.0)
-            tables.append(Array.of(total / max(total.sum(), 1.0), "<f4"))
-        return Baseline(tuple(firsts), tuple(tables))
+        for r in one_ways:
+            counts = np.maximum(pooled[r].counts, 0.0)
+            tables.append(Array.of(counts / max(counts.sum(), 1.0), "<f4"))
+        return Baseline(tuple(one_ways), tuple(tables))
 
     def truth(self) -> Baseline:
-        """The oracle's exact shares, from everyone."""
+        """Ask everyone for exact counts, and return the oracle's shares of rows."""
         sums = {r: np.zeros(self.domain.shape(r), dtype=np.int64) for r in self.weights}
         add_exact(self.session, self.session.roster, sums)
         tables = [Array.of(total / total.sum(), "<f4") for total in sums.values()]
         return Baseline(tuple(sums), tuple(tables))
 
 
-def _rows_behind(y: Floats, sigma: float, behind: int, cohort: int, rows: float) -> float:
-    """Rows of `behind` parties: their share of the cohort, and their noisy sum, by precision."""
-    expected = rows * behind / cohort
-    spread = (0.5 * rows / cohort) ** 2 * behind * (1 - behind / cohort) + 1.0
-    noise = sigma**2 * y.size + 1.0
-    mean = (expected / spread + float(y.sum()) / noise) / (1 / spread + 1 / noise)
+def _rows_behind(counts: Floats, sigma: float, voters: int, cohort: int, rows: float) -> float:
+    """Estimate the rows of so many parties of a cohort that has `rows`.
+
+    It is the mean of two guesses by their precision: the parties' share of the cohort, and the sum
+    of what they counted.
+    """
+    expected = rows * voters / cohort
+    # As if a party's rows had a standard deviation of half their mean.
+    expected_variance = (0.5 * rows / cohort) ** 2 * voters * (1 - voters / cohort) + 1.0
+    counted = float(counts.sum())
+    counted_variance = sigma**2 * counts.size + 1.0
+
+    weighted = expected / expected_variance + counted / counted_variance
+    mean = weighted / (1 / expected_variance + 1 / counted_variance)
+    # Counts are divided by it, so noise must not leave it near 0.
     return max(mean, 0.1 * expected, 1.0)
 
 
@@ -262,22 +300,29 @@ def flaim(
     """
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
-    firsts = [r for r in weights if len(r) == 1]
+    one_ways = [r for r in weights if len(r) == 1]
     vanish = session.plan(session.roster).vanish
     keys = exchange_keys(session, domain, may_vanish=vanish)
     run = _Run(session, domain, settings, keys, weights, unit, key)
     size_rho = settings.size_share * rho if chooses(settings) else 0.0
-    budget = FLAIMPlan(settings, len(firsts), unit, rho - size_rho)
+    budget = FLAIMPlan(settings, len(one_ways), unit, rho - size_rho)
     truth = run.truth() if settings.variant == "oracle" else None
+
+    # Algorithm 1, initialisation: each one-way from a cohort of its own. The variants that measure
+    # them in every round count those of the first round as these.
     if not budget.every_round:
-        for r in firsts:
-            run.one_ways(session.present(run.cohort("first", *r)), [r], budget.sigma)
-    model = run.fit(None, settings.sweeps) if run.taken else MRF.uniform(domain, 1.0)
-    t, last = 0, False
-    while not last:
-        last = budget.last(t)
+        for r in one_ways:
+            cohort = session.present(run.cohort("first", *r))
+            run.one_ways(cohort, [r], budget.sigma)
+    model = run.fit(None, settings.sweeps) if run.noisy_sums else MRF.uniform(domain, 1.0)
+
+    # Algorithm 1, rounds t = 1 to T.
+    t = 0
+    is_last = False
+    while not is_last:
+        is_last = budget.last(t)
         progress(f"round {t + 1}", t / (settings.rounds or t + 10))
-        model = _round(run, budget, firsts, model, truth, size_rho, t)
+        model = _round(run, budget, one_ways, model, truth, size_rho, t)
         t += 1
     return run.fit(model, settings.final_sweeps), run.rounds
 
@@ -285,55 +330,85 @@ def flaim(
 def _round(
     run: _Run,
     budget: FLAIMPlan,
-    firsts: Sequence[Clique],
+    one_ways: Sequence[Clique],
     model: MRF,
     truth: Baseline | None,
     size_rho: float,
     t: int,
 ) -> MRF:
-    if not (cohort := run.session.present(run.scheduled(t))):  # fewer parties than rounds
+    """Run round `t` of Algorithm 1, and return the model after it."""
+    settings = run.settings
+
+    # The round's cohort; nobody where a cap spreads fewer parties than there are rounds.
+    cohort = run.session.present(run.scheduled(t))
+    if not cohort:
         return model
-    rows = run.per_party * len(cohort)
+
+    # AugFLAIM (Private), "combine": fresh one-ways of every round enter the model.
+    rows = run.rows_per_party * len(cohort)
     if budget.every_round:
-        rows = run.one_ways(cohort, firsts, budget.sigma)
+        rows = run.one_ways(cohort, one_ways, budget.sigma)
         cohort = run.session.present(cohort)
-        model = run.fit(model, run.settings.sweeps)
+        model = run.fit(model, settings.sweeps)
     budget.spent += budget.round_cost
-    if run.settings.variant == "naive_bayes":
+    if settings.variant == "naive_bayes":
         return model
-    before = len(run.taken)
-    offered = run.offered
-    candidates = fitting(run.domain, offered, list(model.potentials), run.settings.max_model_mb)
-    if run.settings.variant == "random":
+
+    # Candidates that the model can still take, of which parties (or here, the server) choose.
+    sums_before = len(run.noisy_sums)
+    measured = list(model.potentials)
+    candidates = fitting(run.domain, run.offered, measured, settings.max_model_mb)
+    if settings.variant == "random":
         rng = generator(fold_in(run.key, "query", t))
-        run.one_ways(cohort, [candidates[int(rng.integers(len(candidates)))]], budget.sigma)
+        query = candidates[int(rng.integers(len(candidates)))]
+        run.one_ways(cohort, [query], budget.sigma)
     else:
+        baseline = run.averages() if settings.variant == "private" else truth
+        size_sigma = max(1.0, run.unit / sqrt(2 * size_rho))
         request = Select(
             ModelMessage.of(model),
             tuple(candidates),
-            run.averages() if run.settings.variant == "private" else truth,
+            baseline,
             budget.sigma,
             budget.epsilon,
-            max(1.0, run.unit / sqrt(2 * size_rho)),
-            run.settings.local_steps,
+            size_sigma,
+            settings.local_steps,
         )
-        asked, vanish = dict.fromkeys(cohort, request), run.session.plan(cohort).vanish
-        replies = run.session.ask_present(asked, vanish)
-        chosen = {name: sorted(chosen_by(name, reply, request)) for name, reply in replies.items()}
-        run.measure(chosen, budget.sigma, rows * (len(chosen) / len(cohort)))
-    new = run.fit(model, run.settings.sweeps)
-    if run.settings.rounds is None and _quiet(run, before, model, new):
-        budget.sigma, budget.epsilon = budget.sigma / 2, budget.epsilon * 2
-    return new
+        # Each party takes its s local steps; then all count together what any of them chose.
+        choices = _choices(run, cohort, request)
+        run.measure(choices, budget.sigma, rows * (len(choices) / len(cohort)))
+
+    # The server's fit, and AIM's annealing where no number of rounds is fixed.
+    new_model = run.fit(model, settings.sweeps)
+    if settings.rounds is None and _quiet(run, sums_before, model, new_model):
+        budget.sigma /= 2
+        budget.epsilon *= 2
+    return new_model
 
 
-def _quiet(run: _Run, before: int, old: MRF, new: MRF) -> bool:
-    """AIM's annealing test: at least one new marginal moved the model by no more than noise."""
-    return any(
-        np.abs(new.marginal(t.clique) - old.marginal(t.clique)).sum()
-        <= expected_l1(t.sigma * new.total / t.rows, t.counts.size)
-        for t in run.taken[before:]
-    )
+def _choices(run: _Run, cohort: Sequence[str], request: Select) -> dict[str, list[Clique]]:
+    """Ask a cohort what to measure; returns the queries of those who answer."""
+    vanish = run.session.plan(cohort).vanish
+    replies = run.session.ask_present(dict.fromkeys(cohort, request), vanish)
+    choices = {}
+    for name, reply in replies.items():
+        # Sorted: the order in which queries are measured must not depend on a set's.
+        choices[name] = sorted(chosen_by(name, reply, request))
+    return choices
+
+
+def _quiet(run: _Run, sums_before: int, old_model: MRF, new_model: MRF) -> bool:
+    """Return AIM's annealing test: whether a new marginal moved the model by no more than noise.
+
+    One is enough, as in the paper (section 4.3).
+    """
+    for noisy_sum in run.noisy_sums[sums_before:]:
+        clique = noisy_sum.clique
+        moved = np.abs(new_model.marginal(clique) - old_model.marginal(clique)).sum()
+        sigma = noisy_sum.sigma * new_model.total / noisy_sum.rows
+        if moved <= expected_l1(sigma, noisy_sum.counts.size):
+            return True
+    return False
 
 
 @dataclass
@@ -342,20 +417,24 @@ class FLAIMPlan:
 
     settings: FLAIM
     columns: int
-    unit: float
-    rho: float
-    sigma: float = 0.0
-    epsilon: float = 0.0
+    unit: float  # L2 sensitivity of a marginal
+    rho: float  # all that a row may pay
+    sigma: float = 0.0  # of a measurement
+    epsilon: float = 0.0  # of a choice
     spent: float = 0.0
 
     def __post_init__(self) -> None:
+        # J of the module's docstring. Annealing starts at 8 d rounds, where AIM has 16 d (4.3).
         rounds = self.settings.cap or self.settings.rounds or 8 * self.columns
-        first = 0 if self.every_round else self.columns
+        first_one_ways = 0 if self.every_round else self.columns
+        # Where parties choose nothing, all of the budget is for measurements.
         share = self.settings.gaussian_share if chooses(self.settings) else 1.0
-        self.sigma = self.unit * sqrt((rounds * self.gaussians + first) / (2 * share * self.rho))
+
+        gaussians = rounds * self.gaussians + first_one_ways
+        self.sigma = self.unit * sqrt(gaussians / (2 * share * self.rho))
         steps = self.settings.local_steps
         self.epsilon = sqrt(8 * (1 - share) * self.rho / (rounds * steps))
-        self.spent = first * self.unit**2 / (2 * self.sigma**2)
+        self.spent = first_one_ways * self.unit**2 / (2 * self.sigma**2)
 
     @property
     def every_round(self) -> bool:
@@ -366,45 +445,54 @@ class FLAIMPlan:
     def gaussians(self) -> int:
         """Measurements of a row in one round."""
         s = self.settings.local_steps
-        per = {"private": 2 * s - 1 + self.columns, "naive_bayes": self.columns, "random": 1}
-        return per.get(self.settings.variant, 2 * s - 1)
+        # s central ones, and s - 1 local ones that steer a later choice.
+        steps = 2 * s - 1
+        gaussians = {"private": steps + self.columns, "naive_bayes": self.columns, "random": 1}
+        return gaussians.get(self.settings.variant, steps)
 
     @property
     def round_cost(self) -> float:
         """zCDP of a row in one round."""
+        # The exponential mechanism is bounded-range: epsilon^2 / 8, not epsilon^2 / 2.
         selections = self.settings.local_steps * self.epsilon**2 / 8
-        return self.gaussians * self.unit**2 / (2 * self.sigma**2) + selections
+        measurements = self.gaussians * self.unit**2 / (2 * self.sigma**2)
+        return measurements + selections
 
     def last(self, t: int) -> bool:
-        """Whether round `t` is the last; when annealing, it takes all that remains."""
+        """Return whether round `t` is the last; when annealing, it takes all that remains."""
         if self.settings.rounds is not None:
             return t + 1 >= self.settings.rounds
-        remaining = self.rho - self.spent
-        if remaining >= 2 * self.round_cost:
+        remaining_rho = self.rho - self.spent
+        if remaining_rho >= 2 * self.round_cost:
             return False
-        grow = sqrt(remaining / self.round_cost)
-        self.sigma, self.epsilon = self.sigma / grow, self.epsilon * grow
+        # A round's cost is quadratic in epsilon and in 1 / sigma.
+        growth = sqrt(remaining_rho / self.round_cost)
+        self.sigma /= growth
+        self.epsilon *= growth
         return True
 
 
 def tree_of_noise(
     synth: FLAIM, case: Case, domain: Domain, queries: Sequence[Clique], answers: float
 ) -> float:
-    """Cells of the junction tree, if noise alone chooses: of many answers, among small queries.
+    """Forecast the cells of the junction tree, as if noise alone chose what is measured.
 
-    What a party chooses by its rows is mostly a part of that, as all parties' rows are alike.
+    Many answers then spread among small queries. What a party chooses by its rows is mostly a part
+    of that, as all parties' rows are alike.
     """
     weights = weights_of(domain, queries)
     pairs = [q for q in weights if len(q) > 1]
     if not chooses(synth) or not pairs:
         return sum(map(domain.size, weights))
-    neighbours, firsts = case.budget.neighbours, len(domain.names)
+
+    neighbours = case.budget.neighbours
     unit = marginal_sensitivity(neighbours, norm="l2")
-    plan = FLAIMPlan(synth, firsts, unit, rho_for(case.budget))
+    plan = FLAIMPlan(synth, len(domain.names), unit, rho_for(case.budget))
+
+    # Scores of a model without error: what is left is the bias for the noise of a measurement.
     scores = np.array([-weights[q] * expected_l1(plan.sigma, domain.size(q)) for q in pairs])
     sensitivity = 2 * max(weights[q] for q in pairs) * l1_score_sensitivity(neighbours)
     odds = np.exp((scores - scores.max()) * plan.epsilon / (2 * sensitivity))
-    chosen = generator(0).choice(
-        len(pairs), round(answers * synth.local_steps), p=odds / odds.sum()
-    )
-    return tree_cells(domain, [pairs[i] for i in set(chosen.tolist())])
+    choices = round(answers * synth.local_steps)
+    places = generator(0).choice(len(pairs), choices, p=odds / odds.sum())
+    return tree_cells(domain, [pairs[i] for i in set(places.tolist())])

@@ -65,21 +65,28 @@ from siloweave.tables.codes import Domain
 
 
 def _check(synth: FLAIM) -> None:
+    """Raise InputError for settings out of bounds, or that do not go together."""
     for name in ("participation", "gaussian_share"):
         number(name, getattr(synth, name), 0, 1, "(]")
     for name in ("rounds", "local_steps", "cap"):
         if getattr(synth, name) is not None:
             whole(name, getattr(synth, name), 1)
     number("size_share", synth.size_share, 0, 1, "()")
-    if synth.cap is not None and not (synth.rounds and 1 <= synth.cap <= synth.rounds):
+
+    if synth.cap is None:
+        return
+    # A cap spreads parties over rounds, so the number of rounds must be fixed before.
+    if not (synth.rounds and 1 <= synth.cap <= synth.rounds):
         raise InputError(
             f"cap={synth.cap} must lie between 1 and a fixed number of rounds, not {synth.rounds}"
         )
-    if synth.cap is not None and synth.variant not in ("private", "naive_bayes"):
+    # Other variants measure one-ways once, before the rounds, in cohorts that no cap spreads.
+    if synth.variant not in ("private", "naive_bayes"):
         raise InputError(f"cap={synth.cap} works with 'private' and 'naive_bayes' only")
 
 
 def _guarantee(synth: FLAIM) -> Guarantee:
+    """Return what a variant promises."""
     if synth.variant == "oracle":
         nothing = "Nothing is protected: true heterogeneity is used. A baseline only."
         return Guarantee("none", nothing, title="AugFLAIM (Oracle)")
@@ -93,40 +100,62 @@ def _guarantee(synth: FLAIM) -> Guarantee:
 
 
 def _visibility(synth: FLAIM) -> Views:
-    seen = [masked_sums(synth.tolerated, dropouts=synth.dropouts)]
+    """Return who sees what of a run."""
+    coordinator_views = [masked_sums(synth.tolerated, dropouts=synth.dropouts)]
     sent = "where columns are cut, and which queries are counted"
-    carries: tuple[str, ...] = ("Count",)
+    carriers: tuple[str, ...] = ("Count",)
     if chooses(synth):
-        how = "the exponential mechanism, paid for in the ledger"
-        seen.append(View(COORDINATOR, "which queries each party chose", how, ("Chosen.indices",)))
+        protection = "the exponential mechanism, paid for in the ledger"
+        choices = "which queries each party chose"
+        coordinator_views.append(View(COORDINATOR, choices, protection, ("Chosen.indices",)))
         sent += "; the model of every round"
-        carries = ("Count", "Select", "MeasureQueries")
-    if synth.variant != "oracle":
-        others = View(OTHERS, sent, OTHERS_NOISE, carries)
-        return (OWN_ROWS, *seen, others, *openings(synth.dropouts), READERS)
-    why = "nothing: exact counts decide what is measured"
-    exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",))
-    others = View(OTHERS, f"{sent}; exact shares over all rows", why, carries)
-    readers = replace(READERS, protected_by=why)
-    return (OWN_ROWS, *seen, exact, others, *openings(synth.dropouts), readers)
+        carriers = ("Count", "Select", "MeasureQueries")
+
+    readers = READERS
+    others_protection = OTHERS_NOISE
+    if synth.variant == "oracle":
+        exact_counts = "exact counts of each party"
+        coordinator_views.append(View(COORDINATOR, exact_counts, NOTHING, ("ExactCounts.tables",)))
+        sent += "; exact shares over all rows"
+        others_protection = "nothing: exact counts decide what is measured"
+        readers = replace(READERS, protected_by=others_protection)
+
+    others = View(OTHERS, sent, others_protection, carriers)
+    return (OWN_ROWS, *coordinator_views, others, *openings(synth.dropouts), readers)
 
 
 def _rounds(synth: FLAIM, case: Case, domain: Domain) -> tuple[int, float]:
-    """T, or about as many as annealing takes; a party joins some of them."""
+    """Return T, or about as many rounds as annealing takes, and how many a party joins."""
     rounds = synth.rounds or 8 * len(domain.names)
     return rounds, float(synth.cap or synth.participation * rounds)
 
 
-def _asked(synth: FLAIM, columns: int, case: Case) -> Asked:
-    """Three questions in a round that a party joins; less where parties choose nothing."""
+def _question_counts(synth: FLAIM, columns: int, case: Case) -> Asked:
+    """Count how often a party is asked each question at most.
+
+    There are three in a round that it joins, and fewer where parties choose nothing.
+    """
     rounds = synth.cap or synth.rounds or 8 * columns
+    # One-ways are counted together in every round, or one by one before the first.
     counts = rounds if synth.variant in ("private", "naive_bayes") else columns
     if synth.variant == "random":
         return {KeyRequest: 1, Count: counts + rounds}
     choices = rounds if chooses(synth) else 0
-    exact = int(synth.variant == "oracle")
-    asked: Asked = {KeyRequest: 1, CountExactly: exact, Count: counts}
-    return {**asked, Select: choices, MeasureQueries: choices}
+    exact_counts = int(synth.variant == "oracle")
+    return {
+        KeyRequest: 1,
+        CountExactly: exact_counts,
+        Count: counts,
+        Select: choices,
+        MeasureQueries: choices,
+    }
+
+
+def _waits(synth: FLAIM) -> int:
+    """Count the questions of rounds that a party with a cap sits out."""
+    if not synth.cap or not synth.rounds:
+        return 0
+    return 3 * (synth.rounds - synth.cap)
 
 
 @dataclass(frozen=True)
@@ -188,8 +217,8 @@ class FLAIM(Synthesizer, MarginalSettings):
         coordinate=lambda session, task: marginal_result(flaim, session, task, key=task.seed),
         forecast=marginal_forecast(
             _rounds,
-            _asked,
-            waits=lambda synth: 3 * (synth.rounds - synth.cap) if synth.cap else 0,
+            _question_counts,
+            waits=_waits,
             grown=tree_of_noise,
         ),
         check=_check,

@@ -6,7 +6,7 @@ release is paid for before it is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 
 import msgspec
@@ -40,55 +40,78 @@ from siloweave.statistics.marginals import marginal, sparse_marginal
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, CountedRows
 
-_FLOAT32 = 1e-3  # far more than rounding adds to shares that sum to 1
+# Far more than rounding to 32 bits adds to shares that sum to 1.
+_FLOAT32 = 1e-3
 
 
+# All parties of this process are sent the same shares in a round, so one of them decodes.
 @lru_cache(maxsize=4)
 def _shares(baseline: Baseline) -> dict[Clique, Floats]:
-    tables = (np.asarray(t.numpy(), dtype=np.float64) for t in baseline.tables)
+    tables = (np.asarray(table.numpy(), dtype=np.float64) for table in baseline.tables)
     return dict(zip(baseline.cliques, tables, strict=True))
 
 
 def _distance(site: Site[CountedRows], q: Clique, expected: Floats) -> float:
-    """||M_q(D_k) - expected||_1, computed at the cells that hold a row alone (expected >= 0)."""
+    """Return ||M_q(D_k) - expected||_1; `expected` must not be negative.
+
+    Only cells that hold a row are looked at: an empty cell adds what was expected of it.
+    """
     if q not in site.memo:
         site.memo[q] = sparse_marginal(site.rows, q)
     cells, counts = site.memo[q]
-    there = expected.reshape(-1)[cells]
-    return float(np.abs(counts - there).sum() - there.sum() + expected.sum())
+
+    expected_there = expected.reshape(-1)[cells]
+    gap_there = np.abs(counts - expected_there).sum()
+    return float(gap_there - expected_there.sum() + expected.sum())
 
 
 def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
-    """n_k with noise that is drawn once a run; exact where the relation makes it public."""
+    """Return n_k with noise that is drawn once a run.
+
+    It is exact where the relation makes the number of rows public. The paper scales by the exact
+    n_k, which moves a score twice as far as accounted, see method.py.
+    """
     n = site.rows.num_rows
     unit = size_sensitivity(neighbours_of(site))
     if unit == 0:
         return float(n)
+
+    def draw() -> int:
+        noisy_counts = mechanisms.add_gaussian(np.array([n]), sigma, entropy=site.entropy)
+        return int(noisy_counts[0])
+
     event = Gaussian(sigma=sigma, sensitivity=unit)
-    noisy = site.keep_private(
-        event,
-        "own number of rows, to scale the model with",
-        lambda: int(mechanisms.add_gaussian(np.array([n]), sigma, entropy=site.entropy)[0]),
-    )
-    return min(max(1.0, float(noisy)), float(MOST_ROWS))  # else scores round more than a row moves
+    noisy_size = site.keep_private(event, "own number of rows, to scale the model with", draw)
+    # Scores of a size beyond these bounds would be rounded by more than one row moves them.
+    return min(max(1.0, float(noisy_size)), float(MOST_ROWS))
 
 
 def _scores(
     request: Select, weights: Sequence[float], site: Site[CountedRows], model: MRF, size: float
 ) -> Floats:
-    """u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - sqrt(2/pi) sigma n_q).
+    """Return each candidate's u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - bias).
 
-    tau_k(q) is the party's own distance from everyone: exact (Oracle), or the mean of its columns'
-    (Private).
+    The bias is sqrt(2/pi) sigma n_q, what noise alone would make of the distance. tau_k(q) is how
+    far the party itself is from everyone: exact (Oracle), or the mean over the columns of q
+    (Private); NaiveFLAIM has none.
     """
     shares = _shares(request.baseline) if request.baseline else {}
-    own = {q: _distance(site, q, size * p) for q, p in shares.items()}
+    skews = {q: _distance(site, q, size * p) for q, p in shares.items()}
+    model_scale = size / model.total
+
     scores = np.empty(len(weights))
-    for i, (q, w) in enumerate(zip(request.candidates, weights, strict=True)):
-        gap = _distance(site, q, model.marginal(q) * (size / model.total))
-        tau = own[q] if q in own else sum(own.get((j,), 0.0) for j in q) / len(q)
-        scores[i] = w * (gap - tau - expected_l1(request.sigma, model.domain.size(q)))
+    for i, (q, weight) in enumerate(zip(request.candidates, weights, strict=True)):
+        gap = _distance(site, q, model.marginal(q) * model_scale)
+        bias = expected_l1(request.sigma, model.domain.size(q))
+        scores[i] = weight * (gap - _skew(q, skews) - bias)
     return scores
+
+
+def _skew(q: Clique, skews: Mapping[Clique, float]) -> float:
+    """Return tau_k(q): of the clique itself where it is known, else the mean of its columns'."""
+    if q in skews:
+        return skews[q]
+    return sum(skews.get((column,), 0.0) for column in q) / len(q)
 
 
 def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
@@ -97,13 +120,19 @@ def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
     Raises:
         WireError: Naming the party; scores would move, or be rounded, further than is paid for.
     """
-    if (baseline := request.baseline) is None:
+    baseline = request.baseline
+    if baseline is None:
         return
     domain = site.rows.domain
     checked_cliques(baseline.cliques, domain, site.name)
-    fits = [table.shape for table in baseline.tables] == [domain.shape(q) for q in baseline.cliques]
-    alone = all((name,) in baseline.cliques for q in request.candidates for name in q)
-    if not (fits and alone and all(_is_share(table) for table in baseline.tables)):
+
+    shapes = [table.shape for table in baseline.tables]
+    wanted_shapes = [domain.shape(q) for q in baseline.cliques]
+    # A column without shares would count as one without skew, and tau be too small.
+    columns = set[str]().union(*request.candidates)
+    has_columns = all((name,) in baseline.cliques for name in columns)
+    fits = shapes == wanted_shapes and has_columns
+    if not fits or not all(_is_share(table) for table in baseline.tables):
         raise WireError(
             f"party {site.name!r} was sent shares of rows that are below 0, sum to more than 1, or "
             "are not of every column"
@@ -111,67 +140,102 @@ def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
 
 
 def _is_share(table: Array) -> bool:
+    """Return whether a table's cells are shares of one whole, but for rounding."""
     values = np.asarray(table.numpy(), dtype=np.float64)
     return bool((values >= 0).all() and values.sum() <= 1 + _FLOAT32)
 
 
 def select(request: Select, site: Site[CountedRows]) -> Chosen:
-    """s local steps: choose by the exponential mechanism, measure locally, update the model."""
+    """Take the s local steps of a round (Algorithm 1): choose, measure, update the model.
+
+    What is measured here steers the next step and is not sent; `measure` counts it again.
+    """
     weights = checked_weights(request.candidates, request.model, request.sigma, site)
     site.terms.require(site.name, local_steps=request.steps)
     _check_baseline(request, site)
     model = unpacked(request.model, site.rows.domain)
     size = _noisy_size(site, request.size_sigma)
+
+    # A row moves the distance from the model by a unit, and tau_k by another (section 4.2).
     terms = 2.0 if request.baseline else 1.0
     unit = l1_score_sensitivity(neighbours_of(site))
     sensitivity = terms * max(weights) * unit * (1 + ROUNDING)
-    chosen: list[Released[int]] = []
+
+    choices: list[Released[int]] = []
     for step in range(request.steps):
+        # The exponential mechanism, over scores of the party's rows alone.
         scores = _scores(request, weights, site, model, size)
-        chosen.append(
-            site.release(
-                Exponential(request.epsilon),
-                f"choice among {len(scores)} marginals",
-                lambda scores=scores: mechanisms.exponential(  # type: ignore[misc]
-                    scores, sensitivity=sensitivity, epsilon=request.epsilon, entropy=site.entropy
-                ),
-            )
-        )
+        choice = _choice(site, scores, sensitivity, request.epsilon)
+        choices.append(choice)
+
+        # After the last choice no local model is needed: everyone's counts make the next one.
         if step + 1 < request.steps:
-            q = request.candidates[chosen[-1].value]
-            model = _local_step(site, model, q, request.sigma, size)
-    queries = [request.candidates[c.value] for c in chosen]
+            model = _local_step(site, model, request.candidates[choice.value], request.sigma, size)
+
+    queries = [request.candidates[choice.value] for choice in choices]
     site.remember("chosen", msgspec.msgpack.encode(queries))
     site.remember("selected", site.asked)
-    return Chosen(tuple(chosen))
+    return Chosen(tuple(choices))
+
+
+def _choice(
+    site: Site[CountedRows], scores: Floats, sensitivity: float, epsilon: float
+) -> Released[int]:
+    """Pay for a choice by these scores, then draw it."""
+
+    def draw() -> int:
+        return mechanisms.exponential(
+            scores, sensitivity=sensitivity, epsilon=epsilon, entropy=site.entropy
+        )
+
+    return site.release(Exponential(epsilon), f"choice among {len(scores)} marginals", draw)
 
 
 def _local_step(site: Site[CountedRows], model: MRF, q: Clique, sigma: float, size: float) -> MRF:
-    exact = marginal(site.rows, q)
+    """Pay for the party's own noisy marginal, and move the model towards it.
+
+    The paper charges nothing for it, though it decides what is chosen next; see method.py.
+    """
+    counts = marginal(site.rows, q)
     unit = marginal_sensitivity(neighbours_of(site), norm="l2")
     site.pay(Gaussian(sigma=sigma, sensitivity=unit), "local marginal that steers a later choice")
-    noisy = mechanisms.add_gaussian(exact, sigma, entropy=site.entropy)
+    noisy_counts = mechanisms.add_gaussian(counts, sigma, entropy=site.entropy)
+
+    # From the party's number of rows to the model's.
     scale = model.total / size
-    return moved_towards(
-        model, Measurement(q, np.asarray(noisy * scale, dtype=np.float64), sigma * scale)
-    )
+    scaled = np.asarray(noisy_counts * scale, dtype=np.float64)
+    return moved_towards(model, Measurement(q, scaled, sigma * scale))
 
 
 def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
-    """The marginals this party chose, zeros for the others, with its share of the noise."""
-    if (stored := site.recall("chosen")) is None:
+    """Count the marginals that this party chose, with its share of the noise.
+
+    It sends zeros for those that others chose, so that the coordinator sees one sum for all.
+    """
+    stored = site.recall("chosen")
+    if stored is None:
         raise WireError(f"party {site.name!r} was asked to measure before it chose")
-    mine = set(msgspec.msgpack.decode(stored, type=tuple[Clique, ...]))
-    domain = site.rows.domain
+    chosen_queries = set(msgspec.msgpack.decode(stored, type=tuple[Clique, ...]))
     checked_queries(request.queries, site)
-    tables = [
-        marginal(site.rows, q) if q in mine else np.zeros(domain.shape(q), dtype=np.int64)
-        for q in request.queries
-    ]
-    what = f"its part of {len(tables)} chosen marginals"
-    added = sum(q in mine for q in request.queries)
-    model = site.recall("selected") or b""
-    return masked_reply(request, site, tables, what, contributes=max(1, added), besides=model)
+
+    domain = site.rows.domain
+    tables = []
+    for q in request.queries:
+        if q in chosen_queries:
+            counts = marginal(site.rows, q)
+        else:
+            counts = np.zeros(domain.shape(q), dtype=np.int64)
+        tables.append(counts)
+
+    title = f"its part of {len(tables)} chosen marginals"
+    # A row is in one cell of each marginal that is counted here.
+    contributes = max(1, sum(q in chosen_queries for q in request.queries))
+    # The sum opens only among parties that chose by the same question. Without it, a coordinator
+    # could send one party a model of its own, and tell from the sum what that party chose.
+    select_request = site.recall("selected") or b""
+    return masked_reply(
+        request, site, tables, title, contributes=contributes, besides=select_request
+    )
 
 
 _WHY = "AugFLAIM (Oracle) uses true heterogeneity"

@@ -56,67 +56,95 @@ _LOWER = "lower diffusion.learning_rate in settings, or the coder's"
 
 
 def coordinate(session: Session, task: Task) -> Result:
-    """Gather latents once, and train their distribution.
+    """Gather latents once, and train their distribution (Algorithm 1).
 
-    Raises WireError, naming the party, where it sent what does not fit.
+    Raises:
+        WireError: Naming the party, where it sent what does not fit.
     """
     synth: Any = task.setup.synth
-    parts, noised = parts_of(task.setup), synth.privacy == "latents"
-    sent = (_noised if noised else _coded)(session, task, parts)
-    rows = side_by_side(sent, task.setup.schema.names, condition_of(synth.target, parts))
+    parts = parts_of(task.setup)
+    is_noised = synth.privacy == "latents"
+
+    # Step 2: every party sends the latents of all its rows, once; Z = [Z_1 || ... || Z_M].
+    gather = _noised if is_noised else _coded
+    latent_parts = gather(session, task, parts)
+    target = condition_of(synth.target, parts)
+    rows = side_by_side(latent_parts, task.setup.schema.names, target)
+
+    # Step 3: the diffusion learns them here; no message travels.
     net = trained(rows, task)
-    known = {} if noised or not synth.shared else cell_shares(session, parts)
-    return Result(JointModel(net, known), len(rows.V), parts=tuple(map(_width, sent)))
+
+    # Noise protects latents: exact shares of cells would undo it.
+    shares = {}
+    if synth.shared and not is_noised:
+        shares = cell_shares(session, parts)
+    widths = tuple(_width(part) for part in latent_parts)
+    return Result(JointModel(net, shares), len(rows.V), parts=widths)
 
 
-def _width(sent: Sent) -> int:
-    """Entries of a party's part of the vectors."""
-    return sum(one.shape[1] for one in (sent.latents, sent.classes) if one is not None)
+def _width(part: Sent) -> int:
+    """Count the entries of a party's part of the vectors."""
+    latents = int(part.latents.shape[1])
+    if part.classes is None:
+        return latents
+    return latents + int(part.classes.shape[1])
 
 
 def trained(rows: SideBySide, task: Task) -> Any:
-    """The distribution of latents; it reads no message and sends none."""
+    """Train the distribution of latents; it reads no message and sends none."""
     from siloweave.models import latent
 
     synth: Any = task.setup.synth
     settings = synth.latent
+    _, key = split_key(fold_in(task.seed, "train", "model"))
     return latent.fit_latents(
         rows.V, rows.latent, settings.diffusion, scaled=settings.scaled, sphere_codes=rows.codes,
-        facts=rows.facts, key=split_key(fold_in(task.seed, "train", "model"))[1],
-        progress=task.progress, store=task.store,
+        facts=rows.facts, key=key, progress=task.progress, store=task.store,
     )  # fmt: skip
 
 
 def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
+    """Ask every party for its latents as they are, and check them."""
     synth: Any = task.setup.synth
-    target, found = condition_of(synth.target, parts), {}
+    target = condition_of(synth.target, parts)
+    latent_parts = {}
     for name, reply in zip(session.roster, session.ask(Code(task.seed)), strict=True):
-        checked, own = CheckedReply(name), parts[name].names
+        checked = CheckedReply(name)
+        party_columns = parts[name].names
         Z = checked.reals("latents", reply.latents.value, (None, None))
         count = checked.number("latents in a row", Z.shape[1], most=WIDEST)
-        columns = checked.items("columns", reply.columns.value, count=count, among=("", *own))
-        missing = [c for c in own if c != target and not {c, ""} & set(columns)]
-        if missing:
-            raise checked.wrong(f"no latents of {missing[0]!r}", "all of its columns")
+
+        # "" stands for latents in which an autoencoder mixes all columns.
+        among = ("", *party_columns)
+        columns = checked.items("columns", reply.columns.value, count=count, among=among)
+        if "" not in columns:
+            missing = [c for c in party_columns if c != target and c not in columns]
+            if missing:
+                raise checked.wrong(f"no latents of {missing[0]!r}", "all of its columns")
+
         codes = checked_codes(name, reply.sphere_codes.value, columns)
         classes = _classes(name, reply, parts[name], target, len(Z))
-        found[name] = Sent(Z, columns, codes, classes)
-    check_same_rows({name: len(one.latents) for name, one in found.items()})
-    return list(found.values())
+        latent_parts[name] = Sent(Z, columns, codes, classes)
+    check_same_rows({name: len(part.latents) for name, part in latent_parts.items()})
+    return list(latent_parts.values())
 
 
 def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
-    """Latents with the least noise, equal at all parties, that together keeps to the budget."""
+    """Ask every party for latents with noise, and check them.
+
+    It is equal at all parties, and the least with which they together keep to the budget.
+    """
     synth: Any = task.setup.synth
     distance = released_together(1.0, parts, synth).sensitivity
-    replies = session.ask(CodeNoised(gaussian_sigma(rho_for(task.setup.budget), distance)))
-    found = {}
-    for name, reply in zip(session.roster, replies, strict=True):
+    sigma = gaussian_sigma(rho_for(task.setup.budget), distance)
+    latent_parts = {}
+    for name, reply in zip(session.roster, session.ask(CodeNoised(sigma)), strict=True):
         coder = declared_coder(parts[name], synth)
-        K = CheckedReply(name).array("latents", reply.latents.value, WHOLE, (None, coder.latent))
-        found[name] = Sent((K * GRID).astype(np.float32), coder.columns)
-    check_same_rows({name: len(one.latents) for name, one in found.items()})
-    return list(found.values())
+        shape = (None, coder.latent)
+        K = CheckedReply(name).array("latents", reply.latents.value, WHOLE, shape)
+        latent_parts[name] = Sent((K * GRID).astype(np.float32), coder.columns)
+    check_same_rows({name: len(part.latents) for name, part in latent_parts.items()})
+    return list(latent_parts.values())
 
 
 # What parties sent, checked
@@ -135,15 +163,17 @@ class Sent:
 def _classes(
     name: str, reply: Coded | JointBegun, schema: Schema, target: str | None, rows: int
 ) -> Matrix | None:
-    """What a party sent beside latents: classes, where it holds the target.
+    """Read the classes that a party sent beside latents, where it holds the target.
 
-    Raises WireError where that is more or less than the study says, or what its columns cannot
-    have.
+    Raises:
+        WireError: Naming the party; it sent more or less than the study says, or what its columns
+            cannot have.
     """
-    checked, own = CheckedReply(name), target in schema.names
-    checked.items("lists of classes", reply.classes, count=int(own))
-    checked.items("numbers of options", reply.options, count=int(own))
-    if target is None or not own:
+    checked = CheckedReply(name)
+    has_target = target in schema.names
+    checked.items("lists of classes", reply.classes, count=int(has_target))
+    checked.items("numbers of options", reply.options, count=int(has_target))
+    if target is None or not has_target:
         return None
     column = schema[target]
     most = _CLASSES if column.kind in BINNED else options_of(column)
@@ -152,28 +182,36 @@ def _classes(
 
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
-    """Classes as one-hot rows; raises WireError, naming the party, unless they fit."""
+    """Return classes as one-hot rows; raises WireError, naming the party, unless they fit."""
     codes = CheckedReply(name).array("classes", array, WHOLE, (rows,), least=0, most=options - 1)
     return np.asarray(np.eye(options, dtype=np.float32)[codes])
 
 
 def checked_codes(
-    name: str, sent: Sequence[tuple[int, int, int]], columns: tuple[str, ...]
+    name: str, triples: Sequence[tuple[int, int, int]], columns: tuple[str, ...]
 ) -> SphereCodes:
-    """A party's sphere codes; raises WireError, naming it, where one does not fit its latents."""
+    """Read a party's sphere codes, each as (first latent, dimensions, options).
+
+    Raises:
+        WireError: Naming the party; one does not fit its latents.
+    """
     from siloweave.tables.features import SphereCode
 
-    free = 0
-    for first, dimensions, options in sent:
-        column = set(columns[first : first + dimensions])
-        fits = free <= first <= len(columns) - dimensions and 1 <= dimensions < max(options, 2)
-        if not (fits and options <= _OPTIONS and len(column) == 1 and "" not in column):
+    next_free = 0
+    for first, dimensions, options in triples:
+        # Codes come in order, and share no latent.
+        is_inside = next_free <= first <= len(columns) - dimensions
+        # A table of so many codes is made, and none is wider than a simplex.
+        has_size = 1 <= dimensions < max(options, 2) and options <= _OPTIONS
+        code_columns = set(columns[first : first + dimensions])
+        is_of_one_column = len(code_columns) == 1 and "" not in code_columns
+        if not (is_inside and has_size and is_of_one_column):
             raise WireError(
                 f"party {name!r} says that {dimensions} latents from {first} on are a choice among "
                 f"{options}, which does not fit the {len(columns)} latents that it names"
             )
-        free = first + dimensions
-    return tuple(SphereCode(*one) for one in sent)
+        next_free = first + dimensions
+    return tuple(SphereCode(*triple) for triple in triples)
 
 
 @dataclass(frozen=True)
@@ -194,36 +232,46 @@ class SideBySide:
     facts: dict[str, Any]
 
 
-def side_by_side(sent: Sequence[Sent], names: Sequence[str], target: str | None) -> SideBySide:
+def side_by_side(parts: Sequence[Sent], names: Sequence[str], target: str | None) -> SideBySide:
     """Join what the parties sent, in roster order (Algorithm 1, line 6).
 
     `names` are the columns in the schema's order, and `target` the one whose classes were sent.
     """
+    # Where each entry stands when the parties' parts, classes included, lie side by side.
     places: list[int] = []
-    label: list[int] = []
-    codes, start = [], 0
-    for one in sent:
-        codes += [code._replace(start=start + code.start) for code in one.codes]
-        places += range(start, start + one.latents.shape[1])
-        start += one.latents.shape[1]
-        if one.classes is not None:
-            label = list(range(start, start + one.classes.shape[1]))
-            start += len(label)
-    columns = [column for one in sent for column in one.columns]
+    label_places: list[int] = []
+    codes = []
+    start = 0
+    for part in parts:
+        codes += [code._replace(start=start + code.start) for code in part.codes]
+        width = part.latents.shape[1]
+        places += range(start, start + width)
+        start += width
+        if part.classes is not None:
+            label_places = list(range(start, start + part.classes.shape[1]))
+            start += len(label_places)
+
+    columns: list[str] = []
+    for part in parts:
+        columns += part.columns
     order = list(range(len(columns)))
-    if all(columns):  # the same order, and so the same distribution, however columns are split
+    # The same order, and so the same distribution, however columns are split among parties.
+    # Sorting is stable, so latents of a column stay in theirs.
+    if all(columns):
         rank = {name: i for i, name in enumerate(names)}
-        order.sort(key=lambda j: rank[columns[j]])  # stable within a column
-    found = {places[j]: i for i, j in enumerate(order)}
-    Z = np.concatenate([one.latents for one in sent], axis=1)[:, order]
-    classes = [one.classes for one in sent if one.classes is not None]
+        order.sort(key=lambda j: rank[columns[j]])
+
+    Z = np.concatenate([part.latents for part in parts], axis=1)[:, order]
+    classes = [part.classes for part in parts if part.classes is not None]
+    V = np.concatenate([Z, *classes], axis=1)
+    new_start = {places[j]: i for i, j in enumerate(order)}
+    moved_codes = sorted(code._replace(start=new_start[code.start]) for code in codes)
     facts = {
-        "places": [places[j] for j in order] + label,
+        "places": [places[j] for j in order] + label_places,
         "columns": [columns[j] for j in order],
-        "label": target if label else None,
+        "label": target if label_places else None,
     }
-    moved = sorted(code._replace(start=found[code.start]) for code in codes)
-    return SideBySide(np.concatenate([Z, *classes], axis=1), len(columns), tuple(moved), facts)
+    return SideBySide(V, len(columns), tuple(moved_codes), facts)
 
 
 # What a fit draws with
@@ -243,17 +291,25 @@ class JointModel(NetworkModel):
         return frozenset(label if "" in columns else label | columns)
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of the label was; nothing of other columns."""
+        """Return how frequent each option of the label was; nothing of other columns."""
         label = self.net.facts["label"]
-        return tuple(self.net.diffusion.label_shares) if label and column == label else None
+        if not label or column != label:
+            return None
+        return tuple(self.net.diffusion.label_shares)
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw the parties' parts, side by side in roster order."""
-        places, latent = self.net.facts["places"], self.net.latent
-        asked = None if given is None else given[:, places]
-        way = {} if asked is None else way_of(asked[:, :latent])
+        places = self.net.facts["places"]
+        condition = None
+        sampling = {}
+        if given is not None:
+            condition = given[:, places]
+            # Latents that are kept in place need several walks; a label alone does not.
+            sampling = way_of(condition[:, : self.net.latent])
+
+        # Algorithm 2: denoise, then put every entry where its party's part has it.
         V = np.empty((n, len(places)), np.float32)
-        V[:, places] = self.net.sample(n, key=split_key(key)[0], given=asked, **way)
+        V[:, places] = self.net.sample(n, key=split_key(key)[0], given=condition, **sampling)
         return V
 
     @classmethod
@@ -282,82 +338,108 @@ class _Exchange:
     widths: Mapping[str, int]  # latents of every party that has something to train
 
     def cut(self, Z: Any) -> dict[str, Array]:
-        """Every party's part of a matrix; raises InputError where training diverged."""
-        parts, start, Z = {}, 0, np.asarray(Z)
+        """Return every party's part of a matrix; raises InputError where training diverged."""
+        Z = np.asarray(Z)
         if not np.isfinite(Z).all():
             raise InputError(f"training diverged: {_LOWER}")
+        parts = {}
+        start = 0
         for name, width in self.widths.items():
             parts[name] = Array.of(Z[:, start : start + width], "<f4")
             start += width
         return parts
 
     def forward(self, step: int, slope: Any) -> Matrix:
-        """Latents of a batch."""
+        """Ask for the latents of a batch, after the step before; `slope` is None at the first."""
         slopes = {} if slope is None else self.cut(slope)
-        asked = {name: Forward(step, slopes.get(name)) for name in self.widths}
+        requests = {name: Forward(step, slopes.get(name)) for name in self.widths}
         parts: list[Matrix] = []
-        for name, reply in zip(asked, self.session.ask_each(asked), strict=True):
+        for name, reply in zip(requests, self.session.ask_each(requests), strict=True):
+            # The first party's number of rows is everyone's.
             rows = len(parts[0]) if parts else None
-            parts.append(self._fits(name, "latents", reply.latents.value, rows))
+            parts.append(self._matrix(name, "latents", reply.latents.value, rows))
         return np.concatenate(parts, 1)
 
-    def backward(self, step: int, back: Any) -> tuple[Matrix, float]:
-        """Slopes at denoised latents, and the loss."""
-        asked = {name: Backward(step, part) for name, part in self.cut(back).items()}
-        slopes, loss = [], 0.0
-        for name, reply in zip(asked, self.session.ask_each(asked), strict=True):
-            slopes.append(self._fits(name, "slope", reply.slope.value, len(back)))
+    def backward(self, step: int, denoised: Any) -> tuple[Matrix, float]:
+        """Ask for the slopes at denoised latents, and the loss of all parties."""
+        requests = {name: Backward(step, part) for name, part in self.cut(denoised).items()}
+        slopes = []
+        loss = 0.0
+        for name, reply in zip(requests, self.session.ask_each(requests), strict=True):
+            slopes.append(self._matrix(name, "slope", reply.slope.value, len(denoised)))
             loss += CheckedReply(name).number("loss", reply.loss.value)
         return np.concatenate(slopes, 1), loss
 
-    def _fits(self, name: str, field: str, array: Array, rows: int | None) -> Matrix:
+    def _matrix(self, name: str, field: str, array: Array, rows: int | None) -> Matrix:
+        """Check a party's matrix of a batch."""
         wanted = f"finite (where training diverges it is not: {_LOWER})"
         return CheckedReply(name).reals(field, array, (rows, self.widths[name]), finite=wanted)
 
     def end(self, step: int, slope: Any) -> None:
         """Take the last step, and have every coder stored."""
-        slopes, nothing = self.cut(slope), Array.of(np.zeros((0, 0)), "<f4")
-        self.session.ask_each({n: End(step, slopes.get(n, nothing)) for n in self.session.roster})
+        slopes = self.cut(slope)
+        # A party that trains nothing stores its decoder of the target.
+        no_slope = Array.of(np.zeros((0, 0)), "<f4")
+        roster = self.session.roster
+        self.session.ask_each({name: End(step, slopes.get(name, no_slope)) for name in roster})
 
 
 def coordinate_steps(session: Session, task: Task) -> Result:
     """Train encoders, denoiser and decoders as one.
 
-    Raises WireError, naming the party, where it sent what does not fit.
+    Raises:
+        WireError: Naming the party, where it sent what does not fit.
     """
     synth: Any = task.setup.synth
-    begun = dict(zip(session.roster, session.ask(BeginJoint(task.seed)), strict=True))
-    sent, classes = _begun(begun, task)
-    target = condition_of(synth.target, parts_of(task.setup))
-    rows = side_by_side(sent, task.setup.schema.names, target)
-    widths = {name: one.latent.value for name, one in begun.items() if one.latent.value}
-    net = _trained(_Exchange(session, widths), classes, rows, task)
-    known = cell_shares(session, parts_of(task.setup)) if synth.shared else {}
-    return Result(JointModel(net, known), len(classes), parts=tuple(map(_width, sent)))
-
-
-def _begun(begun: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Matrix]:
-    """What is known of latents that are not sent yet, no row of them; and the classes, if any."""
-    synth: Any = task.setup.synth
-    parts, counts = parts_of(task.setup), dict[str, int]()
+    parts = parts_of(task.setup)
+    replies = dict(zip(session.roster, session.ask(BeginJoint(task.seed)), strict=True))
+    empty_parts, classes = _begun(replies, task)
     target = condition_of(synth.target, parts)
-    sent, one_hots = [], list[Matrix]()
-    for name, reply in begun.items():
+    rows = side_by_side(empty_parts, task.setup.schema.names, target)
+
+    # A party that holds the target alone has nothing to train, and is asked for nothing.
+    widths = {name: reply.latent.value for name, reply in replies.items() if reply.latent.value}
+    net = _trained(_Exchange(session, widths), classes, rows, task)
+    shares = cell_shares(session, parts) if synth.shared else {}
+    part_widths = tuple(_width(part) for part in empty_parts)
+    return Result(JointModel(net, shares), len(classes), parts=part_widths)
+
+
+def _begun(replies: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Matrix]:
+    """Check how the parties begin.
+
+    Returns the widths of what they will send, as parts without a row, and the classes of all rows:
+    (rows, options), without options where the study has no target.
+    """
+    synth: Any = task.setup.synth
+    schemas = parts_of(task.setup)
+    target = condition_of(synth.target, schemas)
+    rows_of_party: dict[str, int] = {}
+    empty_parts = []
+    target_classes: Matrix | None = None
+    for name, reply in replies.items():
         checked = CheckedReply(name)
-        counts[name] = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
+        n = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
         width = checked.number("latent", reply.latent.value, least=0, most=WIDEST)
-        V = _classes(name, reply, parts[name], target, counts[name])
-        none_yet, shape = np.zeros((0, width), np.float32), None if V is None else V[:0]
-        sent.append(Sent(none_yet, ("",) * width, (), shape))
-        one_hots += [] if V is None else [V]
-    check_same_rows(counts)
-    if not any(one.columns for one in sent):
+        classes = _classes(name, reply, schemas[name], target, n)
+        no_classes = None
+        if classes is not None:
+            target_classes = classes
+            no_classes = classes[:0]
+        no_latents = np.zeros((0, width), np.float32)
+        rows_of_party[name] = n
+        empty_parts.append(Sent(no_latents, ("",) * width, (), no_classes))
+
+    check_same_rows(rows_of_party)
+    if not any(part.columns for part in empty_parts):
         raise InputError("there is no column but the target; leave target out")
-    return sent, one_hots[0] if one_hots else np.zeros((max(counts.values()), 0), np.float32)
+    if target_classes is None:
+        target_classes = np.zeros((max(rows_of_party.values()), 0), np.float32)
+    return empty_parts, target_classes
 
 
 def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task) -> Any:
-    """All steps, and what they leave of the coordinator's side; `one_hots` are the classes."""
+    """Take all steps, and return the distribution of latents; `one_hots` are the classes."""
     import jax
     import jax.numpy as jnp
 
@@ -365,24 +447,34 @@ def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task
     from siloweave.models.latent import RANGE, DenoiserSide, LatentDistribution, latent_layout
 
     synth: Any = task.setup.synth
-    pace, n, latent = synth.diffusion, len(one_hots), rows.latent
-    layout, label = latent_layout(latent, one_hots.shape[1])
+    settings = synth.diffusion
+    n = len(one_hots)
+    layout, label = latent_layout(rows.latent, one_hots.shape[1])
     initial, key = split_key(fold_in(task.seed, "train", "model"))
-    side = DenoiserSide(pace, ())
-    state = side.start(diffusion.network(layout, pace, label, initial))
-    classes = one_hots.argmax(1).astype(np.int32) if label else np.zeros(n, np.int32)
+    side = DenoiserSide(settings, ())
+    state = side.start(diffusion.network(layout, settings, label, initial))
+
+    classes = np.zeros(n, np.int32)
+    shares: tuple[float, ...] = ()
+    if label:
+        classes = one_hots.argmax(1).astype(np.int32)
+        shares = tuple(float(share) for share in one_hots.mean(0))
+
     slope: Any = None
-    for step in range(pace.steps):
+    for step in range(settings.steps):
+        # Encoders code a batch, the denoiser answers, decoders tell the slope of the loss; back
+        # through the denoiser it becomes the encoders' slope, which the next question brings.
         z = jnp.asarray(exchange.forward(step, slope))
-        labels = jnp.asarray(classes[batch_of(step, n, pace.batch, task.seed)])
-        noise = jax.random.fold_in(key, step)
-        at_back, loss = exchange.backward(step, side.forward(state, z, labels, noise))
-        state, slope = side.turned(state, z, labels, noise, jnp.asarray(at_back))
+        labels = jnp.asarray(classes[batch_of(step, n, settings.batch, task.seed)])
+        noise_key = jax.random.fold_in(key, step)
+        denoised = side.forward(state, z, labels, noise_key)
+        denoised_slope, loss = exchange.backward(step, denoised)
+        state, slope = side.turned(state, z, labels, noise_key, jnp.asarray(denoised_slope))
         if step % _REPORTED == 0:
-            share = step / pace.steps
-            task.progress(f"step {step + 1:,} of {pace.steps:,}, loss {loss:.4g}", share)
-    exchange.end(pace.steps, slope)
-    shares = tuple(float(p) for p in one_hots.mean(0)) if label else ()
-    ranges = ((-RANGE, RANGE),) * latent
-    ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, shares, ranges)
+            progress = f"step {step + 1:,} of {settings.steps:,}, loss {loss:.4g}"
+            task.progress(progress, step / settings.steps)
+    exchange.end(settings.steps, slope)
+
+    ranges = ((-RANGE, RANGE),) * rows.latent
+    ddpm = diffusion.TabDDPMModel(state.average, layout, settings, label, shares, ranges)
     return LatentDistribution.unscaled(ddpm, rows.facts)

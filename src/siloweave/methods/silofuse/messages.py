@@ -119,7 +119,7 @@ GRID = 2.0**-6
 
 
 def declared_coder(schema: Schema, synth: SiloFuse) -> RowCoder:
-    """The sphere codes of a party's columns, from public facts alone."""
+    """Return the sphere codes of a party's columns, from public facts alone."""
     from siloweave.models.coders import RowCoder
     from siloweave.models.sphere_codes import SphereCodeCoder
     from siloweave.tables.features import Layout
@@ -130,17 +130,23 @@ def declared_coder(schema: Schema, synth: SiloFuse) -> RowCoder:
 
 
 def radius(coder: RowCoder, clip: float) -> int:
-    """Radius of the ball that integer rows lie in: a share `clip` of the largest norm of a row.
+    """Return the radius of the ball that integer rows lie in.
 
-    A number lies in [-1, 1]; the norm of a choice's sphere code is in its table.
+    It is a share `clip` of the largest norm that a row can have.
     """
     net: Any = coder.coder.net
-    squares = [float((np.asarray(table) ** 2).sum(1).max()) for table in net.tables]
-    largest = sqrt(sum(squares) + len(coder.layout.numbers)) / GRID
-    return max(1, ceil(clip * largest))
+    # The norm of a choice's sphere code is in its table; a number lies in [-1, 1].
+    choice_squares = [float((np.asarray(table) ** 2).sum(1).max()) for table in net.tables]
+    number_squares = len(coder.layout.numbers)
+    largest_norm = sqrt(sum(choice_squares) + number_squares) / GRID
+    return max(1, ceil(clip * largest_norm))
 
 
 def released_together(sigma: float, parts: Mapping[str, Schema], synth: SiloFuse) -> Gaussian:
-    """What all parties release about a row: replacing it moves their integers so far."""
+    """Return the event of what all parties together release about a row.
+
+    Replacing it moves each party's integers from one side of their ball to the other, at most.
+    """
     radii = [radius(declared_coder(part, synth), synth.clip) for part in parts.values()]
-    return Gaussian(sigma, 2.0 * sqrt(sum(r * r for r in radii)))
+    sensitivity = 2.0 * sqrt(sum(r * r for r in radii))
+    return Gaussian(sigma, sensitivity)

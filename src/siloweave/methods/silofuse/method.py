@@ -160,34 +160,43 @@ _KINDS: Mapping[str, type[Any]] = {
 
 
 def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ...]]:
-    """What the coordinator sees besides codes, in words, and in which fields that is."""
-    classes = f", the classes of {synth.target!r}" if synth.target else ""
-    shares = ", exact shares of every column's cells without where they end" if synth.shared else ""
-    fields = (f"{reply}.classes", f"{reply}.options") if synth.target else ()
-    more = ("SharedColumns.shares",) if synth.shared else ()
-    return classes + shares, (*fields, *more)
+    """Return what the coordinator sees besides codes, in words, and in which fields that is."""
+    words = ""
+    fields: tuple[str, ...] = ()
+    if synth.target:
+        words += f", the classes of {synth.target!r}"
+        fields += (f"{reply}.classes", f"{reply}.options")
+    if synth.shared:
+        words += ", exact shares of every column's cells without where they end"
+        fields += ("SharedColumns.shares",)
+    return words, fields
 
 
 def _latents(schema: Schema, coder: AutoencoderSettings | SphereCodeSettings) -> int:
-    """Latents of a row, roughly: a column's bits with sphere codes, else one each."""
+    """Count the latents of a row, roughly: a column's bits with sphere codes, else one each."""
     blocks = Features.declared(schema).blocks
     if isinstance(coder, AutoencoderSettings):
         return int(coder.latent or len(blocks))
-    return sum(1 if b.kind == "number" else coder.dimensions(b.size) for b in blocks)
+    latents = 0
+    for block in blocks:
+        latents += 1 if block.kind == "number" else coder.dimensions(block.size)
+    return latents
 
 
 # SiloFuse
 
 
 def _check(synth: SiloFuse) -> None:
-    noised = synth.privacy == "latents"
-    if noised and (synth.coder != "points" or synth.target is not None):
+    """Raise InputError for settings out of bounds, or that do not go together."""
+    is_noised = synth.privacy == "latents"
+    # The bound on a latent follows from public facts, which an autoencoder's weights are not.
+    if is_noised and (synth.coder != "points" or synth.target is not None):
         raise InputError(
             "privacy='latents' codes all columns with points and sends no class: leave coder and "
             "target out"
         )
     number("clip", synth.clip, 0, 1, "(]")
-    idle = "half" if noised else "clip"
+    idle = "half" if is_noised else "clip"
     if getattr(synth, idle) != getattr(SiloFuse, idle):
         raise InputError(
             f"{idle}={getattr(synth, idle)!r} does nothing where privacy={synth.privacy!r}; leave "
@@ -197,6 +206,7 @@ def _check(synth: SiloFuse) -> None:
 
 
 def _guarantee(synth: SiloFuse) -> Guarantee:
+    """Return what a run promises, with noise on latents or without."""
     if synth.privacy == "latents":
         return Guarantee(
             "dp",
@@ -212,27 +222,32 @@ def _guarantee(synth: SiloFuse) -> Guarantee:
 
 
 def _visibility(synth: SiloFuse) -> Views:
+    """Return who sees what of a run."""
     others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
     if synth.privacy == "latents":
         codes = View(COORDINATOR, "a noisy code of every row", NOISE, ("Noised.latents",))
         return (own_columns(), codes, others, readers(synth.shared, NOISE))
     words, fields = _besides(synth, "Coded")
-    carried = ("Coded.latents", "Coded.columns", "Coded.sphere_codes", *fields)
-    codes = View(COORDINATOR, f"a code of every row{words}", _INVERTED, carried)
+    code_fields = ("Coded.latents", "Coded.columns", "Coded.sphere_codes", *fields)
+    codes = View(COORDINATOR, f"a code of every row{words}", _INVERTED, code_fields)
     return (own_columns(synth.target), codes, others, readers(synth.shared, _INVERTED))
 
 
 def _forecast(synth: SiloFuse, case: Case) -> Forecast:
-    """Latents travel once, whatever the number of steps."""
+    """Forecast a run, in which latents travel once, whatever the number of steps."""
     schema: Any = case.schema
-    size = 2 if synth.half and synth.privacy != "latents" else 4
-    sent = size * case.rows * _latents(schema, synth.latent.autoencoder) // case.parties
-    noised = synth.privacy == "latents"
-    asked: Asked = {CodeNoised: 1} if noised else {Code: 1, ShareColumns: int(synth.shared)}
-    return training_forecast(case, synth.settings(), asked, lambda weights, width: sent)
+    is_noised = synth.privacy == "latents"
+    # Integers of noised latents have four bytes.
+    number_bytes = 2 if synth.half and not is_noised else 4
+    sent = number_bytes * case.rows * _latents(schema, synth.latent.autoencoder) // case.parties
+    questions: Asked = {Code: 1, ShareColumns: int(synth.shared)}
+    if is_noised:
+        questions = {CodeNoised: 1}
+    return training_forecast(case, synth.settings(), questions, lambda weights, width: sent)
 
 
 def _affordable(setup: Setup, learn: float) -> None:
+    """Refuse budgets of a relation or a unit that noise on one row's latent does not bound."""
     if setup.budget.private:
         refuse_several_rows(setup.budget, "SiloFuse", "the latent of each row is priced for itself")
         require_replacing(setup.budget, "every row sends a latent")
@@ -323,38 +338,46 @@ class SiloFuse(Synthesizer):
         return LatentSettings(coder, diffusion, scaled=self.scaled, numbers=self.numbers)
 
     def settings(self) -> dict[str, Any]:
-        """All settings, as plain values; those of coder and diffusion in full."""
-        made = self.latent
-        both = {"autoencoder": made.autoencoder, "diffusion": made.diffusion}
-        return {**super().settings(), **plain({name: asdict(one) for name, one in both.items()})}
+        """Return all settings, as plain values; those of coder and diffusion in full."""
+        latent = self.latent
+        full = {"autoencoder": asdict(latent.autoencoder), "diffusion": asdict(latent.diffusion)}
+        return {**super().settings(), **plain(full)}
 
 
 # E2EDistr
 
 
 def _visibility_steps(synth: E2EDistr) -> Views:
+    """Return who sees what of a run."""
     words, fields = _besides(synth, "JointBegun")
-    sent = f"the number of rows, and codes and gradients of rows in every step{words}"
-    begun = ("JointBegun.rows", "JointBegun.latent")
-    carried = (*begun, "Activations.latents", "Slopes.slope", "Slopes.loss", *fields)
-    back = "in every step denoised codes of their own rows and gradients, which follow all rows"
+    received = f"the number of rows, and codes and gradients of rows in every step{words}"
+    step_fields = ("Activations.latents", "Slopes.slope", "Slopes.loss")
+    received_in = ("JointBegun.rows", "JointBegun.latent", *step_fields, *fields)
+    sent = "in every step denoised codes of their own rows and gradients, which follow all rows"
     return (
         own_columns(synth.target),
-        View(COORDINATOR, sent, _INVERTED, carried),
-        View(OTHERS, back, NOTHING, ("Forward", "Backward", "End")),
+        View(COORDINATOR, received, _INVERTED, received_in),
+        View(OTHERS, sent, NOTHING, ("Forward", "Backward", "End")),
         readers(synth.shared, _INVERTED),
     )
 
 
 def _forecast_steps(synth: E2EDistr, case: Case) -> Forecast:
-    """Four matrices of latents travel at every step."""
+    """Forecast a run, in which four matrices of latents travel at every step."""
     schema: Any = case.schema
-    steps, batch = synth.diffusion.steps, min(synth.diffusion.batch, case.rows)
-    sent = 16 * steps * batch * _latents(schema, synth.autoencoder) // case.parties
-    asked: Asked = {BeginJoint: 1, Forward: steps, Backward: steps, End: 1}
-    asked = {**asked, ShareColumns: int(synth.shared)}
+    steps = synth.diffusion.steps
+    batch = min(synth.diffusion.batch, case.rows)
+    # Four matrices, of four bytes a number.
+    sent = 4 * 4 * steps * batch * _latents(schema, synth.autoencoder) // case.parties
+    questions: Asked = {
+        BeginJoint: 1,
+        Forward: steps,
+        Backward: steps,
+        End: 1,
+        ShareColumns: int(synth.shared),
+    }
     return training_forecast(
-        case, synth.settings(), asked, lambda weights, width: sent, bounded=False
+        case, synth.settings(), questions, lambda weights, width: sent, bounded=False
     )
 
 

@@ -8,7 +8,6 @@ itself, and pays for each release before it is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -61,30 +60,39 @@ if TYPE_CHECKING:
     from siloweave.models.train import State
     from siloweave.tables.features import Layout
 
-_HALF = 60_000.0  # largest number that half precision is used for
-_HUGE, _MOST = 1e9, 2**24  # beyond any latent; integers whose squares add up without overflow
+_HALF = 60_000.0  # largest number that half precision is used for: beyond 65,504 it has none
+_HUGE = 1e9  # beyond any latent
+_MOST = 2**24  # integers whose squares add up without overflow
 
 
 def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
-    """Fit a coder, keep it, and send latents."""
+    """Fit a coder, keep it, and send latents (a client's part of Algorithm 1)."""
     from siloweave.models import coders
     from siloweave.tables.features import Layout
 
-    data, key = site.rows, fold_in(request.seed, "train")
+    data = site.rows
+    key = fold_in(request.seed, "train")
     site.require_first()
-    features = Features.fit(
-        data.table, data.schema, numeric=synth.numeric, key=fold_in(key, "features")
-    )
+
+    # Step 1: train the autoencoder on the party's own columns alone.
+    features_key = fold_in(key, "features")
+    features = Features.fit(data.table, data.schema, numeric=synth.numeric, key=features_key)
     X = features.encode(data.table, key=fold_in(key, "encode"))
-    settings, layout = synth.latent, Layout(features.blocks)
-    coding = _coding(synth.target, settings, layout, request.seed, site)
+    layout = Layout(features.blocks)
+    coding = _coding(synth.target, synth.latent, layout, request.seed, site)
     coder = coders.fit(X, layout, progress=data.progress, store=data.store, **coding)
+    # The decoder stays here, and is stored before anything is sent: without it the latents that
+    # come back cannot be decoded.
     keep_decoder(site, features, coder)
+
+    # Step 2: send the latents of all rows, once.
     V = coder.encode(X)
-    Z, label = V[:, : coder.latent], V[:, coder.latent :]
+    Z = V[:, : coder.latent]
+    one_hots = V[:, coder.latent :]
     event = NonPrivate("a code of every row is sent as it is, and may be inverted")
-    kind: Any = "<f2" if synth.half and np.abs(Z).max(initial=0.0) < _HALF else "<f4"
-    sent = site.release(event, "latents of all rows", lambda: Array.of(Z, kind))
+    is_half = synth.half and np.abs(Z).max(initial=0.0) < _HALF
+    kind: Any = "<f2" if is_half else "<f4"
+    latents = site.release(event, "latents of all rows", lambda: Array.of(Z, kind))
     columns = site.release(event, "which column a latent stands for", lambda: coder.columns)
     codes = site.release(
         event,
@@ -92,34 +100,42 @@ def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
         lambda: tuple((s.start, s.dimensions, s.options) for s in coder.sphere_codes),
     )
     if coder.label is None:
-        return Coded(sent, columns, codes)
+        return Coded(latents, columns, codes)
+
+    # The diffusion is conditioned on the target, so its classes travel beside the latents.
     event = NonPrivate("the classes of every row are told")
-    classes = site.release(event, "classes of the target", lambda: class_codes(label))
-    options = site.release(event, "number of classes", lambda: label.shape[1])
-    return Coded(sent, columns, codes, (classes,), (options,))
+    classes = site.release(event, "classes of the target", lambda: class_codes(one_hots))
+    options = site.release(event, "number of classes", lambda: one_hots.shape[1])
+    return Coded(latents, columns, codes, (classes,), (options,))
 
 
 def class_codes(V: Matrix) -> Array:
-    """Classes of one-hot rows, in the smallest numbers that hold them."""
-    return Array.of(V.argmax(1), "<u1" if V.shape[1] <= 256 else "<u4")
+    """Return the classes of one-hot rows, in the smallest numbers that hold them."""
+    kind: Any = "<u1" if V.shape[1] <= 256 else "<u4"
+    return Array.of(V.argmax(1), kind)
 
 
 def _coding(
     target: str | None, settings: Any, layout: Layout, seed: int, site: Site[OwnerData]
 ) -> dict[str, Any]:
-    """A party's own coder: its share of the widths, the target if it is its own, and a key."""
-    names, roster = site.rows.schema.names, site.terms.roster
-    told = condition_of(target, site.terms.facts["parts"])
+    """Return what a party's own coder is fitted with.
+
+    These are its share of the widths, the target if it is its own, and a key of its columns.
+    """
+    names = site.rows.schema.names
+    condition = condition_of(target, site.terms.facts["parts"])
+    label = layout.categorical_of(condition) if condition in names else None
     return {
-        "settings": divided(settings.autoencoder, len(roster)),
-        "label": layout.categorical_of(told) if told in names else None,
+        "settings": divided(settings.autoencoder, len(site.terms.roster)),
+        "label": label,
         "numbers": settings.numbers,
         "key": jax_key(fold_in(seed, "coder", *names)),
     }
 
 
 def divided(settings: Any, parties: int) -> Any:
-    """A party's share of the widths of an autoencoder."""
+    """Return a party's share of the widths of an autoencoder (section 5.1: divided equally)."""
+    # Sphere codes have no widths.
     if not hasattr(settings, "hidden"):
         return settings
     latent = None if settings.latent is None else max(1, settings.latent // parties)
@@ -128,17 +144,20 @@ def divided(settings: Any, parties: int) -> Any:
 
 
 def handlers(synth: SiloFuse) -> Handlers:
-    """A party's side: which function answers which request, and nothing that its study excludes."""
+    """Return which function answers which request; there is none for what the study excludes."""
     if synth.privacy == "latents":
         return {CodeNoised: partial(code_noised, synth)}
-    return {Code: partial(code, synth), **({ShareColumns: share_columns} if synth.shared else {})}
+    answers: dict[Any, Any] = {Code: partial(code, synth)}
+    if synth.shared:
+        answers[ShareColumns] = share_columns
+    return answers
 
 
 # Latents with noise
 
 
 def bounded(Z: Matrix, grid: float, most: int) -> Ints:
-    """Latent rows as integers of norm at most `most`.
+    """Round latent rows to integers of norm at most `most`.
 
     **Guarantee**: exact: every row of the result has an L2 norm of at most `most`, whatever Z
     holds, and depends on its own row of Z alone.
@@ -146,21 +165,27 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
     Z = np.nan_to_num(Z.astype(np.float64), nan=0.0, posinf=_HUGE, neginf=-_HUGE)
     K: Ints = np.rint(np.clip(Z, -_HUGE, _HUGE) / grid).astype(np.int64)
     K = np.clip(K, -_MOST, _MOST)
-    for shrink in (1.0, 1.0 - 1e-9, 0.5):  # the first may round up by a hair, the last cannot
-        over = (K * K).sum(1) > most * most  # row by row: no row moves because another does
-        norms = np.sqrt((K[over].astype(np.float64) ** 2).sum(1, keepdims=True))
-        K[over] = np.trunc(K[over] * (shrink * most / norms)).astype(np.int64)
+    # The first may round up by a hair, the last cannot.
+    for shrink in (1.0, 1.0 - 1e-9, 0.5):
+        # Row by row: no row moves because another does.
+        is_long = (K * K).sum(1) > most * most
+        norms = np.sqrt((K[is_long].astype(np.float64) ** 2).sum(1, keepdims=True))
+        K[is_long] = np.trunc(K[is_long] * (shrink * most / norms)).astype(np.int64)
+    # In integers, and so exact: what is paid for rests on it.
     assert ((K * K).sum(1) <= most * most).all()
     return K
 
 
 def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> Noised:
     """Pay for all rows' latents, then draw their noise."""
-    data, features = site.rows, Features.declared(site.rows.schema)
+    data = site.rows
+    features = Features.declared(data.schema)
     coder = declared_coder(data.schema, synth)
     most = radius(coder, synth.clip)
     site.require_first()
     _check_together(synth, request, site)
+
+    # A row that is replaced moves from one side of the ball to the other, at most.
     event = Gaussian(sigma=request.sigma, sensitivity=2.0 * most)
     Z = coder.encode(features.encode(data.table, key=0))  # declared features draw nothing
     K = bounded(Z, GRID, most)  # rows that do not fit are refused before they are paid for
@@ -175,7 +200,8 @@ def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> 
 
 def _check_together(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> None:
     """Refuse noise with which all parties together would go beyond this party's limit."""
-    if (limit := site.ledger.limit) is None:
+    limit = site.ledger.limit
+    if limit is None:
         return
     require_replacing(limit, "every row sends a latent")
     together = released_together(request.sigma, site.terms.facts["parts"], synth)
@@ -191,18 +217,23 @@ def _check_together(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData])
 # E2EDistr
 
 
+# Forward and backward of all parties of a process read the same permutation in turn.
 @lru_cache(maxsize=4)
 def _order(epoch: int, rows: int, seed: int) -> Ints:
+    """Draw the permutation of an epoch."""
     return generator(fold_in(seed, "epoch", epoch)).permutation(rows)
 
 
 def batch_of(step: int, rows: int, batch: int, seed: int) -> Ints:
-    """Which rows are in a step: every epoch is a permutation that all parties know, cut evenly."""
+    """Return which rows are in a step.
+
+    Every epoch is a permutation that all parties know, cut evenly; a rest of rows is left out.
+    """
     size = min(batch, rows)
-    cuts = max(1, rows // size)
-    order = _order(step // cuts, rows, seed)
-    place = size * (step % cuts)
-    return order[place : place + size]
+    batches = max(1, rows // size)
+    order = _order(step // batches, rows, seed)
+    start = size * (step % batches)
+    return order[start : start + size]
 
 
 def begin(synth: E2EDistr, request: BeginJoint, site: Site[OwnerData]) -> JointBegun:
@@ -216,14 +247,19 @@ def begin(synth: E2EDistr, request: BeginJoint, site: Site[OwnerData]) -> JointB
     site.remember(_BEGUN, msgspec.json.encode(begun))
     state = _state_of(synth, site)
     _keep(site, state, 0, state.side.start(state.coder.coder.net))
-    label, release = state.coder.label, partial(site.release_under, entry)
-    V = state.V[:, label.start : label.stop] if label else state.V[:, :0]
-    return JointBegun(
-        release(lambda: data.table.num_rows),
-        release(lambda: state.coder.latent if state.trained else 0),
-        (release(lambda: class_codes(V)),) if label else (),
-        (release(lambda: V.shape[1]),) if label else (),
-    )
+
+    release = partial(site.release_under, entry)
+    latents = state.coder.latent if state.trained else 0
+    released_rows = release(lambda: data.table.num_rows)
+    released_latents = release(lambda: latents)
+    label = state.coder.label
+    if label is None:
+        return JointBegun(released_rows, released_latents)
+
+    one_hots = state.V[:, label.start : label.stop]
+    classes = release(lambda: class_codes(one_hots))
+    options = release(lambda: one_hots.shape[1])
+    return JointBegun(released_rows, released_latents, (classes,), (options,))
 
 
 _BEGUN = "begun"  # what a party remembers
@@ -256,25 +292,38 @@ class _PartyState:
         """Whether there is anything to train: the target may be all that the party holds."""
         return bool(self.coder.coder.layout.blocks)
 
-    def picked(self, step: int) -> Any:
-        """Rows of a batch."""
+    def batch_rows(self, step: int) -> Any:
+        """Return the rows of a step's batch, as the network reads them."""
         import jax
 
-        at = batch_of(step, len(self.V), self.batch, self.begun.seed)
-        return jax.tree.map(lambda x: x[at], self.rows)
+        places = batch_of(step, len(self.V), self.batch, self.begun.seed)
+        return jax.tree.map(lambda x: x[places], self.rows)
 
     def like_latents(self, field: str, array: Array) -> Any:
-        """Numbers of a batch's latents; raises WireError where they are of another shape."""
+        """Check numbers of a batch's latents; raises WireError where they are of another shape."""
         import jax.numpy as jnp
 
         shape = (min(self.batch, len(self.V)), self.coder.latent)
-        return jnp.asarray(CheckedReply("the coordinator").reals(field, array, shape), jnp.float32)
+        numbers = CheckedReply("the coordinator").reals(field, array, shape)
+        return jnp.asarray(numbers, jnp.float32)
 
 
 def _state_of(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
-    place = ("work", site.run)
-    if isinstance(found := site.memo.get(place), _PartyState):
-        return found
+    """Return the party's state in this run, made once a process."""
+    memo_key = ("work", site.run)
+    state = site.memo.get(memo_key)
+    if not isinstance(state, _PartyState):
+        state = _new_state(synth, site)
+        site.memo[memo_key] = state
+    return state
+
+
+def _new_state(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
+    """Make the state of a party again, from what it remembers of the beginning.
+
+    Raises:
+        WireError: Naming the party; the run has not begun.
+    """
     import jax
 
     from siloweave.models.coders import RowCoder
@@ -282,23 +331,30 @@ def _state_of(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
     from siloweave.models.latent import CoderSide
     from siloweave.tables.features import Layout
 
-    kept = site.recall(_BEGUN)
-    if kept is None:
+    stored = site.recall(_BEGUN)
+    if stored is None:
         raise WireError(f"party {site.name!r}: a step was asked for before the beginning")
-    begun = msgspec.json.decode(kept, type=_Begun)
-    features, key = Features.from_json(begun.features), fold_in(begun.seed, "train", "encode")
-    V, layout = features.encode(site.rows.table, key=key), Layout(features.blocks)
+    begun = msgspec.json.decode(stored, type=_Begun)
+    features = Features.from_json(begun.features)
+    key = fold_in(begun.seed, "train", "encode")
+    V = features.encode(site.rows.table, key=key)
+    layout = Layout(features.blocks)
     coder = RowCoder.untrained(layout, **_coding(synth.target, synth, layout, begun.seed, site))
-    made = _PartyState(
-        begun, features, coder, jax.tree.map(np.asarray, rows_of(V, layout, coder.label)),
-        V, CoderSide(synth.diffusion, coder.coder.layout.groups), synth.diffusion.steps,
-        synth.diffusion.batch, {},
-    )  # fmt: skip
-    site.memo[place] = made
-    return made
+    return _PartyState(
+        begun=begun,
+        features=features,
+        coder=coder,
+        rows=jax.tree.map(np.asarray, rows_of(V, layout, coder.label)),
+        V=V,
+        side=CoderSide(synth.diffusion, coder.coder.layout.groups),
+        steps=synth.diffusion.steps,
+        batch=synth.diffusion.batch,
+        states={},
+    )
 
 
 def _keep(site: Site[OwnerData], state: _PartyState, step: int, network: State) -> None:
+    """Store the network after so many steps, over the last but one."""
     from siloweave.models.rounds import packed
 
     remember_step("state-", step, packed(network), site)
@@ -306,19 +362,21 @@ def _keep(site: Site[OwnerData], state: _PartyState, step: int, network: State) 
 
 
 def _network(site: Site[OwnerData], state: _PartyState, step: int) -> State:
-    """The network after so many steps; raises WireError where the party is at another."""
-    found = state.states.get(step % 2)
-    if found is not None and found[0] == step:
-        return found[1]
+    """Return the network after so many steps; raises WireError where the party is at another."""
     from siloweave.models.rounds import unpacked
 
-    kept = recalled_step("state-", step, site)
-    if kept is None:
+    if step % 2 in state.states:
+        memo_step, memo_network = state.states[step % 2]
+        if memo_step == step:
+            return memo_network
+
+    stored = recalled_step("state-", step, site)
+    if stored is None:
         raise WireError(
             f"party {site.name!r} has no state after step {step}: a stale or early message. Ask "
             "the steps in order, or start a new run."
         )
-    network: State = unpacked(kept, state.side.start(state.coder.coder.net))
+    network: State = unpacked(stored, state.side.start(state.coder.coder.net))
     return network
 
 
@@ -330,23 +388,30 @@ def forward(synth: E2EDistr, request: Forward, site: Site[OwnerData]) -> Activat
     else:
         network = _turned(site, state, request.step - 1, request.slope)
         _keep(site, state, request.step, network)
-    z = state.side.forward(network, state.picked(request.step))
-    return Activations(
-        site.release_under(state.begun.entry, lambda: Array.of(np.asarray(z), "<f4"))
-    )
+    z = state.side.forward(network, state.batch_rows(request.step))
+    latents = site.release_under(state.begun.entry, lambda: Array.of(np.asarray(z), "<f4"))
+    return Activations(latents)
 
 
 def _turned(site: Site[OwnerData], state: _PartyState, step: int, slope: Array | None) -> State:
-    """The network after a step that was decoded."""
-    kept = site.recall(f"back-{step % 2}")
-    if kept is None or slope is None:
+    """Return the network after a step that was decoded.
+
+    `slope` is the coordinator's: how the loss changes with the latents that this party sent.
+
+    Raises:
+        WireError: Naming the party; it decoded another step, or none.
+    """
+    stored = site.recall(f"back-{step % 2}")
+    if stored is None or slope is None:
         raise WireError(f"party {site.name!r}: step {step} was not decoded; ask it in order")
-    asked = msgspec.msgpack.decode(kept, type=Backward)
-    if asked.step != step:
+    decoded = msgspec.msgpack.decode(stored, type=Backward)
+    if decoded.step != step:
         raise WireError(f"party {site.name!r}: step {step} is stale; ask the steps in order")
-    network, rows = _network(site, state, step), state.picked(step)
-    back, along = state.like_latents("back", asked.back), state.like_latents("slope", slope)
-    return state.side.turned(network, rows, back, along)
+    network = _network(site, state, step)
+    rows = state.batch_rows(step)
+    denoised = state.like_latents("back", decoded.back)
+    latent_slope = state.like_latents("slope", slope)
+    return state.side.turned(network, rows, denoised, latent_slope)
 
 
 def backward(synth: E2EDistr, request: Backward, site: Site[OwnerData]) -> Slopes:
@@ -354,12 +419,17 @@ def backward(synth: E2EDistr, request: Backward, site: Site[OwnerData]) -> Slope
     state = _state_of(synth, site)
     if request.step >= state.steps:
         raise WireError(f"party {site.name!r}: the study has {state.steps:,} steps")
-    network, rows = _network(site, state, request.step), state.picked(request.step)
-    back = state.like_latents("back", request.back)
+    network = _network(site, state, request.step)
+    rows = state.batch_rows(request.step)
+    denoised = state.like_latents("back", request.back)
+    # The step is taken at the next question, which brings the slope at the encoder.
     site.remember(f"back-{request.step % 2}", msgspec.msgpack.encode(request))
-    slope, loss = state.side.backward(network, rows, back)
+    slope, loss = state.side.backward(network, rows, denoised)
+
     release = partial(site.release_under, state.begun.entry)
-    return Slopes(release(lambda: Array.of(np.asarray(slope), "<f4")), release(lambda: float(loss)))
+    released_slope = release(lambda: Array.of(np.asarray(slope), "<f4"))
+    released_loss = release(lambda: float(loss))
+    return Slopes(released_slope, released_loss)
 
 
 def end(synth: E2EDistr, request: End, site: Site[OwnerData]) -> Ended:
@@ -374,9 +444,13 @@ def end(synth: E2EDistr, request: End, site: Site[OwnerData]) -> Ended:
 
 
 def step_handlers(synth: E2EDistr) -> Handlers:
-    """A party's side of E2EDistr: which function answers which request."""
-    steps: Mapping[Any, Any] = {
-        BeginJoint: begin, Forward: forward, Backward: backward, End: end,
-    }  # fmt: skip
-    own = {kind: partial(answer, synth) for kind, answer in steps.items()}
-    return {**own, **({ShareColumns: share_columns} if synth.shared else {})}
+    """Return which function answers which request of E2EDistr."""
+    answers: dict[Any, Any] = {
+        BeginJoint: partial(begin, synth),
+        Forward: partial(forward, synth),
+        Backward: partial(backward, synth),
+        End: partial(end, synth),
+    }
+    if synth.shared:
+        answers[ShareColumns] = share_columns
+    return answers

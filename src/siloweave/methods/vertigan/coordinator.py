@@ -40,34 +40,46 @@ if TYPE_CHECKING:
 def coordinate(session: Session, task: Task) -> Result:
     """Train the trunk over a roster.
 
-    Raises BudgetError where the budget is too small for these settings; nothing is released. Raises
-    WireError, naming the party, where it sent what does not fit.
+    Raises:
+        BudgetError: The budget is too small for these settings; nothing is released.
+        WireError: Naming the party, where it sent what does not fit.
     """
     from siloweave.models.vertigan import Trunk, follow, hidden_rows, shared_start
 
     synth: Any = task.setup.synth
     settings = part_of(VertiGANSettings, synth)
-    first = _planned(session, task) if synth.private else BeginVertiGAN(task.seed)
-    known: dict[str, int] = {}
-    for name, reply in zip(session.roster, session.ask(first), strict=True):
+    begin = _planned(session, task) if synth.private else BeginVertiGAN(task.seed)
+
+    # Without noise every party says how many rows it has; with noise that is in the plan.
+    rows_count = 0 if synth.private else 1
+    rows_of_party: dict[str, int] = {}
+    for name, ready in zip(session.roster, session.ask(begin), strict=True):
         checked = CheckedReply(name)
-        for one in checked.items("numbers of rows", reply.rows, count=0 if synth.private else 1):
-            known[name] = checked.number("rows", one.value, least=1, most=MOST_ROWS)
-    check_same_rows(known)
+        for rows in checked.items("numbers of rows", ready.rows, count=rows_count):
+            n = checked.number("rows", rows.value, least=1, most=MOST_ROWS)
+            rows_of_party[name] = n
+    check_same_rows(rows_of_party)
+
     shared = shared_start(settings, jax_key(fold_in(task.seed, "trunk")))
     for number in range(settings.rounds):
         key = jax_key(fold_in(task.seed, "round", number))
+
+        # The trunk's rows go to all parties: it alone ties their columns together.
         hidden = np.asarray(hidden_rows(settings, shared.trunk, key))
         replies = session.ask(TrainCritics(number, Array.of(hidden, "<f4")))
-        slopes = [
-            like_hidden(name, "slope", reply.slope.value, settings)
-            for name, reply in zip(session.roster, replies, strict=True)
-        ]
+
+        # The trunk receives the slopes of all heads.
+        slopes = []
+        for name, reply in zip(session.roster, replies, strict=True):
+            slopes.append(like_hidden(name, "slope", reply.slope.value, settings))
         shared = follow(settings, shared, np.sum(slopes, axis=0), key)
         task.progress(f"round {number + 1} of {settings.rounds}", (number + 1) / settings.rounds)
-    trunk = Trunk(settings, shared.average, len(session.roster))
-    number = max(next(iter(known.values()), first.rows), 1)
-    return Result(TrunkModel(trunk), number, parts=(settings.trunk[-1],) * len(session.roster))
+
+    parties = len(session.roster)
+    trunk = Trunk(settings, shared.average, parties)
+    # Where parties did not say it, it is the plan's, which may be noisy.
+    all_rows = max(next(iter(rows_of_party.values()), begin.rows), 1)
+    return Result(TrunkModel(trunk), all_rows, parts=(settings.trunk[-1],) * parties)
 
 
 def _planned(session: Session, task: Task) -> BeginVertiGAN:
@@ -75,21 +87,29 @@ def _planned(session: Session, task: Task) -> BeginVertiGAN:
     from siloweave.models.vertigan import critic_size, heads_of
 
     synth: Any = task.setup.synth
-    parts, (first, *others) = parts_of(task.setup), session.roster
+    parts = parts_of(task.setup)
+    first, *others = session.roster
     plan = VertiGANPlan.of(synth, parts, task.setup.budget)
+
+    # The first party's number of rows must be right before the others pay for anything.
     task.progress("counting", 0.0)
     replies = session.ask(CountOwnColumns(), [first])
     rows = rows_sent(first, (*replies[0].paid_rows, *replies[0].known_rows))
     if others:
         replies = [*replies, *session.ask(CountOwnColumns(), others)]
+
+    # One plan for all parties: noise for the largest critic.
     task.progress("finding the noise that fits the budget", 0.0)
-    settings, dimension = part_of(VertiGANSettings, synth), 0
+    settings = part_of(VertiGANSettings, synth)
+    dimension = 0
     for name, reply in zip(session.roster, replies, strict=True):
         encoder = Encoder(parts[name], synth.finest_bins)
         cells = ResolutionLevels(encoder).cells
         counts = CheckedReply(name).array("counts", reply.counts.value, WHOLE, (cells,))
-        found = NoisyHistogram(encoder, counts.astype(np.int64), plan.counts_sigma, rows, task.seed)
-        heads = heads_of(found.features("modes").blocks)
+        histogram = NoisyHistogram(
+            encoder, counts.astype(np.int64), plan.counts_sigma, rows, task.seed
+        )
+        heads = heads_of(histogram.features("modes").blocks)
         dimension = max(dimension, critic_size(settings, heads))
     return plan.begin(task.seed, rows, dimension)
 
@@ -104,12 +124,13 @@ class TrunkModel(NetworkModel):
     takes: ClassVar[frozenset[str]] = frozenset()
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """None: the server knows no column."""
+        """Return None: the server knows no column."""
         return None
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw hidden rows, once for each party side by side."""
-        return np.tile(self.net.sample(n, key=jax_key(key)), (1, self.net.parties))
+        hidden = self.net.sample(n, key=jax_key(key))
+        return np.tile(hidden, (1, self.net.parties))
 
     @classmethod
     def load(cls, path: Path) -> TrunkModel:

@@ -78,7 +78,7 @@ class TrainCritics(Request[Moved], frozen=True, tag="vertigan/train_critics"):
 
 
 def like_hidden(name: str, field: str, array: Array, settings: VertiGANSettings) -> Matrix:
-    """Hidden rows or slopes; raises WireError if they have not the shape of the settings."""
+    """Check hidden rows or slopes; raises WireError if they have not the settings' shape."""
     shape = (settings.made, settings.trunk[-1])
     return CheckedReply(name).reals(field, array, shape, finite=_FINITE)
 
@@ -100,30 +100,40 @@ class VertiGANPlan:
     def of(cls, synth: VertiGAN, parts: Mapping[str, Schema], budget: Budget) -> VertiGANPlan:
         """Divide a budget: a hundredth of the zCDP for the number of rows, `counts_share`, steps.
 
-        `parts` are every party's columns, in roster order. Raises BudgetError where it does not pay
-        for the steps with noise that leaves any signal, whatever the number of rows.
+        `parts` are every party's columns, in roster order.
+
+        Raises:
+            BudgetError: It does not pay for the steps with noise that leaves any signal, whatever
+                the number of rows.
         """
-        rho, neighbours = rho_for(budget), budget.neighbours
-        tables = {
-            n: ResolutionLevels(Encoder(p, synth.finest_bins)).number for n, p in parts.items()
-        }
+        rho = rho_for(budget)
+        neighbours = budget.neighbours
+
+        # A row is once in every table of counts, at whichever party: one noise for all of them.
+        tables = {}
+        for name, schema in parts.items():
+            tables[name] = ResolutionLevels(Encoder(schema, synth.finest_bins)).number
         unit = counts_event(neighbours, sum(tables.values()), 1.0).sensitivity
         counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(synth.counts_share * rho, unit))
-        before: dict[str, tuple[Gaussian, ...]] = {
-            name: (counts_event(neighbours, number, counts_sigma),)
-            for name, number in tables.items()
-        }
+        before: dict[str, tuple[Gaussian, ...]] = {}
+        for name, number in tables.items():
+            before[name] = (counts_event(neighbours, number, counts_sigma),)
+
+        # The first party counts the rows for all, where their number is private.
         first = next(iter(before))
-        if sensitivity := size_sensitivity(neighbours):
-            sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, sensitivity))
-            before[first] = (Gaussian(sigma=sigma, sensitivity=sensitivity), *before[first])
-        left = rho - sum(event.rho for events in before.values() for event in events)
+        rows_sensitivity = size_sensitivity(neighbours)
+        if rows_sensitivity:
+            sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, rows_sensitivity))
+            rows_event = Gaussian(sigma=sigma, sensitivity=rows_sensitivity)
+            before[first] = (rows_event, *before[first])
+
+        spent = sum(event.rho for events in before.values() for event in events)
         steps = len(parts) * synth.steps
-        refuse_what_learns_nothing(budget, left, steps, synth.batch)
+        refuse_what_learns_nothing(budget, rho - spent, steps, synth.batch)
         return cls(budget, counts_sigma, before, steps, synth.batch)
 
     def rate(self, rows: int) -> float:
-        """Probability of each row to be in a step."""
+        """Return the probability of each row to be in a step."""
         return min(1.0, self.batch / rows)
 
     @property
@@ -132,24 +142,24 @@ class VertiGANPlan:
         return order_for(self.budget, steps=self.steps, others=self._all)
 
     def noise(self, rows: int, dimension: int) -> SharedSteps:
-        """The least noise of every step, for so many released rows, that keeps to the budget."""
+        """Return the least noise of a step, for so many released rows, that keeps to the budget."""
         return plan_steps(
             self.budget, rate=self.rate(rows), steps=self.steps, shares=1, tolerated=0,
             dimension=dimension, others=self._all, order=self.order,
         )  # fmt: skip
 
     def begin(self, seed: int, rows: int, dimension: int) -> BeginVertiGAN:
-        """What parties are asked to begin with, with the noise that keeps to the budget."""
-        found = self.noise(rows, dimension)
-        return BeginVertiGAN(seed, rows, found.levels, found.share_sigma, dimension)
+        """Return what parties are asked to begin with, and the noise that keeps to the budget."""
+        noise = self.noise(rows, dimension)
+        return BeginVertiGAN(seed, rows, noise.levels, noise.share_sigma, dimension)
 
     def ledgers(self, request: BeginVertiGAN, count: int) -> dict[str, tuple[Event, ...]]:
-        """What every party releases in all, with so many critic steps."""
+        """Return what every party releases in all, with so many critic steps."""
         step = self.steps_event(request, count)
         return {name: (*events, step) for name, events in self.before.items()}
 
     def steps_event(self, request: BeginVertiGAN, count: int) -> Event:
-        """What so many critic steps cost; raises InputError where there is no such event."""
+        """Return what so many critic steps cost; raises InputError where no event is like it."""
         order = self.order
         return SampledSharedGaussian(
             share_sigma=request.share_sigma,
@@ -170,9 +180,11 @@ class VertiGANPlan:
         Rows are added or removed, and everything is read at `order`: all steps cost at most what
         the budget leaves there beside the counts, and each party takes as many of them.
         """
-        order, delta = self.order, self.budget.delta
+        order = self.order
+        delta = self.budget.delta
         assert order is not None
-        beside = at_order(order, _SOME_RHO, (), delta) - order * _SOME_RHO  # of delta alone
+        # What delta alone adds to the reading at an order.
+        beside = at_order(order, _SOME_RHO, (), delta) - order * _SOME_RHO
         costs = [order * sum(event.rho for event in events) for events in self.before.values()]
         steps = max(0.0, self.budget.epsilon - beside - sum(costs))
         parties = len(costs)

@@ -94,6 +94,7 @@ _MOST_BINS = 2**20
 
 
 def _check(synth: VertiGAN) -> None:
+    """Raise InputError for settings out of bounds, or larger than a party takes."""
     number("clip", synth.clip, 0, inf, "()")
     widest = max(synth.noise, *synth.trunk, *synth.head, *synth.critic)
     sizes = (widest**2, synth.made * widest, synth.steps)
@@ -106,6 +107,7 @@ def _check(synth: VertiGAN) -> None:
 
 
 def _guarantee(synth: VertiGAN) -> Guarantee:
+    """Return what a run promises, with noise or without."""
     if not synth.private:
         return Guarantee("none", "Nothing: critics are trained without noise.")
     return Guarantee(
@@ -119,24 +121,24 @@ def _guarantee(synth: VertiGAN) -> Guarantee:
 
 
 def _visibility(synth: VertiGAN) -> Views:
+    """Return who sees what of a run, with noise or without."""
     slopes = "gradients of each party's loss at generated rows"
-    made = "generated rows, which follow the gradients of all"
+    generated = "generated rows, which follow the gradients of all"
     if not synth.private:
-        why = "nothing: critics are trained without noise"
-        sees = f"the number of rows, and {slopes}"
-        server = View(COORDINATOR, sees, why, ("VertiGANReady.rows", "Moved.slope"))
-        others = View(OTHERS, made, why, ("TrainCritics",))
-        return (own_columns(), server, others, readers(synth.shared, why))
-    counted = "noisy counts of each party's columns, and of the rows if their number is private"
-    carried = ("Counted.paid_rows", "Counted.counts", "Moved.slope")
-    same = "they hold the same people, so it holds towards them for rows replaced only"
-    sent = f"the number of rows, as it was counted, and {made}"
-    return (
-        own_columns(),
-        View(COORDINATOR, f"{counted}, and {slopes}", NOISE, carried),
-        View(OTHERS, sent, f"{NOISE}; {same}", ("BeginVertiGAN", "TrainCritics")),
-        readers(synth.shared, NOISE),
-    )
+        bare = "nothing: critics are trained without noise"
+        received = f"the number of rows, and {slopes}"
+        server = View(COORDINATOR, received, bare, ("VertiGANReady.rows", "Moved.slope"))
+        others = View(OTHERS, generated, bare, ("TrainCritics",))
+        return (own_columns(), server, others, readers(synth.shared, bare))
+
+    counts = "noisy counts of each party's columns, and of the rows if their number is private"
+    received_in = ("Counted.paid_rows", "Counted.counts", "Moved.slope")
+    server = View(COORDINATOR, f"{counts}, and {slopes}", NOISE, received_in)
+    same_people = "they hold the same people, so it holds towards them for rows replaced only"
+    sent = f"the number of rows, as it was counted, and {generated}"
+    sent_in = ("BeginVertiGAN", "TrainCritics")
+    others = View(OTHERS, sent, f"{NOISE}; {same_people}", sent_in)
+    return (own_columns(), server, others, readers(synth.shared, NOISE))
 
 
 def _affordable(setup: Setup, learn: float) -> None:
@@ -151,19 +153,29 @@ def _affordable(setup: Setup, learn: float) -> None:
 
 
 def _forecast(synth: VertiGAN, case: Case) -> Forecast:
-    """In every round the hidden rows travel, there and back."""
+    """Forecast a run, in whose rounds the hidden rows travel, there and back."""
+    # Four bytes a number.
     sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
-    asked: Asked = {CountOwnColumns: int(synth.private), BeginVertiGAN: 1}
-    found = training_forecast(
-        case, {**synth.settings(), "steps": synth.steps}, {**asked, TrainCritics: synth.rounds},
-        lambda weights, width: sent, numeric="modes", private=synth.private,
+    questions: Asked = {
+        CountOwnColumns: int(synth.private),
+        BeginVertiGAN: 1,
+        TrainCritics: synth.rounds,
+    }
+    settings = {**synth.settings(), "steps": synth.steps}
+    forecast = training_forecast(
+        case, settings, questions, lambda weights, width: sent, numeric="modes",
+        private=synth.private,
     )  # fmt: skip
-    waits, notes = int(synth.private and case.parties > 1), found.notes
+
+    # The first party counts before the others do: each waits during one question.
+    waits = int(synth.private and case.parties > 1)
+    notes = forecast.notes
     to_parties: float | None = None
     if waits and case.columns and case.budget.relation is Relation.ADD_REMOVE:
         schema: Any = case.schema
-        parts = {name: schema.select(list(own)) for name, own in case.columns.items()}
-        with suppress(BudgetError):  # of a run that will be refused
+        parts = {name: schema.select(list(names)) for name, names in case.columns.items()}
+        # A budget that is too small is refused later, when the run begins.
+        with suppress(BudgetError):
             plan = VertiGANPlan.of(synth, parts, case.budget)
             assert plan.order is not None  # as rows are added or removed
             # Whatever the number of rows is, which decides rate and noise of a step.
@@ -171,7 +183,7 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
             to_parties = most_of_several(most, 2, case.budget.delta, plan.order)
             to_parties = max(to_parties, case.budget.epsilon)
             notes = (*notes, same_people_note(to_parties))
-    return replace(found, waits=waits, notes=notes, epsilon_to_parties=to_parties)
+    return replace(forecast, waits=waits, notes=notes, epsilon_to_parties=to_parties)
 
 
 @dataclass(frozen=True)

@@ -50,11 +50,15 @@ if TYPE_CHECKING:
     from siloweave.methods.vertigan.method import VertiGAN
     from siloweave.models.gan_networks import GANState, Heads
 
-_BEGIN, _COUNTS, _KEY, _ENTRY = "begin", "counts", "key", "entry"  # what a party remembers
+# What a party remembers.
+_BEGIN = "begin"
+_COUNTS = "counts"
+_KEY = "key"
+_ENTRY = "entry"
 
 
 def plan_of(synth: VertiGAN, site: Site[OwnerData]) -> VertiGANPlan:
-    """The plan that the study's public facts and this party's budget lead to."""
+    """Compute the plan that the study's public facts and this party's budget lead to."""
     limit = site.ledger.limit
     if limit is None or not limit.private:
         raise WireError(f"party {site.name!r} has no budget from which noise would follow")
@@ -65,13 +69,16 @@ def plan_of(synth: VertiGAN, site: Site[OwnerData]) -> VertiGANPlan:
 def count(synth: VertiGAN, request: CountOwnColumns, site: Site[OwnerData]) -> Counted:
     """Pay for the number of rows, if this party is the first, then for all counts at once."""
     site.require_first()
-    plan, table = plan_of(synth, site), site.rows.table
-    *for_rows, for_counts = plan.before[site.name]
-    paid, known = release_rows(site, table.num_rows, next(iter(for_rows), None))
+    plan = plan_of(synth, site)
+    table = site.rows.table
+    # The event of the counts is the last; the first party may have one of its rows before.
+    *rows_events, counts_event = plan.before[site.name]
+    rows_event = next(iter(rows_events), None)
+    paid_rows, public_rows = release_rows(site, table.num_rows, rows_event)
     encoder = Encoder(site.rows.schema, synth.finest_bins)
-    reply = Counted(paid, known, release_counts(site, encoder, table, for_counts))
-    site.remember(_COUNTS, reply.counts.value.data)
-    return reply
+    counts = release_counts(site, encoder, table, counts_event)
+    site.remember(_COUNTS, counts.value.data)
+    return Counted(paid_rows, public_rows, counts)
 
 
 def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> VertiGANReady:
@@ -79,11 +86,14 @@ def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> Ver
     rows: tuple[Released[int], ...] = ()
     if synth.private:
         _check_prices(synth, request, site)
+        # The secret by which rows are encoded: where in its bin a value lies.
         site.remember(_KEY, site.entropy.bytes(8))
     else:
-        why = NonPrivate("VertiGAN's critic is trained without noise")
-        rows = (site.release(why, "training without noise", lambda: site.rows.table.num_rows),)
-        site.remember(_ENTRY, rows[0].entry.encode())
+        event = NonPrivate("VertiGAN's critic is trained without noise")
+        size = site.release(event, "training without noise", lambda: site.rows.table.num_rows)
+        rows = (size,)
+        # One entry, of infinite cost, covers all rounds.
+        site.remember(_ENTRY, size.entry.encode())
         site.remember(_KEY, b"")
     site.remember(_BEGIN, msgspec.msgpack.encode(request))
     return VertiGANReady(rows, Public(True, "says nothing"))
@@ -91,20 +101,24 @@ def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> Ver
 
 def _check_prices(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> None:
     """Refuse noise that is no event, or with which all parties go beyond this party's limit."""
-    who, plan, limit = f"party {site.name!r}", plan_of(synth, site), site.ledger.limit
+    who = f"party {site.name!r}"
+    plan = plan_of(synth, site)
+    limit = site.ledger.limit
     if not (1 <= request.dimension <= MOST_NUMBERS and 1 <= request.rows <= MOST_ROWS):
         raise WireError(f"{who}: dimension={request.dimension} or rows={request.rows} cannot be")
     refuse_unpayable(
         who, clip=synth.clip, levels=request.levels, rate=plan.rate(request.rows),
         share_sigma=request.share_sigma,
     )  # fmt: skip
-    paid = tuple(e.event for e in site.ledger.entries if e.run == site.run)
-    if plan.before[site.name] != paid:
+    # The plan reckons with these events, and with none besides.
+    paid_events = tuple(e.event for e in site.ledger.entries if e.run == site.run)
+    if plan.before[site.name] != paid_events:
         raise WireError(f"{who} trains once, right after it has counted its columns")
     try:
         ledgers = plan.ledgers(request, synth.steps)
     except InputError as error:
         raise WireError(f"{who}: {error}") from error
+    # A row lies at all parties, so all ledgers together are what it pays.
     assert limit is not None  # or there were no plan
     total = epsilon(chain(*ledgers.values()), limit.delta)
     if total > limit.epsilon:
@@ -131,41 +145,56 @@ class _PartyState:
 
 
 def _state_of(synth: VertiGAN, site: Site[OwnerData]) -> _PartyState:
-    """What `begin` was asked, ready to train."""
-    asked, key = site.recall(_BEGIN), site.recall(_KEY)
-    if asked is None or key is None:
+    """Return what a party trains with, made once a process of what it remembers."""
+    stored = site.recall(_BEGIN)
+    key = site.recall(_KEY)
+    if stored is None or key is None:
         raise WireError(f"party {site.name!r}: a round was asked for before the beginning")
-    if asked not in site.memo:
-        begun = msgspec.msgpack.decode(asked, type=BeginVertiGAN)
-        site.memo[asked] = _made(synth, site, begun, key)
-    state: _PartyState = site.memo[asked]
+    if stored not in site.memo:
+        begun = msgspec.msgpack.decode(stored, type=BeginVertiGAN)
+        site.memo[stored] = _new_state(synth, site, begun, key)
+    state: _PartyState = site.memo[stored]
     return state
 
 
-def _made(synth: VertiGAN, site: Site[OwnerData], begun: BeginVertiGAN, kept: bytes) -> _PartyState:
+def _new_state(
+    synth: VertiGAN, site: Site[OwnerData], begun: BeginVertiGAN, encoding_key: bytes
+) -> _PartyState:
+    """Encode the party's rows, and make its first networks.
+
+    Raises:
+        WireError: Naming the party; its critic has more numbers than a step pays for.
+    """
     import jax.numpy as jnp
 
     from siloweave.models.vertigan import heads_of, own_start
     from siloweave.privacy.gradients import flat_size
 
-    data, settings = site.rows, part_of(VertiGANSettings, synth)
-    own, rate, event = fold_in(begun.seed, "party", site.name), 1.0, None
+    data = site.rows
+    settings = part_of(VertiGANSettings, synth)
+    seed = fold_in(begun.seed, "party", site.name)
+    rate = 1.0
+    event: Event | None = None
     if synth.private:
+        # Encoders follow from the noisy counts alone, which are paid for.
         plan = plan_of(synth, site)
-        rate, event = plan.rate(begun.rows), plan.steps_event(begun, synth.critic_steps)
+        rate = plan.rate(begun.rows)
+        event = plan.steps_event(begun, synth.critic_steps)
         counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
         encoder = Encoder(data.schema, synth.finest_bins)
         histogram = NoisyHistogram(encoder, counts, plan.counts_sigma, begun.rows, begun.seed)
         features = histogram.features("modes")
         shares = histogram.shares(features)
-        X = features.encode(data.table, key=int.from_bytes(kept, "little"))
+        X = features.encode(data.table, key=int.from_bytes(encoding_key, "little"))
     else:
-        features = Features.fit(data.table, data.schema, numeric="modes", key=fold_in(own, "fit"))
-        X = features.encode(data.table, key=fold_in(own, "encode"))
+        features = Features.fit(data.table, data.schema, numeric="modes", key=fold_in(seed, "fit"))
+        X = features.encode(data.table, key=fold_in(seed, "encode"))
         choices = [block for block in features.blocks if block.kind == "categorical"]
         shares = {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
+
     heads = heads_of(features.blocks)
-    first = own_start(settings, heads, shares, jax_key(fold_in(own, "weights")))
+    first = own_start(settings, heads, shares, jax_key(fold_in(seed, "weights")))
+    # Noise is planned for so many numbers: rounding adds to the sensitivity with each.
     if event and flat_size(first.critic) > begun.dimension:
         raise WireError(
             f"party {site.name!r}: its critic has {flat_size(first.critic):,} numbers, and "
@@ -177,37 +206,51 @@ def _made(synth: VertiGAN, site: Site[OwnerData], begun: BeginVertiGAN, kept: by
 
 def train(synth: VertiGAN, request: TrainCritics, site: Site[OwnerData]) -> Moved:
     """Pay for the critic's steps, take them, move the head, and answer."""
-    state, number = _state_of(synth, site), request.number
-    own = _before(state, site, number)
+    state = _state_of(synth, site)
+    number = request.number
+    networks = _before(state, site, number)
     hidden = like_hidden("the coordinator", "hidden", request.hidden, state.settings)
-    draw = partial(_played, state, site, number, own, hidden)
+    play = partial(_played, state, site, number, networks, hidden)
     if state.event is None:
-        return Moved(site.release_under((site.recall(_ENTRY) or b"").decode(), draw))
-    what = f"round {number + 1} of {state.settings.rounds}: how hidden rows should move"
-    return Moved(site.release(state.event, what, draw))
+        entry = site.recall(_ENTRY) or b""
+        return Moved(site.release_under(entry.decode(), play))
+    title = f"round {number + 1} of {state.settings.rounds}: how hidden rows should move"
+    return Moved(site.release(state.event, title, play))
 
 
 def _before(state: _PartyState, site: Site[OwnerData], number: int) -> GANState:
-    """The networks before a round; the last two are kept, so that a round can be done again."""
+    """Return the networks before a round.
+
+    The last two are stored, so that a round can be done again.
+
+    Raises:
+        WireError: Naming the party; its last round is another one.
+    """
     from siloweave.models.rounds import unpacked
 
     if number == 0 and site.recall("round/1") is None:
         return state.first
-    kept = site.recall(f"round/{(number - 1) % 2}")
-    own: GANState
-    own, done = (state.first, -1) if kept is None else unpacked(kept, (state.first, np.array(0)))
-    if int(done) != number - 1 or number >= state.settings.rounds:
+    stored = site.recall(f"round/{(number - 1) % 2}")
+    networks = state.first
+    last_round = -1
+    if stored is not None:
+        networks, stored_round = unpacked(stored, (state.first, np.array(0)))
+        last_round = int(stored_round)
+    if last_round != number - 1 or number >= state.settings.rounds:
         raise WireError(
             f"party {site.name!r}: round {number + 1} of {state.settings.rounds} was asked for, "
-            f"and what it has is that of round {int(done) + 1}"
+            f"and what it has is that of round {last_round + 1}"
         )
-    return own
+    return networks
 
 
 def _played(
-    state: _PartyState, site: Site[OwnerData], number: int, own: GANState, hidden: Matrix
+    state: _PartyState, site: Site[OwnerData], number: int, networks: GANState, hidden: Matrix
 ) -> Array:
-    """All critic steps, and the head's; where a bound is kept, nothing here raises for a row."""
+    """Take all critic steps, and the head's; returns the slope at the hidden rows.
+
+    Where a bound is kept, nothing here raises for a row.
+    """
     import jax.numpy as jnp
 
     from siloweave.models.rounds import packed
@@ -215,49 +258,64 @@ def _played(
 
     generated = jnp.asarray(hidden)
     if state.event:
-        own, slope = _privately(state, site, own, generated)
+        after, slope = _privately(state, site, networks, generated)
     else:
         key = jax_key(fold_in(state.begun.seed, "party", site.name, "round", number))
         try:
-            own, slope = play(state.settings, state.heads, own, generated, state.rows, key=key)
+            after, slope = play(
+                state.settings, state.heads, networks, generated, state.rows, key=key
+            )
         except InputError as error:
             raise InputError(f"party {site.name!r}, round {number + 1}: {error}") from error
-    site.remember(f"round/{number % 2}", packed((own, np.array(number))))
+    site.remember(f"round/{number % 2}", packed((after, np.array(number))))
     if number == state.settings.rounds - 1:
-        head = Head(state.settings, state.heads, own.average)
+        head = Head(state.settings, state.heads, after.average)
         keep_decoder(site, state.features, head)
     return Array.of(np.asarray(slope), "<f4")
 
 
 def _privately(
-    state: _PartyState, site: Site[OwnerData], own: GANState, hidden: Any
+    state: _PartyState, site: Site[OwnerData], networks: GANState, hidden: Any
 ) -> tuple[GANState, Any]:
-    """Critic steps along sums of clipped gradients, rounded to integers, with exact noise."""
+    """Take critic steps along sums of clipped gradients, rounded to integers, with exact noise."""
     import jax
 
     from siloweave.models import vertigan as maths
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
 
-    begun, settings, heads, clip = state.begun, state.settings, state.heads, state.synth.clip
+    begun = state.begun
+    settings = state.settings
+    heads = state.heads
+    clip = state.synth.clip
+    # From an integer of the sum to a clipped gradient, and by the expected batch to the mean.
     unit = clip / begun.levels / (state.rate * begun.rows)
+    # Of what a step draws besides its batch and its noise, such as the generated rows.
     key = jax.random.key(int.from_bytes(site.entropy.bytes(4), "little"))
     for step in range(settings.critic_steps):
         entropy = site.entropy.at(f"critic step {step}")
-        loss = maths.beside(settings, heads, own, hidden, jax.random.fold_in(key, step))
-        picked = gradients.drawn(len(state.rows), state.rate, entropy=entropy)
-        total = gradients.summed(
-            loss, own.critic, state.rows, picked, clip=clip, layer=Dense, entropy=entropy
+        loss = maths.beside(settings, heads, networks, hidden, jax.random.fold_in(key, step))
+        batch = gradients.drawn(len(state.rows), state.rate, entropy=entropy)
+        # The penalty is per row, inside its loss: a batch's mean would move with every row.
+        gradient_sum = gradients.summed(
+            loss, networks.critic, state.rows, batch, clip=clip, layer=Dense, entropy=entropy
         )
-        whole = quantised(total, clip=clip, levels=begun.levels, parties=1)
-        noisy = mechanisms.add_gaussian(whole, begun.share_sigma, entropy=entropy)
-        slope = gradients.unflattened(noisy.astype(np.float64) * unit, own.critic)
-        own = maths.judged(settings, own, slope)
-    after = jax.random.fold_in(key, settings.critic_steps)
-    return maths.answered(settings, heads, own, hidden, after)
+        integers = quantised(gradient_sum, clip=clip, levels=begun.levels, parties=1)
+        noisy_sum = mechanisms.add_gaussian(integers, begun.share_sigma, entropy=entropy)
+        slope = gradients.unflattened(noisy_sum.astype(np.float64) * unit, networks.critic)
+        networks = maths.judged(settings, networks, slope)
+
+    # The critic is noised by now, so what the head and the trunk learn from it costs nothing.
+    head_key = jax.random.fold_in(key, settings.critic_steps)
+    return maths.answered(settings, heads, networks, hidden, head_key)
 
 
 def handlers(synth: VertiGAN) -> Handlers:
-    """A party's side: which function answers which request."""
-    training: Handlers = {BeginVertiGAN: partial(begin, synth), TrainCritics: partial(train, synth)}
-    return {**training, **({CountOwnColumns: partial(count, synth)} if synth.private else {})}
+    """Return which function answers which request; only noise needs counts."""
+    answers: dict[Any, Any] = {
+        BeginVertiGAN: partial(begin, synth),
+        TrainCritics: partial(train, synth),
+    }
+    if synth.private:
+        answers[CountOwnColumns] = partial(count, synth)
+    return answers

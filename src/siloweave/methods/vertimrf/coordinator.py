@@ -67,70 +67,80 @@ class _Party:
 
 
 def coordinate(session: Session, task: Task) -> Result:
-    """VertiMRF over a roster.
+    """Run VertiMRF over a roster.
 
-    Raises BudgetError or InputError where the budget is too small, and WireError, naming the party,
-    where it sent what does not fit.
+    Raises:
+        BudgetError: The budget is too small.
+        InputError: It is too small for sketches or answers.
+        WireError: Naming the party, where it sent what does not fit.
     """
-    setup, synth = task.setup, cast("VertiMRF", task.setup.synth)
+    setup = task.setup
+    synth = cast("VertiMRF", setup.synth)
     parts = parts_of(setup)
     plan = VertiMRFPlan.of(synth, parts, setup.budget)
     encoder = Encoder(setup.schema, synth.bins)
+    # Phases 1 and 2 are the parties'.
     task.progress("parties learn their fields and encode", 0.0)
-    replies = dict(zip(session.roster, _asked(session, plan), strict=True))
+    replies = dict(zip(session.roster, _encoded(session, plan), strict=True))
     first = session.roster[0]
     rows = rows_sent(first, (*replies[first].paid_rows, *replies[first].known_rows))
-    parties = {
-        name: _checked(
-            CheckedReply(name), synth, plan, field_domain(synth, part), rows, replies[name]
-        )
-        for name, part in parts.items()
-    }
+    parties = {}
+    for name, part in parts.items():
+        checked = CheckedReply(name)
+        domain = field_domain(synth, part)
+        parties[name] = _checked(checked, synth, plan, domain, rows, replies[name])
+
+    # Phases 3 to 5; rows are drawn of the model later.
     mrf, measured = _Server(synth, encoder.domain, plan, rows, parties).run(task)
     pairs = tuple(combinations(encoder.domain.names, 2))
     facts = {}
     if plan.worth:
-        facts = dict(zip(("sketches_claimed", "sketches_exact"), plan.worth, strict=True))
+        claimed, exact = plan.worth
+        facts = {"sketches_claimed": claimed, "sketches_exact": exact}
     return Result(MarginalModel(mrf, encoder, measured, pairs), facts=facts)
 
 
-def _asked(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
-    """Everything the parties release, once they share a key that this side does not know."""
+def _encoded(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
+    """Ask for all that parties release, once they share a key that this side does not know."""
     first, *others = session.roster
+    # Answers have no key, and a party alone needs to share none.
     if plan.noise is None or not others:
         return session.ask(EncodeColumns())
-    keys = {
-        name: CheckedReply(name).mask_key("key", reply.key.value)
-        for name, reply in zip(session.roster, session.ask(SendSketchKey()), strict=True)
-    }
-    (reply,) = session.ask(SealSketchKey({name: keys[name] for name in others}), [first])
-    texts = CheckedReply(first).items("keys", reply.keys, count=len(others))
-    asked = {
-        name: EncodeColumns(keys[first], text.value)
-        for name, text in zip(others, texts, strict=True)
-    }
-    return session.ask_each({first: EncodeColumns(), **asked})
+
+    keys = {}
+    for name, sketch_key in zip(session.roster, session.ask(SendSketchKey()), strict=True):
+        keys[name] = CheckedReply(name).mask_key("key", sketch_key.key.value)
+    other_keys = {name: keys[name] for name in others}
+    (sealed,) = session.ask(SealSketchKey(other_keys), [first])
+    sealed_keys = CheckedReply(first).items("keys", sealed.keys, count=len(others))
+
+    requests = {first: EncodeColumns()}
+    for name, sealed_key in zip(others, sealed_keys, strict=True):
+        requests[name] = EncodeColumns(keys[first], sealed_key.value)
+    return session.ask_each(requests)
 
 
-def _checked_field(party: CheckedReply, synth: VertiMRF, domain: Domain, sent: LocalField) -> MRF:
-    """A party's field; raises WireError, naming the party, where it does not fit its columns."""
-    cliques = sent.model.cliques
-    for clique in (*cliques, *sent.edges):
+def _checked_field(party: CheckedReply, synth: VertiMRF, domain: Domain, field: LocalField) -> MRF:
+    """Read a party's field; raises WireError, naming it, where it does not fit its columns."""
+    cliques = field.model.cliques
+    for clique in (*cliques, *field.edges):
         party.items("columns", clique, among=domain.names)
         if not clique or domain.canonical(clique) != clique:
             raise party.wrong(f"the columns {clique}", "in the order of its columns, each once")
-    party.items("columns of an edge", [len(edge) for edge in sent.edges], among=(2,))
-    tables = party.items("tables", sent.model.tables, count=len(cliques))
+    party.items("columns of an edge", [len(edge) for edge in field.edges], among=(2,))
+    tables = party.items("tables", field.model.tables, count=len(cliques))
+
+    # A few cliques could name a junction tree that no memory holds.
     most = cells_in(synth.max_model_mb) + sum(domain.sizes)
     party.number("cells of its field", tree_cells(domain, cliques), most=most)
-    party.number("noise of its field", sent.sigma, least=1e-9, most=MOST_ROWS)
-    total = party.number("rows of its field", sent.model.total, least=1e-9, most=MOST_ROWS)
+    party.number("noise of its field", field.sigma, least=1e-9, most=MOST_ROWS)
+    total = party.number("rows of its field", field.model.total, least=1e-9, most=MOST_ROWS)
+
     potentials = {}
     for clique, table in zip(cliques, tables, strict=True):
-        found = party.array(
-            "field", table, FLOATS, domain.shape(clique), least=-_POTENTIAL, most=_POTENTIAL
-        )
-        potentials[clique] = found.astype(np.float64)
+        shape = domain.shape(clique)
+        potential = party.array("field", table, FLOATS, shape, least=-_POTENTIAL, most=_POTENTIAL)
+        potentials[clique] = potential.astype(np.float64)
     return MRF(domain, potentials, total)
 
 
@@ -142,30 +152,35 @@ def _checked(
     rows: int,
     reply: Encoded,
 ) -> _Party:
-    """A party's reply; raises WireError, naming it, where it does not fit the study."""
-    wide, bins = binned(synth, domain), bin_counts(synth, domain)
-    sizes = [domain.size_of(column) for column in wide]
-    flat = [
-        party.array("values", one.value, WHOLE, (sum(sizes),))
-        for one in party.items("histograms", reply.values, count=int(bool(wide)))
-    ]
-    pieces = np.split(flat[0], np.cumsum(sizes)[:-1]) if flat else []
+    """Read a party's reply; raises WireError, naming it, where it does not fit the study."""
+    # Histograms lie one after the other, in one array; there is none if no column is binned.
+    binned_columns = binned(synth, domain)
+    sizes = [domain.size_of(column) for column in binned_columns]
+    histograms = {}
+    for flat in party.items("histograms", reply.values, count=int(bool(binned_columns))):
+        counts = party.array("values", flat.value, WHOLE, (sum(sizes),))
+        pieces = np.split(counts, np.cumsum(sizes)[:-1])
+        for name, piece in zip(binned_columns, pieces, strict=True):
+            histograms[name] = piece.astype(np.float64)
+
+    bins = bin_counts(synth, domain)
     if plan.noise:
-        codes = party.array(
-            "sketches", reply.encoded.value, ("<u1",), (synth.repetitions, sum(bins)), least=1
-        )
+        shape = (synth.repetitions, sum(bins))
+        codes = party.array("sketches", reply.encoded.value, ("<u1",), shape, least=1)
         columns = np.split(codes, np.cumsum(bins)[:-1], axis=1)
     else:
         codes = party.array("answers", reply.encoded.value, WHOLE, (rows, len(bins)))
         columns = list(codes.T)
         for column, size in zip(columns, bins, strict=True):
             party.number("an answer", int(column.max()), most=size - 1)
+
+    field = reply.field.value
     return _Party(
-        _checked_field(party, synth, domain, reply.field.value),
-        reply.field.value.edges,
-        reply.field.value.sigma,
-        {column: y.astype(np.float64) for column, y in zip(wide, pieces, strict=True)},
-        dict(zip(domain.names, columns, strict=True)),
+        field=_checked_field(party, synth, domain, field),
+        edges=field.edges,
+        sigma=field.sigma,
+        values=histograms,
+        encoded=dict(zip(domain.names, columns, strict=True)),
     )
 
 
@@ -180,106 +195,147 @@ class _Server:
     parties: Mapping[str, _Party]
 
     def run(self, task: Task) -> tuple[MRF, tuple[Measured, ...]]:
-        """GraphCom, InitMRF, OptMRF."""
+        """Take GraphCom, InitMRF and OptMRF; returns the model, and what it is fitted to."""
+        # Phase 3, GraphCom: estimate all pairs of two parties, and join the parties' graphs.
         task.progress("estimating pairs of two parties", 0.5)
-        cross = {pair: self.estimated(pair) for pair in self._cross_pairs()}
-        cliques = self.graph({pair: table for pair, (table, _) in cross.items()})
-        local = self.local_marginals()
+        estimates = {pair: self.estimated(pair) for pair in self._cross_pairs()}
+        cliques = self.graph({pair: table for pair, (table, _) in estimates.items()})
+
+        # Candidates of phase 5: pairs inside a clique, with counts far enough above the noise.
         sigma = max(party.sigma for party in self.parties.values())
-        useful = most_useful_cells(self.rows, sigma, self.synth.theta)
-        left = {
-            pair: self.recovered(pair, *found)
-            for pair, found in cross.items()
-            if self.domain.size(pair) <= useful and any(set(pair) <= set(c) for c in cliques)
-        }
-        return self.refined(local, left, task)
+        most_cells = most_useful_cells(self.rows, sigma, self.synth.theta)
+        candidates = {}
+        for pair, (table, table_sigma) in estimates.items():
+            is_joined = any(set(pair) <= set(clique) for clique in cliques)
+            if is_joined and self.domain.size(pair) <= most_cells:
+                candidates[pair] = self.recovered(pair, table, table_sigma)
+
+        # Phase 4, InitMRF, is the first fit of `refined`, to the local marginals alone.
+        return self.refined(self.local_marginals(), candidates, task)
 
     def _cross_pairs(self) -> list[Clique]:
-        owner = {a: name for name, party in self.parties.items() for a in party.field.domain.names}
+        """Return the pairs of columns that lie at two parties."""
+        owner = {}
+        for name, party in self.parties.items():
+            owner.update(dict.fromkeys(party.field.domain.names, name))
         pairs = combinations(self.domain.names, 2)
         return [(a, b) for a, b in pairs if owner[a] != owner[b]]
 
     def estimated(self, pair: Clique) -> tuple[Array, float]:
-        """Counts of a pair's bins, which sum to the rows, and the noise of one."""
-        codes = [self._owner(a).encoded[a] for a in pair]
+        """Estimate the counts of a pair's bins, which sum to the rows, and the noise of one."""
+        codes = [self._owner(column).encoded[column] for column in pair]
         if self.plan.noise:
             return carest(codes, self.plan.noise.phantoms, self.rows)
-        shape = [int(self._bins(a)[-1]) + 1 for a in pair]
+
+        # VertiMRF-FO: count noisy pairs, then undo the randomisation of each column.
+        shape = [int(self._bins(column)[-1]) + 1 for column in pair]
         cells = np.ravel_multi_index([column.astype(np.int64) for column in codes], shape)
         counts = np.bincount(cells, minlength=prod(shape)).reshape(shape).astype(np.float64)
-        kept = [kept_share(self.plan.response_epsilon, size) for size in shape]
-        table, sigma = unrandomised(counts, kept)
+        true_shares = [kept_share(self.plan.response_epsilon, size) for size in shape]
+        table, sigma = unrandomised(counts, true_shares)
         return scaled(table, self.rows), sigma
 
     def recovered(self, pair: Clique, table: Array, sigma: float) -> tuple[Array, float]:
-        """Counts of a pair's values, from those of its bins, and the noise of one."""
-        values = [self._owner(a).values.get(a, np.ones(self.domain.size_of(a))) for a in pair]
-        found = histogram_recovered(table, [self._bins(a) for a in pair], values)
-        return found, sigma * table.size / found.size
+        """Spread counts of a pair's bins over its values (HisRec); returns also their noise."""
+        bins = [self._bins(column) for column in pair]
+        # A column that is not binned has one value in each bin, so ones spread nothing.
+        values = []
+        for column in pair:
+            flat = np.ones(self.domain.size_of(column))
+            values.append(self._owner(column).values.get(column, flat))
+        spread = histogram_recovered(table, bins, values)
+        return spread, sigma * table.size / spread.size
 
     def _owner(self, column: str) -> _Party:
+        """Return the party that holds a column."""
         return next(party for party in self.parties.values() if column in party.encoded)
 
     def _bins(self, column: str) -> npt.NDArray[np.int64]:
+        """Return the bin of each value of a column."""
         return bins_of(self.domain.size_of(column), self.synth.encoded_bins)
 
     def graph(self, cross: Mapping[Clique, Array]) -> list[Clique]:
-        """Maximal cliques: all of the parties' own edges, then pairs of two by their R-scores."""
+        """Join the parties' edges, then pairs of two by their R-scores; returns maximal cliques."""
         scores = {pair: _r_score(table) for pair, table in cross.items()}
+        # A party's own edges are in the union of graphs before any estimated pair.
         for party in self.parties.values():
-            own = [self.domain.canonical(edge) for edge in party.edges]
-            scores |= dict.fromkeys(own, _LOCAL * self.rows)
-        limit = cells_in(self.synth.max_model_mb)
-        limits = GraphLimits(min(self.synth.clique_cells, limit), limit)
-        return grow_graph(self.domain, scores, limits)[1]
+            edges = [self.domain.canonical(edge) for edge in party.edges]
+            scores |= dict.fromkeys(edges, _LOCAL * self.rows)
+        most_cells = cells_in(self.synth.max_model_mb)
+        limits = GraphLimits(min(self.synth.clique_cells, most_cells), most_cells)
+        _, cliques = grow_graph(self.domain, scores, limits)
+        return cliques
 
     def local_marginals(self) -> list[Measurement]:
-        """What the parties measured, as their own fields have it, in the order of all columns."""
-        found = []
+        """Return what parties measured, as their own fields have it, in all columns' order."""
+        measurements = []
         for party in self.parties.values():
-            for own in party.field.potentials:
-                clique = self.domain.canonical(own)
-                table = np.transpose(party.field.marginal(own), [own.index(a) for a in clique])
+            for party_clique in party.field.potentials:
+                clique = self.domain.canonical(party_clique)
+                axes = [party_clique.index(column) for column in clique]
+                table = np.transpose(party.field.marginal(party_clique), axes)
                 counts = table * (self.rows / float(table.sum()))
-                found.append(Measurement(clique, counts, party.sigma))
-        return found
+                measurements.append(Measurement(clique, counts, party.sigma))
+        return measurements
 
     def refined(
-        self, local: list[Measurement], left: dict[Clique, tuple[Array, float]], task: Task
+        self, local: list[Measurement], candidates: dict[Clique, tuple[Array, float]], task: Task
     ) -> tuple[MRF, tuple[Measured, ...]]:
         """Fit to the local marginals, then add, in steps, the pairs that the model misses most."""
-        synth, limit = self.synth, cells_in(self.synth.max_model_mb)
+        synth = self.synth
+        most_cells = cells_in(synth.max_model_mb)
+        remaining = dict(candidates)
         chosen: list[Measurement] = []
+
+        # Phase 4, InitMRF.
         model = fit(self.domain, local, total=self.rows)
-        number = min(len(left), round(synth.refined * len(self.domain.names)))
-        for step in range(synth.refine_steps, 0, -1):
-            gaps = {q: float(np.abs(t - model.marginal(q)).sum()) for q, (t, _) in left.items()}
-            before, wanted = len(chosen), -(-(number - len(chosen)) // step)
-            for q in sorted(gaps, key=gaps.__getitem__, reverse=True):
+
+        # Phase 5, OptMRF.
+        most_pairs = min(len(remaining), round(synth.refined * len(self.domain.names)))
+        for steps_left in range(synth.refine_steps, 0, -1):
+            # What is still to be added is spread evenly over the remaining steps, rounded up.
+            chosen_before = len(chosen)
+            wanted = -(-(most_pairs - len(chosen)) // steps_left)
+
+            gaps = {}
+            for pair, (table, _) in remaining.items():
+                gaps[pair] = float(np.abs(table - model.marginal(pair)).sum())
+            for pair in sorted(gaps, key=gaps.__getitem__, reverse=True):
                 if wanted <= 0:
                     break
-                table, sigma = left.pop(q)
-                known = [m.clique for m in (*local, *chosen)]
-                if tree_cells(self.domain, [*known, q]) <= limit:
-                    chosen.append(Measurement(q, table, sigma))
+                table, sigma = remaining.pop(pair)
+                cliques = [measurement.clique for measurement in (*local, *chosen)]
+                if tree_cells(self.domain, [*cliques, pair]) <= most_cells:
+                    chosen.append(Measurement(pair, table, sigma))
                     wanted -= 1
-            if len(chosen) == before:
+
+            if len(chosen) == chosen_before:
                 break
             targets = self._targets(local, chosen)
             model = fit(self.domain, targets, total=self.rows, warm_start=model)
-            task.progress("refining", 1 - 0.4 * step / synth.refine_steps)
-        return model, tuple(Measured((m.clique,), m.sigma) for m in (*local, *chosen))
+            task.progress("refining", 1 - 0.4 * steps_left / synth.refine_steps)
+
+        measured = []
+        for measurement in (*local, *chosen):
+            measured.append(Measured((measurement.clique,), measurement.sigma))
+        return model, tuple(measured)
 
     def _targets(self, local: list[Measurement], chosen: list[Measurement]) -> list[Measurement]:
+        """Return what the model is fitted to; made consistent before, if the settings say so."""
         if not self.synth.consistent:
             return [*local, *chosen]
-        kinds = [{m.clique: m.counts for m in group} for group in (chosen, local)]
+        chosen_counts = {measurement.clique: measurement.counts for measurement in chosen}
+        local_counts = {measurement.clique: measurement.counts for measurement in local}
         sigmas = {m.clique: m.sigma for m in (*local, *chosen)}
-        moved = made_consistent(*kinds)
-        return [Measurement(q, t, sigmas[q]) for tables in moved for q, t in tables.items()]
+        targets = []
+        for tables in made_consistent(chosen_counts, local_counts):
+            for clique, counts in tables.items():
+                targets.append(Measurement(clique, counts, sigmas[clique]))
+        return targets
 
 
 def _r_score(table: Array) -> float:
-    """(n / 2) ||P_ij - P_i x P_j||_1 of estimated counts."""
+    """Return (n / 2) ||P_ij - P_i x P_j||_1 of estimated counts."""
     n = float(table.sum())
-    return float(np.abs(table - np.outer(table.sum(axis=1), table.sum(axis=0)) / n).sum() / 2)
+    independent = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
+    return float(np.abs(table - independent).sum() / 2)

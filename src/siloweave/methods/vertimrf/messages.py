@@ -88,17 +88,17 @@ class EncodeColumns(Request[Encoded], frozen=True, tag="vertimrf/encode"):
 
 
 def field_domain(synth: VertiMRF, schema: Schema) -> Domain:
-    """The codes of some columns."""
+    """Return the codes of some columns."""
     return Encoder(schema, synth.bins).domain
 
 
 def bin_counts(synth: VertiMRF, domain: Domain) -> tuple[int, ...]:
-    """How many bins each attribute is encoded in."""
+    """Count the bins that each attribute is encoded in."""
     return tuple(int(bins_of(size, synth.encoded_bins)[-1]) + 1 for size in domain.sizes)
 
 
 def binned(synth: VertiMRF, domain: Domain) -> tuple[str, ...]:
-    """Attributes that have more values than bins."""
+    """Return the attributes that have more values than bins."""
     pairs = zip(domain.names, domain.sizes, bin_counts(synth, domain), strict=True)
     return tuple(name for name, size, bins in pairs if bins < size)
 
@@ -135,35 +135,48 @@ class VertiMRFPlan(_Shares):
             InputError: It leaves too little for sketches or answers.
         """
         domains = {name: field_domain(synth, part) for name, part in parts.items()}
-        sizes = [size for domain in domains.values() for size in domain.sizes]
-        wide = {name: len(binned(synth, domain)) for name, domain in domains.items()}
-        values = synth.values_share if any(wide.values()) else 0.0
-        most = synth.clique_cells / (len(parts) * (sum(sizes) / len(sizes)) ** 2)
-        field = FieldSettings(theta=synth.theta, clique_cells=max(1.0, most))
+        sizes: list[int] = []
+        for domain in domains.values():
+            sizes += domain.sizes
+        binned_columns = {name: len(binned(synth, domain)) for name, domain in domains.items()}
+        values_share = synth.values_share if any(binned_columns.values()) else 0.0
         divide = _for_sketches if synth.encoding == "fm" else _for_answers
-        own = divide(synth, values, len(parts), len(sizes), budget)
-        unit, sigma = marginal_sensitivity(budget.neighbours, norm="l2"), 0.0
-        if values:
-            sigma = max(0.5, gaussian_sigma(own.values_rho, unit * sqrt(sum(wide.values()))))
-        return cls(
-            **vars(own),
-            field=field,
-            values={
-                n: Gaussian(sigma=sigma, sensitivity=unit * sqrt(k)) for n, k in wide.items() if k
-            },
-            encoding={
-                name: own.bare or RandomisedResponse(own.response_epsilon, len(domain.names))
-                for name, domain in domains.items()
-            },
-        )
+        shares = divide(synth, values_share, len(parts), len(sizes), budget)
+
+        # tau' <= tau / (m u^2): so large a local clique may be joined with others' columns (10.3).
+        mean_size = sum(sizes) / len(sizes)
+        most_cells = synth.clique_cells / (len(parts) * mean_size**2)
+        field = FieldSettings(theta=synth.theta, clique_cells=max(1.0, most_cells))
+
+        # A row is once in the histogram of each binned column, at whichever party that is.
+        unit = marginal_sensitivity(budget.neighbours, norm="l2")
+        sigma = 0.0
+        if values_share:
+            all_binned = sum(binned_columns.values())
+            sigma = max(0.5, gaussian_sigma(shares.values_rho, unit * sqrt(all_binned)))
+        values = {}
+        for name, count in binned_columns.items():
+            if count:
+                values[name] = Gaussian(sigma=sigma, sensitivity=unit * sqrt(count))
+
+        encoding: dict[str, Event] = {}
+        for name, domain in domains.items():
+            # Sketches have no epsilon of an answer, of which an event could be made.
+            if shares.bare is not None:
+                encoding[name] = shares.bare
+            else:
+                encoding[name] = RandomisedResponse(shares.response_epsilon, len(domain.names))
+        return cls(**vars(shares), field=field, values=values, encoding=encoding)
 
 
 def _for_answers(
-    synth: VertiMRF, values: float, parties: int, columns: int, budget: Budget
+    synth: VertiMRF, values_share: float, parties: int, columns: int, budget: Budget
 ) -> _Shares:
-    """zCDP adds up over everything; that of an answer is epsilon^2 / 2."""
+    """Divide the budget in zCDP, which adds up over everything."""
     rho = rho_for(budget)
-    response = sqrt(2 * rho * (1 - synth.field_share - values) / columns)
+    # An answer costs epsilon^2 / 2, and a row gives one in each column, at all parties together.
+    answers_rho = rho * (1 - synth.field_share - values_share)
+    response = sqrt(2 * answers_rho / columns)
     if response < LEAST_RESPONSE:
         raise BudgetError(
             f"budget: epsilon = {budget.epsilon} leaves {response:.2g} for each of {columns} "
@@ -172,35 +185,47 @@ def _for_answers(
         )
     return _Shares(
         field_rho=rho * synth.field_share / parties,
-        values_rho=rho * values,
+        values_rho=rho * values_share,
         response_epsilon=min(response, MOST_RESPONSE),
     )
 
 
 def _for_sketches(
-    synth: VertiMRF, values: float, parties: int, columns: int, budget: Budget
+    synth: VertiMRF, values_share: float, parties: int, columns: int, budget: Budget
 ) -> _Shares:
-    """Epsilon and delta add up: half of delta is for the fields, and half for what is encoded."""
-    epsilon, delta = budget.epsilon, budget.delta / (4 if values else 2)
-    rows, left = None, 1 - synth.field_share - values
-    if unit := size_sensitivity(budget.neighbours):
-        share = synth.rows_share * (1 - synth.field_share - synth.values_share)
-        rows = Laplace(scale=max(0.1, unit / (epsilon * share)), sensitivity=unit)
-        left -= share
-    times = {"repetitions": synth.repetitions, "attributes": columns}
-    noise = SketchNoise.published(epsilon * left, delta, **times)
-    exact = sketch_epsilon(noise, delta=delta, **times)
+    """Divide the budget in epsilon and delta, which add up, as published (section 7.1)."""
+    epsilon = budget.epsilon
+    # Half of delta is for the fields, half for what is encoded: sketches, and histograms if any.
+    delta = budget.delta / (4 if values_share else 2)
+    sketches_share = 1 - synth.field_share - values_share
+
+    # Where the number of rows is private, it takes its share of the part for encoding.
+    rows = None
+    unit = size_sensitivity(budget.neighbours)
+    if unit:
+        rows_share = synth.rows_share * (1 - synth.field_share - synth.values_share)
+        rows = Laplace(scale=max(0.1, unit / (epsilon * rows_share)), sensitivity=unit)
+        sketches_share -= rows_share
+
+    # What Theorem 2 claims for the sketches, and what they are worth, composed exactly.
+    claimed = epsilon * sketches_share
+    noise = SketchNoise.published(claimed, delta, repetitions=synth.repetitions, attributes=columns)
+    exact = sketch_epsilon(noise, delta=delta, repetitions=synth.repetitions, attributes=columns)
     bare = NonPrivate(
-        f"sketches of all parties under one key: the paper claims epsilon = {epsilon * left:.3g} "
+        f"sketches of all parties under one key: the paper claims epsilon = {claimed:.3g} "
         f"at delta = {delta:.3g}; composed exactly it is {exact:.4g}, and only towards a server "
         "that no party helps"
     )
-    of_field = Budget(epsilon * synth.field_share / parties, budget.delta / (2 * parties))
+
+    field_budget = Budget(epsilon * synth.field_share / parties, budget.delta / (2 * parties))
+    values_rho = 0.0
+    if values_share:
+        values_rho = rho_for(Budget(epsilon * values_share, delta))
     return _Shares(
-        field_rho=rho_for(of_field),
-        values_rho=rho_for(Budget(epsilon * values, delta)) if values else 0.0,
+        field_rho=rho_for(field_budget),
+        values_rho=values_rho,
         rows=rows,
         noise=noise,
-        worth=(epsilon * left, exact),
+        worth=(claimed, exact),
         bare=bare,
     )

@@ -91,9 +91,11 @@ _KNOWN = "nothing sound: sketches of a row share one hash"
 
 
 def _check(synth: VertiMRF) -> None:
-    coded = () if synth.encoded_bins is None else ("encoded_bins",)
-    for name in ("repetitions", "bins", "refine_steps", *coded):
-        whole(name, getattr(synth, name), 1)
+    """Raise InputError for settings out of bounds."""
+    for name in ("repetitions", "bins", "refine_steps", "encoded_bins"):
+        value = getattr(synth, name)
+        if value is not None or name != "encoded_bins":
+            whole(name, value, 1)
     number("repetitions", synth.repetitions, 1, _MOST_REPETITIONS)
     for name in ("field_share", "rows_share"):
         number(name, getattr(synth, name), 0, 0.9, "()")
@@ -112,12 +114,14 @@ def _check_size(codes: int, instead: str) -> None:
 
 
 def _check_schema(synth: VertiMRF, schema: Schema) -> None:
-    domain = field_domain(synth, schema)  # refuses columns without bounds
+    """Refuse columns without bounds, and more sketches than a message holds."""
+    domain = field_domain(synth, schema)
     if synth.encoding == "fm":
         _check_size(synth.repetitions * sum(bin_counts(synth, domain)), "fewer repetitions")
 
 
 def _guarantee(synth: VertiMRF) -> Guarantee:
+    """Return what a run promises, by its encoding."""
     if synth.encoding == "fo":
         return Guarantee(
             "dp",
@@ -135,28 +139,38 @@ def _guarantee(synth: VertiMRF) -> Guarantee:
 
 
 def _visibility(synth: VertiMRF) -> Views:
-    noisy = ("Encoded.field", "Encoded.values")
+    """Return who sees what of a run, by its encoding."""
+    noisy_in = ("Encoded.field", "Encoded.values")
     if synth.encoding == "fo":
-        sees = "a noisy model of each party's columns, histograms, and a randomised value of each"
-        every = View(COORDINATOR, f"{sees} cell", NOISE, (*noisy, "Encoded.encoded"))
+        everything = View(
+            COORDINATOR,
+            "a noisy model of each party's columns, histograms, and a randomised value of each "
+            "cell",
+            NOISE,
+            (*noisy_in, "Encoded.encoded"),
+        )
         others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
-        return (own_columns(), every, others, READERS)
+        return (own_columns(), everything, others, READERS)
+
+    fields = View(
+        COORDINATOR,
+        "a noisy model of each party's columns, and histograms",
+        NOISE,
+        (*noisy_in, "Encoded.paid_rows"),
+    )
+    sketches = "sketches of each party's columns"
+    key_in = ("SealSketchKey", "EncodeColumns")
     return (
         own_columns(),
-        View(
-            COORDINATOR,
-            "a noisy model of each party's columns, and histograms",
-            NOISE,
-            (*noisy, "Encoded.paid_rows"),
-        ),
-        View(COORDINATOR, "sketches of each party's columns", _KNOWN, ("Encoded.encoded",)),
-        View(OTHERS, "the key of all sketches", _KNOWN, ("SealSketchKey", "EncodeColumns")),
+        fields,
+        View(COORDINATOR, sketches, _KNOWN, ("Encoded.encoded",)),
+        View(OTHERS, "the key of all sketches", _KNOWN, key_in),
         View("readers", READERS.sees, _KNOWN),
     )
 
 
 def _data(table: Table, setup: Setup, place: Place) -> Codes:
-    """A party's columns as codes."""
+    """Return a party's columns as codes."""
     schema = parts_of(setup)[place.name]
     synth: Any = setup.synth
     if synth.encoding == "fo":
@@ -165,6 +179,7 @@ def _data(table: Table, setup: Setup, place: Place) -> Codes:
 
 
 def _affordable(setup: Setup, learn: float) -> None:
+    """Refuse a budget that the plan cannot divide, and pairs that no model has room for."""
     synth: Any = setup.synth
     refuse_several_rows(
         setup.budget, "VertiMRF", "what each row sends, or sketches of rows, is priced for one row"
@@ -173,14 +188,18 @@ def _affordable(setup: Setup, learn: float) -> None:
         require_replacing(setup.budget, "every row sends an answer")
     if setup.columns:
         parts = parts_of(setup)
-        _check_pairs(synth, [bin_counts(synth, field_domain(synth, p)) for p in parts.values()])
+        bins = [bin_counts(synth, field_domain(synth, part)) for part in parts.values()]
+        _check_pairs(synth, bins)
         VertiMRFPlan.of(synth, parts, setup.budget)
 
 
 def _check_pairs(synth: VertiMRF, bins: Sequence[tuple[int, ...]]) -> None:
     """Refuse a pair of two parties' columns of which the model has no room for the counts."""
-    widest, most = sorted(map(max, bins))[-2:], cells_in(synth.max_model_mb)
-    if len(widest) == 2 and (cells := prod(widest)) > most:
+    # The widest pair is of the two parties with the widest columns.
+    widest = sorted(max(party_bins) for party_bins in bins)[-2:]
+    most = cells_in(synth.max_model_mb)
+    cells = prod(widest)
+    if len(widest) == 2 and cells > most:
         raise CapacityError(
             f"two parties' columns that are encoded in {widest[1]:,} and {widest[0]:,} values have "
             f"{cells:,} pairs of them, and max_model_mb = {synth.max_model_mb:g} has room for "
@@ -189,31 +208,48 @@ def _check_pairs(synth: VertiMRF, bins: Sequence[tuple[int, ...]]) -> None:
 
 
 def _forecast(synth: VertiMRF, case: Case) -> Forecast:
-    """Codes dominate: sketches of all bins, or a byte for each cell; or pairs of many bins."""
+    """Forecast a run, in which codes dominate, or pairs of many bins.
+
+    Codes are sketches of all bins, or a byte for each cell.
+    """
     schema: Any = case.schema
     domain = field_domain(synth, schema)
     bins = dict(zip(domain.names, bin_counts(synth, domain), strict=True))
-    sketched = synth.encoding == "fm"
-    codes = synth.repetitions * sum(bins.values()) if sketched else case.rows * len(bins)
-    owned = [sum(bins.get(a, 0) for a in own) for own in case.columns.values()]
-    pairs, crossing = (
-        (sum(sizes) ** 2 - sum(size**2 for size in sizes)) / 2
-        for sizes in (domain.sizes, owned or bins.values())
-    )
-    cells = min(domain.size(), synth.clique_cells, 10 * pairs)
+    is_sketched = synth.encoding == "fm"
+    codes = case.rows * len(bins)
+    if is_sketched:
+        codes = synth.repetitions * sum(bins.values())
+
+    # Where it is not said who holds what, every column may be at another party.
+    party_bins = []
+    for names in case.columns.values():
+        party_bins.append(sum(bins.get(name, 0) for name in names))
+    value_pairs = _cross_products(domain.sizes)
+    bin_pairs = _cross_products(party_bins or list(bins.values()))
+
+    cells = min(domain.size(), synth.clique_cells, 10 * value_pairs)
     seconds = (synth.refine_steps + 2 * case.parties) * _FIT_S_PER_CELL * cells
-    if sketched:
+    if is_sketched:
         seconds += case.rows * len(domain.names) * synth.repetitions * _WORD_S
-        seconds += crossing * synth.repetitions * _UNION_S
-    keys = int(sketched and case.parties > 1)
+        seconds += bin_pairs * synth.repetitions * _UNION_S
+
+    keys = int(is_sketched and case.parties > 1)
+    # Interpreter and libraries, and what is made of numbers of 8 bytes.
+    memory_mb = 230 + 8e-6 * (8 * cells + codes + _PAIR_COPIES * bin_pairs)
+    epsilon = inf if is_sketched else case.budget.epsilon
     return Forecast(
         {SendSketchKey: keys, SealSketchKey: keys, EncodeColumns: 1},
-        230 + 8e-6 * (8 * cells + codes + _PAIR_COPIES * crossing),
+        memory_mb,
         codes // case.parties + 50_000,
         6 + seconds,
-        inf if sketched else case.budget.epsilon,
+        epsilon,
         domain.size(),
     )
+
+
+def _cross_products(sizes: Sequence[int]) -> float:
+    """Add up the products of all pairs of sizes."""
+    return (sum(sizes) ** 2 - sum(size**2 for size in sizes)) / 2
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,19 +47,21 @@ _KEY = "sketch key"  # what a party remembers
 
 
 def plan_of(synth: VertiMRF, site: Site[Codes]) -> VertiMRFPlan:
-    """The plan that the study's public facts lead to."""
+    """Compute the plan that the study's public facts lead to."""
     parts = {name: site.terms.facts["parts"][name] for name in site.terms.roster}
     return VertiMRFPlan.of(synth, parts, site.terms.facts["budget"])
 
 
 def send_key(request: SendSketchKey, site: Site[Codes]) -> SketchKey:
-    """The public key of this run."""
+    """Send the party's public key of this run."""
     return SketchKey(site.mask_key())
 
 
 def _context(site: Site[Codes], receiver: str) -> bytes:
+    """Return what a sealed key is bound to: this run, its sealer and its receiver."""
     first = next(iter(site.terms.roster))
-    return b"\0".join(part.encode() for part in ("sketch key", site.run, first, receiver))
+    parts = ("sketch key", site.run, first, receiver)
+    return b"\0".join(part.encode() for part in parts)
 
 
 def seal_key(request: SealSketchKey, site: Site[Codes]) -> SealedKeys:
@@ -70,21 +72,27 @@ def seal_key(request: SealSketchKey, site: Site[Codes]) -> SealedKeys:
             f"party {site.name!r} was asked to seal a key for {list(request.keys)}; the study's "
             f"roster is {list(site.terms.roster)}, and the first of them seals for all others"
         )
-    secrets, key = site.agree(request.keys), site.recall(_KEY)
+    secrets = site.agree(request.keys)
+    # Once a run: with a second key, the parties' sketches would not belong together.
+    key = site.recall(_KEY)
     if key is None:
         key = site.entropy.bytes(32)
         site.remember(_KEY, key)
-    texts = (masking.sealed(key, secrets[n], _context(site, n)) for n in others)
-    return SealedKeys(tuple(Public(text, "a key, sealed for a party") for text in texts))
+    sealed_keys = []
+    for name in others:
+        text = masking.sealed(key, secrets[name], _context(site, name))
+        sealed_keys.append(Public(text, "a key, sealed for a party"))
+    return SealedKeys(tuple(sealed_keys))
 
 
 def _sketch_key(request: EncodeColumns, site: Site[Codes]) -> bytes:
-    """The key of sketches: as this party drew it, or as the first party sealed it."""
+    """Return the key of sketches: as this party drew it, or as the first party sealed it."""
     first, *others = site.terms.roster
     if site.name != first:
         secret = site.agree({first: request.sealer})[first]
         return masking.unsealed(request.sealed, secret, _context(site, site.name))
     key = site.recall(_KEY)
+    # A party alone is never asked to seal one.
     if key is None and not others:
         key = site.entropy.bytes(32)
     if key is None:
@@ -94,65 +102,89 @@ def _sketch_key(request: EncodeColumns, site: Site[Codes]) -> bytes:
 
 def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encoded:
     """Pay for everything and release it: the field, the number of rows, histograms and codes."""
+    # The plan is of one encoding: a second one would be paid for by nothing.
     site.require_first()
-    plan, rows = plan_of(synth, site), site.rows
+    plan = plan_of(synth, site)
+    rows = site.rows
     key = _sketch_key(request, site) if plan.noise else b""
+
+    # Phase 1, LocMRF: a private field of the party's own columns.
     field = _field(synth, plan, site)
-    paid, known = release_rows(site, rows.num_rows, plan.rows)
-    values: tuple[Released[Array], ...] = ()
-    if event := plan.values.get(site.name):
-        wide = [(rows.column(a), rows.domain.size_of(a)) for a in binned(synth, rows.domain)]
-        exact = np.concatenate([np.bincount(codes, minlength=size) for codes, size in wide])
-        what = f"counts of the values of {len(wide)} columns"
-        values = (release_noisy(site, event, what, exact),)
-    what, draw = "a randomised answer for each value", partial(_answers, synth, plan, site)
+
+    # Phase 2, LocEnc: the number of rows, histograms of binned columns, and codes of each value.
+    paid_rows, public_rows = release_rows(site, rows.num_rows, plan.rows)
+    histograms: tuple[Released[Array], ...] = ()
+    histogram_event = plan.values.get(site.name)
+    if histogram_event:
+        counts = []
+        for name in binned(synth, rows.domain):
+            counts.append(np.bincount(rows.column(name), minlength=rows.domain.size_of(name)))
+        title = f"counts of the values of {len(counts)} columns"
+        flat_counts = np.concatenate(counts)
+        histograms = (release_noisy(site, histogram_event, title, flat_counts),)
+
+    title = "a randomised answer for each value"
+    draw = partial(_answers, synth, plan, site)
     if plan.noise:
-        what = f"{synth.repetitions} sketches of each value"
+        title = f"{synth.repetitions} sketches of each value"
         draw = partial(_sketches, synth, plan, key, site)
-    return Encoded(field, paid, known, values, site.release(plan.encoding[site.name], what, draw))
+    codes = site.release(plan.encoding[site.name], title, draw)
+    return Encoded(field, paid_rows, public_rows, histograms, codes)
 
 
 def _field(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Released[LocalField]:
-    """PrivMRF on the party's own columns, each answer paid for."""
-    site.store_entropy()  # what is drawn decides what is asked next
-    domain, most = site.rows.domain, cells_in(synth.max_model_mb)
+    """Run PrivMRF on the party's own columns, with each answer paid for."""
+    # What is drawn decides what is asked next, so a restart must draw the same.
+    site.store_entropy()
+    domain = site.rows.domain
+    most = cells_in(synth.max_model_mb)
     pairs = [q for q in combinations(domain.names, 2) if domain.size(q) <= most]
-    found = private_field(
+    field = private_field(
         OwnAnswers(site), domain, pairs, plan.field_rho, plan.field,
         megabytes=synth.max_model_mb, key=0,
     )  # fmt: skip
-    sigma = max(m.sigma for m in found.measured)
-    message = LocalField(ModelMessage.of(found.model), tuple(found.edges), sigma)
+    sigma = max(measurement.sigma for measurement in field.measured)
+    message = LocalField(ModelMessage.of(field.model), tuple(field.edges), sigma)
     return site.release_derived(lambda: message)
 
 
 def _binned_columns(synth: VertiMRF, rows: Codes) -> list[npt.NDArray[np.int64]]:
-    pairs = zip(rows.columns, rows.domain.sizes, strict=True)
-    return [bins_of(size, synth.encoded_bins)[column] for column, size in pairs]
+    """Return the bin of every row, for each column."""
+    columns = zip(rows.columns, rows.domain.sizes, strict=True)
+    return [bins_of(size, synth.encoded_bins)[column] for column, size in columns]
 
 
 def _sketches(synth: VertiMRF, plan: VertiMRFPlan, key: bytes, site: Site[Codes]) -> Array:
+    """Draw the sketches of every bin (Algorithm 2, DPFM)."""
+    assert plan.noise is not None  # or these were answers
     sizes = bin_counts(synth, site.rows.domain)
     columns = _binned_columns(synth, site.rows)
-    assert plan.noise is not None  # or these were answers
-    seen = encode_rows(columns, sizes, key=key, repetitions=synth.repetitions)
-    drawn = plan.noise.draw(seen.size, entropy=site.entropy).reshape(seen.shape)
-    return Array.of(np.maximum(seen, drawn), "<u1")
+    row_sketches = encode_rows(columns, sizes, key=key, repetitions=synth.repetitions)
+    # max(alpha_X, alpha_p, alpha_min): of the rows, of phantoms, and the floor.
+    noise = plan.noise.draw(row_sketches.size, entropy=site.entropy)
+    sketches = np.maximum(row_sketches, noise.reshape(row_sketches.shape))
+    return Array.of(sketches, "<u1")
 
 
 def _answers(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Array:
-    pairs = zip(_binned_columns(synth, site.rows), bin_counts(synth, site.rows.domain), strict=True)
-    drawn = [
-        mechanisms.randomised_response(column, size, plan.response_epsilon, entropy=site.entropy)
-        for column, size in pairs
-    ]
-    small = max(bin_counts(synth, site.rows.domain)) <= 256
-    return Array.of(np.stack(drawn, axis=1), "<u1" if small else "<u4")
+    """Draw a randomised answer for each row's bin in each column (VertiMRF-FO)."""
+    columns = _binned_columns(synth, site.rows)
+    sizes = bin_counts(synth, site.rows.domain)
+    answers = []
+    for column, size in zip(columns, sizes, strict=True):
+        answers.append(
+            mechanisms.randomised_response(
+                column, size, plan.response_epsilon, entropy=site.entropy
+            )
+        )
+    kind: Any = "<u1" if max(sizes) <= 256 else "<u4"
+    return Array.of(np.stack(answers, axis=1), kind)
 
 
 def handlers(synth: VertiMRF) -> Handlers:
-    """A party's side: which function answers which request."""
-    encoding: Handlers = {EncodeColumns: partial(encode, synth)}
-    if synth.encoding == "fo":
-        return encoding
-    return {**encoding, SendSketchKey: send_key, SealSketchKey: seal_key}
+    """Return which function answers which request; only sketches need a key."""
+    answers: dict[Any, Any] = {EncodeColumns: partial(encode, synth)}
+    if synth.encoding == "fm":
+        answers[SendSketchKey] = send_key
+        answers[SealSketchKey] = seal_key
+    return answers
