@@ -195,15 +195,15 @@ class Account:
         return added_up(entry.cost for entry in self.entries)
 
     def knows(self, ledger: str) -> bool:
-        """Whether a study with this ledger was entered."""
+        """Return whether a study with this ledger was entered."""
         return any(entry.ledger == ledger for entry in self.entries if entry.ledger)
 
     def charged(self, ledger: str) -> Charged:
-        """What was entered for the study with this ledger."""
+        """Return what was entered for the study with this ledger."""
         return added_up(entry.cost for entry in self.entries if entry.ledger == ledger)
 
     def others(self, ledger: str) -> list[Charged]:
-        """What was entered for everything but the study with this ledger, study by study."""
+        """Return what was entered for everything but the study with this ledger, study by study."""
         costs: dict[str, list[Charged]] = {}
         for entry in self.entries:
             # What the owner stated has no ledger, and each such line counts by itself.
@@ -231,7 +231,7 @@ class Account:
         return "new here: compare it by telephone"
 
     def has_at(self, lines: int, head: str) -> bool:
-        """Whether its line of this number, from 1, has this hash."""
+        """Return whether its line of this number, from 1, has this hash."""
         return 1 <= lines <= self.lines and self._digests[lines - 1] == head
 
 
@@ -424,7 +424,7 @@ def require_file(folder: Path) -> Path:
 
 
 def _follows(lines: list[bytes], line: bytes) -> bool:
-    """Whether a line without its newline is whole, for a write that was cut short."""
+    """Return whether a line without its newline is whole, for a write that was cut short."""
     kind = AccountEntry if lines else AccountHeader
     try:
         msgspec.json.decode(line, type=kind)

@@ -773,7 +773,7 @@ def _places(schema: Schema, synth: MethodSettings) -> Iterator[str]:
 
 
 def _buys(study: Study, synth: MethodSettings) -> bool:
-    """Tell whether a study spends a budget, for which one would like to know the error."""
+    """Return whether a study spends a budget, for which one would like to know the error."""
     return synth.info.guarantee in GUARANTEED and not isinf(study.terms().epsilon)
 
 

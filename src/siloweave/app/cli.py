@@ -89,7 +89,7 @@ def options(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """One synthetic table from parties that hold parts of it, every release paid for."""
+    """Make one synthetic table from parties that hold parts of it, every release paid for."""
 
 
 @app.command()

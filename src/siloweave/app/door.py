@@ -158,7 +158,7 @@ class Door:
     def _server(
         self, seals: Any, reply: Any, awaited: float, watch: Watch
     ) -> AbstractContextManager[local.Server]:
-        """The socket at which a node hands in questions, and the node where it is this party's."""
+        """Open the socket at which a node hands in questions, and start the node if it is ours."""
         if self.socket is not None:
             return engine.awaiting_node(seals, reply, self.socket, self.node_user, watch)
         assert self.address is not None

@@ -248,7 +248,7 @@ def _read(source: Path | Database, dialect: Dialect) -> Table:
 
 
 def _is_question(why: str) -> bool:
-    """Tell whether a column's reason leaves open what its values are, for its owner to say."""
+    """Return whether a column's reason leaves open what its values are, for its owner to say."""
     return why.startswith(AMBIGUOUS) or f" {BRACKETS}" in why
 
 
@@ -394,7 +394,7 @@ def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
 
 
 def _ids(tables: Mapping[str, Table], on: Sequence[str]) -> bool:
-    """Tell whether columns identify every row of every file, and none could be left out."""
+    """Return whether columns identify every row of every file, and none could be left out."""
     if not all(_identify(table, on) for table in tables.values()):
         return False
     if len(on) < 2:
@@ -407,7 +407,7 @@ def _ids(tables: Mapping[str, Table], on: Sequence[str]) -> bool:
 
 
 def _identify(table: Table, on: Sequence[str]) -> bool:
-    """Tell whether no two rows have the same values in these columns, and none is missing."""
+    """Return whether no two rows have the same values in these columns, and none is missing."""
     columns = [table.values(name).tolist() for name in on]
     rows = list(zip(*columns, strict=True))
     if any(table.missing(name).any() for name in on):
@@ -777,7 +777,7 @@ data = "data/{name}.parquet"
 
 
 def demo_schema() -> Schema:
-    """The census table's schema, and that education-num numbers the levels of education."""
+    """Return the census table's schema, and that education-num numbers the levels of education."""
     from siloweave.datasets import adult_schema
 
     schema = adult_schema()

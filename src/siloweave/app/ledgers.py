@@ -542,7 +542,7 @@ def _compared(
 
 
 def _lines(ledger: Ledger) -> Iterator[TrailLine]:
-    """Yield a ledger's releases; the rho of one without zCDP is None."""
+    """Yield a ledger's releases; an event without zCDP has no rho (None)."""
     for entry in ledger.entries:
         cost = rho([entry.event])
         yield TrailLine(

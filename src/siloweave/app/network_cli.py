@@ -435,7 +435,7 @@ def poc(
 
 
 def _free_port(host: str) -> int:
-    """A port that nothing uses at the moment."""
+    """Return a port that nothing uses at the moment."""
     with socket.socket() as end:
         end.bind((host, 0))
         return int(end.getsockname()[1])
@@ -443,7 +443,7 @@ def _free_port(host: str) -> int:
 
 @contextmanager
 def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of ours in a process of its own, which ends with the block."""
+    """Return a command of ours in a process of its own, which ends with the block."""
     from siloweave.federation import processes
 
     running = subprocess.Popen(  # noqa: S603

@@ -22,7 +22,7 @@ StudyFile = Annotated[Path, typer.Argument(help="A study file, or the folder of 
 
 
 def stopped() -> int:
-    """What is said, and the exit code, where someone interrupts."""
+    """Return what is said, and the exit code, where someone interrupts."""
     sys.stderr.write(
         "\ninterrupted; what was released is in the ledgers, and the same command continues\n"
     )

@@ -82,7 +82,7 @@ class Overlap(msgspec.Struct, frozen=True):
     same: bool
 
     def said(self, budget: Budget | None = None) -> str:
-        """It in a sentence, with what it does to ε for a person where a budget bounds that."""
+        """Describe it, with what it does to ε for a person where a budget bounds that."""
         who, times = " and ".join(self.parties), len(self.parties)
         if self.same:
             text = (
@@ -96,7 +96,7 @@ class Overlap(msgspec.Struct, frozen=True):
 
 
 def costs(times: int, budget: Budget | None) -> str:
-    """What several rows of a person at different parties mean, in a sentence."""
+    """Return what several rows of a person at different parties mean, in a sentence."""
     if budget is not None and not budget.by_row:
         if times <= budget.parties_per_unit:
             return f"The study says so: parties_per_unit = {budget.parties_per_unit}."
@@ -119,7 +119,7 @@ def costs(times: int, budget: Budget | None) -> str:
 
 
 def differences(tables: Mapping[str, Table]) -> list[Difference]:
-    """How parties that hold the same columns hold them differently, column by column.
+    """Return how parties that hold the same columns hold them differently, column by column.
 
     Args:
         tables: Each party's rows, in which missing values are missing.
@@ -149,7 +149,7 @@ def _of_column(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
 
 
 def form_of(one: ColumnEvidence, held: str) -> str:
-    """How a column is written, as far as two parties must agree."""
+    """Return how a column is written, as far as two parties must agree."""
     numeric = one.kind in ("integer", "continuous")
     if numeric or (one.kind != "datetime" and "numbers" in held):
         return f"numbers written like {one.format}" if numeric and one.format else "numbers"
@@ -160,7 +160,7 @@ def form_of(one: ColumnEvidence, held: str) -> str:
 
 
 def _of_categories(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
-    """Categories in no common spelling, in several, or at some parties alone."""
+    """Yield categories in no common spelling, in several, or at some parties alone."""
     counts = {
         party: {str(value): n for value, n in zip(*table.counts(name), strict=True)}
         for party, table in tables.items()
@@ -198,14 +198,14 @@ def _of_categories(name: str, tables: Mapping[str, Table]) -> Iterator[Differenc
 
 
 def _plain(text: str) -> str:
-    """A category without case, spaces around it, and what divides its words."""
+    """Return a category without case, spaces around it, and what divides its words."""
     return re.sub(r"(?<=[^\W\d])[\s._/-]+(?=[^\W\d])", " ", text.strip().casefold())
 
 
 def _of_numbers(
     name: str, tables: Mapping[str, Table], seen: Mapping[str, ColumnEvidence]
 ) -> Iterator[Difference]:
-    """Numbers that are larger at one party by a factor, or have other decimals."""
+    """Yield numbers that are larger at one party by a factor, or have other decimals."""
     sizes = {}
     for party, table in tables.items():
         clean = table.blanked(name, seen[party].strays)
@@ -238,7 +238,7 @@ def _number(value: float) -> str:
 
 
 def _of_missing(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
-    """Values that are missing far more often at one party than at another."""
+    """Yield values that are missing far more often at one party than at another."""
     found = {party: table.missing(name) for party, table in tables.items() if table.num_rows}
     shares = {party: float(mask.mean()) for party, mask in found.items()}
     if len(shares) < 2:
@@ -257,7 +257,7 @@ def _of_missing(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
 
 
 def overlaps(tables: Mapping[str, Table]) -> list[Overlap]:
-    """Rows, and values of ids, that several parties hold, where they are more than chance.
+    """Return rows, and values of ids, that several parties hold, where they are more than chance.
 
     Args:
         tables: Each party's rows; all have the same columns.
@@ -285,7 +285,7 @@ def overlaps(tables: Mapping[str, Table]) -> list[Overlap]:
 
 
 def _common(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> int:
-    """Rows of the first that the second has, if they are more than chance; see the module."""
+    """Count rows of the first that the second has, if they are more than chance; see above."""
     if min(len(one), len(two)) < 2:
         return 0
     keys, places = np.unique(np.concatenate((one, two)), return_inverse=True)
@@ -299,7 +299,7 @@ def _common(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> int:
 
 
 def _common_ids(name: str, one: Table, two: Table) -> int:
-    """Ids that both have, if they are more than chance would give in so wide a range."""
+    """Return ids that both have, if they are more than chance would give in so wide a range."""
     own = [{str(value).strip() for value in table.counts(name)[0]} for table in (one, two)]
     common, whole = own[0] & own[1], own[0] | own[1]
     if len(common) <= _FEW:
@@ -318,7 +318,7 @@ def _common_ids(name: str, one: Table, two: Table) -> int:
 
 
 def misfits(party: str, table: Table, schema: Schema, bins: int) -> list[str]:
-    """Rows that the schema does not allow, with places and values; for their owner alone."""
+    """Return rows that the schema does not allow, with places and values; for their owner alone."""
     schema = schema.refusing()
     names = [n for n in table.names if n in schema.names and schema[n].modelled]
     found, all_odd, place = [], 0, places(table)
@@ -340,7 +340,7 @@ def misfits(party: str, table: Table, schema: Schema, bins: int) -> list[str]:
 
 
 def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
-    """Constraints that rows break, once every value is the schema's."""
+    """Yield constraints that rows break, once every value is the schema's."""
     if not schema.constraints:
         return
     place = places(table)
@@ -351,7 +351,7 @@ def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
 
 
 def places(table: Table) -> Callable[[int], str]:
-    """Where a row is: its line in a text file, counted as if no field held a line break."""
+    """Return where a row is: its line in a text file, counted as if no field held a line break."""
     if table.dialect is None:
         drawn = " of the sample" if table.drawn_of else ""
         return lambda row: f"row {row + 1}{drawn}"
@@ -359,7 +359,7 @@ def places(table: Table) -> Callable[[int], str]:
 
 
 def _refused(table: Table, encoder: Encoder) -> list[tuple[int, str]]:
-    """The first rows that an encoder refuses, found by halving, and why it does.
+    """Return the first rows that an encoder refuses, found by halving, and why it does.
 
     Where the reason is the same for each, it is that of all rows, which counts them.
     """

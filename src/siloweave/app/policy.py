@@ -163,7 +163,7 @@ class Policy(Section, frozen=True):
             )
 
     def _may_run(self, name: str) -> bool:
-        """Tell whether a method's trust model is allowed, at its usual settings."""
+        """Return whether a method's trust model is allowed, at its usual settings."""
         trust = METHODS[name].method.trust
         # A curator is the party that holds all rows, of whom no policy speaks; see `TRUST`.
         return trust == "curator" or trust in self.studies.trust

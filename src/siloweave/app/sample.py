@@ -28,7 +28,7 @@ _READERS = {"integer": Table.integers, "continuous": Table.floats, "datetime": T
 
 
 def open_model(run: Path) -> Fit:
-    """The model in the folder of a finished run.
+    """Return the model in the folder of a finished run.
 
     Raises:
         InputError: There is no finished run, or a file of its model is gone or damaged.
@@ -44,7 +44,7 @@ def open_model(run: Path) -> Fit:
 
 
 def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """Column to value, from texts such as "age=40"; an empty value means missing, None.
+    """Return values by column, from texts such as "age=40"; an empty value means missing, None.
 
     Numbers and dates may be written plainly, or as the column's format says.
 
@@ -65,7 +65,7 @@ def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
 
 
 def _split(item: str, schema: Schema) -> tuple[str, Any]:
-    """A column's name and its value; either may have "=" in it, and the longest name counts.
+    """Return a column's name and its value; either may have "=" in it, and the longest name counts.
 
     Raises:
         InputError: No column has that name, its value does not fit, or the text fits two columns.
@@ -152,7 +152,7 @@ def _value(column: Column, text: str, item: str) -> Any:
 
 
 def _written(column: Column, text: str) -> Any:
-    """A number, or a time in microseconds since 1970, by the column's format; None if it is not."""
+    """Return a number, or a time in microseconds since 1970; None if the text is neither."""
     cell, found = Table.from_columns({column.name: ([text], None)}), None
     if column.format is not None:
         with suppress(SchemaError):

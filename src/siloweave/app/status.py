@@ -238,7 +238,7 @@ def store_facts(folder: Path, facts: CoordinatorFacts | PartyFacts) -> None:
 def known_status(
     folder: Path, data: str | Path | None = None
 ) -> CoordinatorStatus | PartyStatus | None:
-    """How far the study in an end's folder is, if nothing changed that is slow to read.
+    """Return how far the study in an end's folder is, if nothing changed that is slow to read.
 
     What follows from the study, the policy and the ledger was stored by an earlier call, with the
     sizes and times of the files that it follows from. None where one of these has changed since.
@@ -256,7 +256,7 @@ def known_status(
 def status_by(
     folder: Path, facts: CoordinatorFacts | PartyFacts
 ) -> CoordinatorStatus | PartyStatus:
-    """How far a study is, by facts and by what its ends write down while it runs."""
+    """Return how far a study is, by facts and by what its ends write down while it runs."""
     if isinstance(facts, PartyFacts):
         return _at_party(folder, facts)
     return _at_coordinator(facts)
@@ -316,7 +316,7 @@ def _state(now: Any) -> str:
 
 
 def _alive(process: int) -> bool:
-    """Whether there is such a process on this machine."""
+    """Return whether there is such a process on this machine."""
     try:
         os.kill(process, 0)
     except OSError as error:  # somebody else's may not be asked, and is there
@@ -366,7 +366,7 @@ class OneLine(logging.Formatter):
     """A line for each record, whatever names in it came from another end."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's text, with what is not printable escaped."""
+        """Return the record's text, with what is not printable escaped."""
         return printable(super().format(record), lines=False)
 
 

@@ -31,7 +31,7 @@ from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 
 
 def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus | PartyStatus:
-    """How far the study in an end's folder is; `data` names a party's rows.
+    """Return how far the study in an end's folder is; `data` names a party's rows.
 
     Raises:
         InputError: It is no folder of a study.
@@ -102,7 +102,7 @@ def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts
 
 
 def _hindrance(folder: Path) -> tuple[str, str]:
-    """What keeps a party from taking part, and why; empty for nothing."""
+    """Return what keeps a party from taking part, and why; empty for nothing."""
     study, home, _, identity, _ = network.member(folder)
     try:
         read_account(home, identity)

@@ -197,7 +197,7 @@ def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
 
 
 def _alternative(name: str) -> x509.GeneralName:
-    """Return a server's name as a certificate has it; InputError if it is none."""
+    """Return a server's name as a certificate has it; InputError if it is not one."""
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
@@ -238,7 +238,7 @@ def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _read(path: Path) -> x509.Certificate:
-    """Return the first certificate in a file; InputError if there is none."""
+    """Return the first certificate in a file; InputError without one."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:

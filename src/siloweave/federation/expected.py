@@ -126,7 +126,7 @@ class CheckedReply:
     ) -> S:
         """Return a list, or bytes: as many as `count` says, each `among` these values.
 
-        Any number where `count` is None, and any values where `among` is empty.
+        Without `count` any number passes, and without `among` any values.
         """
         if count not in (len(values), None):
             raise self.wrong(f"{len(values):,} {field}", f"{count:,}")

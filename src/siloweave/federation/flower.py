@@ -787,7 +787,7 @@ def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
 
 
 def _frame(message: Any) -> bytes:
-    """Join the frame in a message's pieces; errors of `_UNREADABLE` if there is none."""
+    """Join the frame in a message's pieces; errors of `_UNREADABLE` without one."""
     return b"".join(message.content[name][_PIECE] for name in sorted(message.content))
 
 

@@ -551,5 +551,5 @@ class Seals:
 
 
 def _digest(body: bytes) -> bytes:
-    """Return the digest of a frame that is signed, of any length, in the place of all of it."""
+    """Return the digest of a frame that is signed, of any length, instead of all of it."""
     return blake2b(body).digest()

@@ -987,7 +987,7 @@ class Site(Generic[Rows]):
             raise refused from error
 
     def _refusal_of(self, error: Exception, place: str, kind: str) -> Exception:
-        """Return the error that the coordinator is told of, where a handler raised `error`.
+        """Return the error that the coordinator is sent, where a handler raised `error`.
 
         An error of this package says what its author meant to cross. Any other may name a value of
         a row, so that its text does not cross. Where bounded noise was paid for, and perhaps drawn,

@@ -29,7 +29,7 @@ _LOG_VARIANCES = (-7.0, 3.0)  # nats; a number known to 3 % of a unit is known w
 
 
 def latent_size(settings: AutoencoderSettings, layout: Layout) -> int:
-    """Length of a latent row: one number for each block if the settings have no length."""
+    """Return the length of a latent row: one number for each block if no length is set."""
     return settings.latent or max(len(layout.blocks), 1)
 
 
@@ -51,14 +51,14 @@ class Coder(eqx.Module):
         self.decoder = MLP(self.latent, hidden[::-1], out, key=second, act=settings.act)
 
     def encode(self, x: Array) -> tuple[Array, Array | None]:
-        """Latent means (batch, latent), and log-variances if the encoder has them."""
+        """Return latent means (batch, latent), and log-variances if the encoder has them."""
         out = self.encoder(x)
         if out.shape[-1] == self.latent:
             return out, None
         return out[:, : self.latent], jnp.clip(out[:, self.latent :], -15.0, 5.0)
 
     def decode(self, z: Array) -> Array:
-        """Parameters of the heads, (batch, 2 numbers + categories)."""
+        """Return the parameters of the heads, (batch, 2 numbers + categories)."""
         return self.decoder(z)
 
 
@@ -84,14 +84,14 @@ class _Descent(Descent):
 
 
 def descent(settings: AutoencoderSettings, layout: Layout) -> Descent:
-    """One step of training, as `models.train` takes it."""
+    """Return one step of training, as `models.train` takes it."""
     return _Descent(settings, layout.groups)
 
 
 def row_losses(
     net: Coder, rows: Rows, key: Array, groups: Groups, settings: AutoencoderSettings
 ) -> Array:
-    """Reconstruction plus weighted divergence of each row, (batch,)."""
+    """Return the reconstruction plus weighted divergence of each row, (batch,)."""
     mean, spread = net.encode(inputs(groups, rows.numbers, rows.codes))
     noise = jax.random.normal(key, mean.shape)
     if spread is None:
@@ -114,7 +114,7 @@ class Autoencoder(eqx.Module):
         return ()
 
     def encode(self, X: Matrix) -> Matrix:
-        """Latent means, (n, latent) float32; raises InputError for rows that do not fit."""
+        """Return latent means, (n, latent) float32; raises InputError for rows that do not fit."""
         rows, groups = self.layout.split(self.layout.check(X)), self.layout.groups
         parts = [
             np.asarray(_encoded(self.net, *padded(rows, i, j, size), groups))[: j - i]

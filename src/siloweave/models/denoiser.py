@@ -74,7 +74,7 @@ def forward_codes(uniform: Array, codes: Array, kept: Array, size: _Size) -> Arr
 
 
 def uniform_codes(uniform: Array, size: _Size) -> Array:
-    """Integers below `size`, from uniform numbers in [0, 1)."""
+    """Return integers below `size`, from uniform numbers in [0, 1)."""
     return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
 
 
@@ -103,7 +103,7 @@ def row_cross_entropy(
 def row_bound(
     options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array, kept_next: Array
 ) -> Array:
-    """The bound's term of each row: KL(true posterior || model's).
+    """Return the bound's term of each row: KL(true posterior || model's).
 
     With r the chain's distribution of x_s given x_0 and m the model's, both times that of x_t given
     x_s, and Z their sums over the options, the divergence is that of r and m under the true
@@ -126,7 +126,7 @@ def row_bound(
 
 
 def prior_divergence(kept_last: float, size: int) -> float:
-    """KL(q(x_T | x_0) || uniform) of one categorical: a constant of the schedule, nats."""
+    """Return KL(q(x_T | x_0) || uniform) of one categorical: a constant of the schedule, nats."""
     p = kept_last * np.eye(size)[0] + (1.0 - kept_last) / size
     return float(max(np.sum(p * np.log(np.maximum(p, 1e-30) * size)), 0.0))
 
@@ -199,12 +199,12 @@ def grouped(groups: Groups, codes: Array) -> list[Array]:
 
 
 def joined(parts: list[Array], n: int) -> Array:
-    """The inverse of `grouped` for n rows; (n, 0) without categoricals."""
+    """Return the inverse of `grouped` for n rows; (n, 0) without categoricals."""
     return jnp.concatenate(parts, -1) if parts else jnp.zeros((n, 0), jnp.int32)
 
 
 def inputs(groups: Groups, numbers: Array, codes: Array) -> Array:
-    """The network's input: numbers beside one-hot categoricals, (batch, fan_in)."""
+    """Return the network's input: numbers beside one-hot categoricals, (batch, fan_in)."""
     flags = Options(groups).flags(codes).astype(numbers.dtype)
     return jnp.concatenate([numbers, flags], axis=-1)
 
@@ -220,13 +220,13 @@ def outputs(groups: Groups, out: Array, d: int) -> tuple[Array, list[Array]]:
 
 
 def normal_scores(uniform: Array) -> Array:
-    """Standard normal numbers from uniform ones in [0, 1), up to 5.4 standard deviations."""
+    """Return standard normal numbers from uniform ones in [0, 1), up to 5.4 standard deviations."""
     scores: Array = 2.0**0.5 * jax.lax.erf_inv(jnp.clip(2.0 * uniform - 1.0, -_EDGE, _EDGE))
     return scores
 
 
 def target(prediction: str, clean: Array, noise: Array, kept: Array) -> Array:
-    """What the network should give for numbers, (batch, d), at noise level ᾱ_t (batch, 1).
+    """Return what the network should give for numbers, (batch, d), at noise level ᾱ_t (batch, 1).
 
     "noise", "clean", or "velocity" √ᾱ noise - √(1-ᾱ) clean (Salimans & Ho 2022), from which both
     follow at every time without dividing by something small.
@@ -283,18 +283,18 @@ class Evidence:
         return found
 
     def likely(self, others: Array, x: Array, kept: Array) -> Array:
-        """Log-probabilities of the options, (batch, options).
+        """Return log-probabilities of the options, (batch, options).
 
         `others` is the network's output for the other columns, alike.
         """
         return self.options.log_softmax(others + self.alone(x, kept))
 
     def expected(self, logs: Array) -> Array:
-        """Mean codes under these log-probabilities, (batch, d); 0 at plain numbers."""
+        """Return mean codes under these log-probabilities, (batch, d); 0 at plain numbers."""
         return jnp.matmul(jnp.exp(logs), self._points.T, precision="highest")
 
     def truth(self, clean: Array) -> Array:
-        """Which option each clean code is nearest to, one-hot, (batch, options)."""
+        """Return which option each clean code is nearest to, one-hot, (batch, options)."""
         near = self._near(clean) - self._norms
         return near >= self.options.largest(near)[..., self.options.categorical]
 
@@ -377,7 +377,7 @@ class NumberHead:
         return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else numbers
 
     def clean(self, out: Array, numbers: Array, kept: Array) -> Array:
-        """x̂_0, (batch, d), from the network's (batch, outputs) at noise level ᾱ_t."""
+        """Return x̂_0, (batch, d), from the network's (batch, outputs) at noise level ᾱ_t."""
         if not self.sphere_codes:
             return clean_numbers(self.prediction, out, numbers, kept)
         of_numbers, of_codes = jnp.split(out, [len(self.plain)], axis=-1)
@@ -411,7 +411,7 @@ def row_losses(
     settings: DiffusionSettings,
     sphere_codes: SphereCodes = (),
 ) -> Array:
-    """The loss of each row at one random time, (batch,).
+    """Return the loss of each row at one random time, (batch,).
 
     A number costs its squared error, a sphere code and a categorical the cross-entropy of the clean
     option, and the row the mean over its columns. With ``choices="bound"`` it is, as in the paper,

@@ -152,7 +152,7 @@ def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0)
 
 
 def _times(first: int, steps: int) -> npt.NDArray[np.int32]:
-    """Times from `first` to 0, closer together towards 0 where there is room to choose."""
+    """Return the times from `first` to 0, closer together towards 0 where there is room."""
     power = 1.0 if steps == first + 1 else _SPACING
     times = np.round(np.linspace(first ** (1 / power), 0, steps) ** power)
     later = np.arange(steps)[::-1]  # a time is at least as many steps from 0 as it has to walk
@@ -160,14 +160,14 @@ def _times(first: int, steps: int) -> npt.NDArray[np.int32]:
 
 
 def _implicit(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, Floats, Floats]:
-    """DDIM's step; eta = 1 is the posterior of the forward chain between the two times."""
+    """Return DDIM's step; eta = 1 is the posterior of the forward chain between the two times."""
     noise = eta * np.sqrt((1 - a_next) / (1 - a) * (1 - a / a_next))
     x = np.sqrt(np.maximum(1 - a_next - noise**2, 0.0) / (1 - a))
     return x, np.sqrt(a_next) - x * np.sqrt(a), np.zeros_like(a), noise
 
 
 def _multistep(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, Floats, Floats]:
-    """DPM-Solver++(2M), and its SDE form: DDIM's step, the clean row extrapolated linearly.
+    """Return DPM-Solver++(2M), and its SDE form: DDIM's step, the clean row extrapolated linearly.
 
     Linearly in the log signal-to-noise ratio, to the middle of the step. The first step has no past
     and the last ends at an infinite ratio; both are first order.
@@ -215,7 +215,7 @@ def denoise(
     ranges: tuple[Array, Array],
     kind: ReverseKind,
 ) -> tuple[Array, Array]:
-    """From noise to clean rows: numbers (n, d) and codes (n, c)."""
+    """Walk from noise to clean rows: numbers (n, d) and codes (n, c)."""
     n, reading, groups = kind.rows, kind.numbers, kind.groups
     d = reading.count
     keys = jax.random.split(key, 1 + len(plan["times"]))
@@ -245,7 +245,7 @@ def denoise(
 def _earlier_codes(
     uniform: Array, groups: Groups, logs: list[Array], codes: Array, p: dict[str, Array]
 ) -> Array:
-    """Categoricals one step earlier, from the posterior."""
+    """Draw categoricals one step earlier, from the posterior."""
     parts = zip(grouped(groups, uniform), logs, grouped(groups, codes), strict=True)
     drawn = [draw(u, posterior(log, part, p["kept"], p["kept_next"])) for u, log, part in parts]
     return joined(drawn, len(codes))
@@ -400,7 +400,7 @@ class TabDDPMModel(eqx.Module):
         return X
 
     def facts(self) -> dict[str, Any]:
-        """What a file says of the model beside its blocks; `of_facts` reads it."""
+        """Return what a file says of the model beside its blocks; `of_facts` reads it."""
         facts = {"label_shares": list(self.label_shares), "ranges": self.ranges}
         return facts | {"looks": self.looks} if self.looks else facts
 
@@ -412,7 +412,7 @@ class TabDDPMModel(eqx.Module):
         settings: DiffusionSettings,
         label: Block | None,
     ) -> TabDDPMModel:
-        """A model with first weights instead of its own."""
+        """Return a model with first weights instead of its own."""
         ranges = tuple((low, high) for low, high in facts["ranges"])
         looks = tuple(Look(*look) for look in facts.get("looks", ()))
         net = network(layout, settings, label)
@@ -442,14 +442,14 @@ class TabDDPMModel(eqx.Module):
 
 
 def codes_of(facts: Mapping[str, Any]) -> SphereCodes:
-    """Sphere codes that a file's facts name."""
+    """Return sphere codes that a file's facts name."""
     return tuple(SphereCode(*code) for code in facts["sphere_codes"])
 
 
 def network(
     layout: Layout, settings: DiffusionSettings, label: Block | None, key: Array | None = None
 ) -> Denoiser:
-    """The denoiser that a layout and settings ask for, with first weights from `key`."""
+    """Return the denoiser that a layout and settings ask for, with first weights from `key`."""
     diffused = layout.without(label)
     reading, options = _numbers(diffused, settings), sum(b.size for b in diffused.categoricals)
     fan_in, fan_out = reading.inputs + options, reading.outputs + options
@@ -509,7 +509,7 @@ def fit(
 
 
 def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
-    """Feature vectors as training reads them: numbers, codes, and the label apart."""
+    """Return feature vectors as training reads them: numbers, codes, and the label apart."""
     numbers, codes = layout.without(label).split(X)
     labels = np.zeros(len(X), np.int32)
     if label is not None:
@@ -518,6 +518,6 @@ def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
 
 
 def descent(settings: DiffusionSettings, layout: Layout, label: Block | None) -> Descent:
-    """One step of training, as `models.train` takes it."""
+    """Return one step of training, as `models.train` takes it."""
     diffused = layout.without(label)
     return _Descent(settings, diffused.groups, diffused.sphere_codes)

@@ -473,7 +473,7 @@ def _fresh_weights(
 
 
 def _halved(x: Array, kernel: Array) -> Array:
-    """A 4 x 4 convolution with stride 2 and a border of 1, as one product of matrices.
+    """Return a 4 x 4 convolution with stride 2 and a border of 1, as one product of matrices.
 
     Where channels are many, gradients of the library's convolutions take up to five times as long
     on a processor. (n, side, side, fan_in) with an even side becomes (n, side / 2, side / 2,

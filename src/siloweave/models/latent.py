@@ -52,7 +52,7 @@ RANGE = 3.0**0.5
 
 
 def latent_blocks(latent: int, options: int) -> tuple[Block, ...]:
-    """Blocks of a latent row, followed by a label of so many options; by none if 0."""
+    """Return the blocks of a latent row, followed by a label of so many options; by none if 0."""
     numbers = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
     return (*numbers, *([Block(LABEL, latent, options, "categorical")] if options else []))
 
@@ -60,7 +60,7 @@ def latent_blocks(latent: int, options: int) -> tuple[Block, ...]:
 def latent_layout(
     latent: int, options: int, codes: SphereCodes = ()
 ) -> tuple[Layout, Block | None]:
-    """Layout of a latent row, and its label."""
+    """Return the layout of a latent row, and its label."""
     layout = Layout(latent_blocks(latent, options), codes)
     return layout, layout.categorical_of(LABEL) if options else None
 
@@ -77,7 +77,7 @@ class LatentDistribution(eqx.Module):
     def unscaled(
         cls, diffusion: TabDDPMModel, facts: Mapping[str, Any] | None = None
     ) -> LatentDistribution:
-        """The distribution of latents that were diffused as they are."""
+        """Return the distribution of latents that were diffused as they are."""
         size = len(diffusion.layout.numbers)
         return cls(diffusion, np.zeros(size, np.float32), np.ones(size, np.float32), facts or {})
 
@@ -137,7 +137,7 @@ class LatentDistribution(eqx.Module):
 
 
 def _frame(Z: Matrix, scaled: bool, codes: SphereCodes) -> tuple[Matrix, Matrix]:
-    """Shift and scale of latents; sphere codes stay where the network expects them."""
+    """Return the shift and scale of latents; sphere codes stay where the network expects them."""
     shift, scale = np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
     if scaled:
         shift, scale = Z.mean(0), Z.std(0)
@@ -201,7 +201,7 @@ class LatentDiffusion(eqx.Module):
         label_shares: tuple[float, ...],
         most: float,
     ) -> LatentDiffusion:
-        """A latent diffusion of trained networks, its latents unscaled and within ±most."""
+        """Return a latent diffusion of trained networks, its latents unscaled and within ±most."""
         net = coder_of(rest_of(layout, label), settings.autoencoder, coder)
         rows = RowCoder(net, layout, label, settings.numbers)
         latents, block = latent_layout(rows.latent, label.size if label else 0)
@@ -268,7 +268,7 @@ class LatentDiffusion(eqx.Module):
         return self.rows.decode(self._without_owners(V), key=second)
 
     def _without_owners(self, V: Matrix) -> Matrix:
-        """Latent rows whose label is the class alone."""
+        """Return latent rows whose label is the class alone."""
         if self.owners == 1:
             return V
         latent = self.distribution.latent
@@ -350,7 +350,7 @@ class LatentDiffusion(eqx.Module):
 
 
 def settings_of_facts(raw: Mapping[str, Any]) -> LatentSettings:
-    """Settings from what `dataclasses.asdict` made of them."""
+    """Return settings from what `dataclasses.asdict` made of them."""
     raw = dict(raw)
     coder = settings_from(raw.pop("autoencoder"))
     return LatentSettings(coder, DiffusionSettings(**raw.pop("diffusion")), **raw)
@@ -397,14 +397,14 @@ def fit(
 
 
 def latents(net: Coder, rows: Rows, groups: Groups) -> Array:
-    """Latents within their range, (batch, latent)."""
+    """Return latents within their range, (batch, latent)."""
     return RANGE * jnp.tanh(net.encode(inputs(groups, rows.numbers, rows.codes))[0])
 
 
 def denoised(
     net: Denoiser, z: Array, labels: Array, key: Array, settings: DiffusionSettings
 ) -> Array:
-    """Latents that were noised at one random time each and denoised, (batch, latent)."""
+    """Return latents that were noised at one random time each and denoised, (batch, latent)."""
     kept = jnp.asarray(kept_variance(settings.schedule, settings.timesteps), jnp.float32)
     when, noise, drop = jax.random.split(key, 3)
     n, T = len(z), settings.timesteps
@@ -416,7 +416,7 @@ def denoised(
 
 
 def cross_entropy(net: Coder, back: Array, rows: Rows, groups: Groups) -> Array:
-    """Negative log-likelihood of rows given their denoised latents, (batch,), nats."""
+    """Return the negative log-likelihood of rows given their denoised latents, (batch,), nats."""
     blocks = rows.numbers.shape[1] + rows.codes.shape[1]
     return blocks * reconstruction(net.decode(back), rows, groups)
 
@@ -425,17 +425,17 @@ class CoderSide(Descent):
     """A party's side of a step of joint training."""
 
     def losses(self, net: Coder, rows: Rows, back: Array) -> Array:
-        """Of each row, given its denoised latent."""
+        """Return the loss of each row, given its denoised latent."""
         return cross_entropy(net, back, rows, self.groups)
 
     @eqx.filter_jit
     def forward(self, state: State, rows: Rows) -> Array:
-        """Latents of a batch."""
+        """Return latents of a batch."""
         return latents(state.net, rows, self.groups)
 
     @eqx.filter_jit
     def backward(self, state: State, rows: Rows, back: Array) -> tuple[Array, Array]:
-        """The gradient of the decoder's mean loss at denoised latents, and the loss."""
+        """Return the gradient of the decoder's mean loss at denoised latents, and the loss."""
         loss, slope = jax.value_and_grad(lambda b: self.losses(state.net, rows, b).mean())(back)
         return slope, loss
 
@@ -454,20 +454,20 @@ class DenoiserSide(Descent):
     """The coordinator's side of a step of joint training."""
 
     def losses(self, net: Denoiser, rows: tuple[Array, Array], key: Array) -> Array:
-        """Of each row: the squared error of its latent."""
+        """Return the squared error of each row's latent."""
         z, labels = rows
         return ((denoised(net, z, labels, key, self.settings) - z) ** 2).mean(-1)
 
     @eqx.filter_jit
     def forward(self, state: State, z: Array, labels: Array, key: Array) -> Array:
-        """Denoised latents of a batch."""
+        """Return denoised latents of a batch."""
         return denoised(state.net, z, labels, key, self.settings)
 
     @eqx.filter_jit
     def turned(
         self, state: State, z: Array, labels: Array, key: Array, slope: Array
     ) -> tuple[State, Array]:
-        """The state after a step, and the gradient of the whole loss at the latents.
+        """Return the state after a step, and the gradient of the whole loss at the latents.
 
         The key is that of `forward`; `slope` is the gradient of the decoders' losses at the
         denoised latents.

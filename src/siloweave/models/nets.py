@@ -130,14 +130,14 @@ def sinusoids(t: Array, size: int) -> Array:
 
 
 def activation(name: str) -> Activation:
-    """The activation of that name; an InputError for an unknown one."""
+    """Return the activation of that name; an InputError for an unknown one."""
     if name not in _ACTIVATIONS:
         raise InputError(f"act={name!r} is not known: choose one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 
 
 def dropped(x: Array, share: float, key: Array | None) -> Array:
-    """Inverted dropout; nothing happens without a key."""
+    """Return inverted dropout; nothing happens without a key."""
     if key is None or share == 0.0:
         return x
     return jnp.where(jax.random.bernoulli(key, 1.0 - share, x.shape), x / (1.0 - share), 0.0)
@@ -151,7 +151,7 @@ class Options:
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> Options:
-        """Categoricals of these sizes, in this order."""
+        """Return categoricals of these sizes, in this order."""
         return cls(tuple((len(list(run)), size) for size, run in groupby(sizes)))
 
     @cached_property
@@ -171,17 +171,17 @@ class Options:
         return np.concatenate([np.arange(0, dtype=np.int32), *map(np.arange, self.sizes)])
 
     def flags(self, codes: Array) -> Array:
-        """One-hot rows: (..., categoricals) integers to (..., options) truth values."""
+        """Return one-hot rows: (..., categoricals) integers to (..., options) truth values."""
         return codes[..., self.categorical] == self.place
 
     def sums(self, x: Array) -> Array:
-        """Sums over each categorical's options: (..., options) to (..., categoricals)."""
+        """Return sums over each categorical's options: (..., options) to (..., categoricals)."""
         if len(self.groups) == 1:  # 300 binary columns need no product
             return x.reshape(*x.shape[:-1], *self.groups[0]).sum(-1)
         return jnp.matmul(x, self._member, precision="highest")
 
     def largest(self, x: Array) -> Array:
-        """The largest entry of each categorical: (..., options) to (..., categoricals)."""
+        """Return each categorical's largest entry: (..., options) to (..., categoricals)."""
         found, start = [x[..., :0]], 0
         for count, size in self.groups:
             part = x[..., start : start + count * size]
@@ -190,7 +190,7 @@ class Options:
         return jnp.concatenate(found, axis=-1)
 
     def log_softmax(self, logits: Array) -> Array:
-        """Logarithms of each categorical's distribution, (..., options)."""
+        """Return logarithms of each categorical's distribution, (..., options)."""
         low = logits - self.largest(jax.lax.stop_gradient(logits))[..., self.categorical]
         total = jnp.log(self.sums(jnp.exp(low)))
         if len(self.groups) == 1:
@@ -206,7 +206,7 @@ class Options:
 
 @eqx.filter_jit
 def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
-    """`make(*args, key=key)` as one program, with one draw for all its dense layers.
+    """Return `make(*args, key=key)` as one program, with one draw for all its dense layers.
 
     A draw takes longer to compile than to run, and every layer has a shape of its own. `make` is a
     class or function of a module; a closure is compiled anew. Arguments that are not arrays are
@@ -228,7 +228,7 @@ def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
 
 
 def averaged(average: _Tree, tree: _Tree, decay: float, step: Array | int) -> _Tree:
-    """Exponential moving average of the parameters: share x average + (1 - share) x tree.
+    """Return the parameters' moving average: share x average + (1 - share) x tree.
 
     The share is `decay`, but less in the first steps, (1 + step) / (10 + step): with a constant
     share the random first weights would stay in the average for long.
@@ -248,7 +248,7 @@ def pieces(n: int, most: int) -> list[tuple[int, int, int]]:
 
 
 def padded(tree: Any, start: int, stop: int, size: int) -> Any:
-    """Rows start ... stop of every array in a tree, followed by zeros up to `size` rows."""
+    """Return rows start ... stop of every array in a tree, and zeros up to `size` rows."""
 
     def cut(x: Any) -> Array:
         part = jnp.asarray(x[start:stop])

@@ -77,7 +77,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, V: Matrix) -> Facts:
-        """Facts about one owner's vectors; raises InputError if one is not finite."""
+        """Return facts about one owner's vectors; raises InputError if one is not finite."""
         exact = V.astype(np.float64)
         sums = np.stack([exact.sum(0), (exact**2).sum(0), exact.min(0), exact.max(0)])
         if not np.isfinite(sums).all():
@@ -86,13 +86,13 @@ class Facts(NamedTuple):
 
     @classmethod
     def together(cls, parts: Sequence[Facts]) -> Facts:
-        """Facts about all owners' vectors."""
+        """Return facts about all owners' vectors."""
         stacked = np.stack([part.sums for part in parts])
         ends = [stacked[:, 2].min(0), stacked[:, 3].max(0)]
         return cls(sum(part.rows for part in parts), np.stack([*stacked[:, :2].sum(0), *ends]))
 
     def possible(self, layout: Layout, size: float) -> bool:
-        """Whether any rows of this layout add up to this, but for rounding.
+        """Return whether any rows of this layout add up to this, but for rounding.
 
         Each row has one option of a choice; no number is larger than `size`.
         """
@@ -111,7 +111,7 @@ class Facts(NamedTuple):
         return bool((inside & (squares >= 0) & (squares <= bound + slack)).all())
 
     def share(self, block: Block) -> tuple[float, ...]:
-        """How frequent each option of a choice is."""
+        """Return how frequent each option of a choice is."""
         return tuple((self.sums[0, block.start : block.stop] / self.rows).tolist())
 
 
@@ -125,13 +125,13 @@ def own_key(key: Array, place: int) -> Array:
 
 
 def packed(tree: Any) -> bytes:
-    """The arrays of a tree as safetensors bytes."""
+    """Return the arrays of a tree as safetensors bytes."""
     leaves = [np.asarray(x, order="C") for x in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
     return save({f"{i:04d}": x for i, x in enumerate(leaves)})
 
 
 def unpacked(data: bytes, like: Any) -> Any:
-    """A tree like another one, with the arrays that `packed` wrote.
+    """Return a tree like another one, with the arrays that `packed` wrote.
 
     Raises InputError for other bytes, and arrays of another shape or type, with NaN or an infinity.
     """
@@ -152,7 +152,7 @@ def unpacked(data: bytes, like: Any) -> Any:
 
 
 def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
-    """The weighted mean of networks, array by array, in float64; weights have the sum 1."""
+    """Return the weighted mean of networks, array by array, in float64; weights have the sum 1."""
 
     def mean(*arrays: Any) -> Any:
         if not eqx.is_array(arrays[0]):
@@ -166,7 +166,7 @@ def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
 
 
 def _bytes_of(tree: Any) -> int:
-    """Bytes of a tree's arrays, or of arrays of its shapes."""
+    """Return the bytes of a tree's arrays, or of arrays of its shapes."""
     arrays = jax.tree.leaves(eqx.filter(tree, lambda x: hasattr(x, "dtype")))
     return sum(x.size * x.dtype.itemsize for x in arrays)
 
@@ -186,18 +186,18 @@ class Learner(ABC):
         return Layout(self.blocks)
 
     def keys(self, key: Array) -> Keys:
-        """How a key of the whole training is divided, as a training in one piece does."""
+        """Return how a key of the whole training is divided, as a training in one piece does."""
         return Keys(*jax.random.split(key, 3))
 
     def vectors(self, X: Matrix, place: int = 0) -> Matrix:
-        """What is learned of the feature vectors of the owner at this place of the roster.
+        """Return what is learned of the feature vectors of the owner at this place of the roster.
 
         Raises InputError where they do not fit.
         """
         return X
 
     def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
-        """What the owners' parts of a state are together; weights have the sum 1."""
+        """Return what the owners' parts of a state are together; weights have the sum 1."""
         return mean_of(parts, weights)
 
     @abstractmethod
@@ -206,30 +206,30 @@ class Learner(ABC):
 
     @abstractmethod
     def batch(self, rows: int, all_rows: int) -> int:
-        """Rows in a step of an owner that has `rows` of the `all_rows` of all owners."""
+        """Return the rows in a step of an owner that has `rows` of the `all_rows` of all owners."""
 
     @abstractmethod
     def update(self, steps: int) -> Any:
-        """One step, of so many in an owner's whole training."""
+        """Return one step, of so many in an owner's whole training."""
 
     @abstractmethod
     def start(self, initial: Array, steps: int) -> Any:
-        """The state before the first step."""
+        """Return the state before the first step."""
 
     @abstractmethod
     def split(self, state: Any) -> tuple[Any, Any]:
-        """(shared, kept)."""
+        """Return (shared, kept)."""
 
     @abstractmethod
     def joined(self, shared: Any, kept: Any) -> Any:
-        """The state of both parts."""
+        """Return the state of both parts."""
 
     @abstractmethod
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """The model that samples."""
+        """Return the model that samples."""
 
     def result(self, state: Any) -> Any:
-        """What is averaged after the last step, and what `finish` takes."""
+        """Return what is averaged after the last step, and what `finish` takes."""
         shared, _ = self.split(state)
         return shared
 
@@ -243,15 +243,15 @@ class Learner(ABC):
         return [_bytes_of(network) for network in shared]
 
     def result_size(self) -> int:
-        """Bytes of what is averaged after the last step; nothing is computed."""
+        """Return the bytes of what is averaged after the last step; nothing is computed."""
         return _bytes_of(self.result(self._shapes()))
 
     def _shapes(self) -> Any:
-        """A state whose arrays are shapes."""
+        """Return a state whose arrays are shapes."""
         return eqx.filter_eval_shape(lambda key: self.start(key, 1), jax.random.key(0))
 
     def epoch(self, rows: int) -> int:
-        """Steps of an epoch of an owner's rows, at least one."""
+        """Return the steps of an epoch of an owner's rows, at least one."""
         return max(rows // self.batch(rows, rows), 1)
 
     def steps(self, rows: int, all_rows: int, epochs: int) -> int:
@@ -292,38 +292,38 @@ class GANLearner(Learner):
         return GANStep(self.settings, Heads(self.blocks, self.columns))
 
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
-        """Rows in inner order, drawn with the owner's own conditions."""
+        """Return rows in inner order, drawn with the owner's own conditions."""
         seen = Seen.of(V, self.layout, self.columns)
         data = jax.tree.map(jnp.asarray, (seen.rows, seen.frequencies))
         return data, Matching(seen.conditions.sizes, self.settings.batch)
 
     def batch(self, rows: int, all_rows: int) -> int:
-        """The same for all: rows are drawn with replacement."""
+        """Return the same for all: rows are drawn with replacement."""
         return self.settings.batch
 
     def update(self, steps: int) -> Any:
-        """The step; its rate does not depend on how many there are."""
+        """Return the step; its rate does not depend on how many there are."""
         return self.step
 
     def start(self, initial: Array, steps: int) -> GANState:
-        """Fresh networks."""
+        """Return fresh networks."""
         started: GANState = self.step.start(initial)
         return started
 
     def split(self, state: GANState) -> tuple[Any, Any]:
-        """Generator, critic (and moving average, where there is one); both moments."""
+        """Return generator, critic (and moving average, where there is one); both moments."""
         average = (state.average,) if self.settings.average else ()
         kept = (state.generator_moments, state.critic_moments)
         return (state.generator, state.critic, *average), kept
 
     def joined(self, shared: Any, kept: Any) -> GANState:
-        """The state; without a moving average it is the generator."""
+        """Return the state; without a moving average it is the generator."""
         generator, critic, *average = shared
         ours, theirs = kept
         return GANState(generator, critic, ours, theirs, average[0] if average else generator)
 
     def conditions(self, facts: Facts) -> Conditions:
-        """Everyone's conditions, and how many rows meet each."""
+        """Return everyone's conditions, and how many rows meet each."""
         choices = self.step.heads.conditional.categoricals
         counts = [facts.sums[0, b.start : b.stop].round().astype(int).tolist() for b in choices]
         return Conditions(tuple(b.size for b in choices), tuple(n for part in counts for n in part))
@@ -348,46 +348,46 @@ class DiffusionLearner(Learner):
         return self.layout.label_of(self.label)
 
     def keys(self, key: Array) -> Keys:
-        """Two keys, as `diffusion.fit` has them; nothing is drawn at the end."""
+        """Return two keys, as `diffusion.fit` has them; nothing is drawn at the end."""
         initial, steps = jax.random.split(key)
         return Keys(initial, steps, steps)
 
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
-        """What is taken from each entry, and what it is divided by: nothing, and 1."""
+        """Return what is taken from each entry, and what it is divided by: nothing, and 1."""
         width = facts.sums.shape[1]
         return np.zeros(width, np.float32), np.ones(width, np.float32)
 
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
-        """Numbers, codes and labels."""
+        """Return numbers, codes and labels."""
         shift, scale = self.frame(facts)
         rows = self.layout.check((V - shift) / scale, least=0)
         return diffusion.rows_of(rows, self.layout, self.label_block), None
 
     def batch(self, rows: int, all_rows: int) -> int:
-        """At most all rows of the owner."""
+        """Return at most all rows of the owner."""
         return min(self.settings.batch, rows)
 
     def update(self, steps: int) -> Any:
-        """A step whose rate falls to 0 over the owner's whole training."""
+        """Return a step whose rate falls to 0 over the owner's whole training."""
         settings = replace(self.settings, steps=max(steps, 1))
         return diffusion.descent(settings, self.layout, self.label_block)
 
     def start(self, initial: Array, steps: int) -> Descended:
-        """A fresh network."""
+        """Return a fresh network."""
         net = diffusion.network(self.layout, self.settings, self.label_block, initial)
         state: Descended = self.update(steps).start(net)
         return state
 
     def split(self, state: Descended) -> tuple[Any, Any]:
-        """Network and average; moments and the number of steps."""
+        """Return network and average; moments and the number of steps."""
         return (state.net, state.average), (state.moments, state.step)
 
     def joined(self, shared: Any, kept: Any) -> Descended:
-        """The state."""
+        """Return the state."""
         return Descended(*shared, *kept)
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """A `TabDDPMModel`; ranges of numbers and shares of labels are everyone's."""
+        """Return a `TabDDPMModel`; ranges of numbers and shares of labels are everyone's."""
         shift, scale = self.frame(facts)
         ends = ((facts.sums[2:] - shift) / scale).astype(np.float32)
         ranges = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
@@ -430,11 +430,11 @@ class SphereCodeLearner(DiffusionLearner):
         return _coder(self.latent, self.features, self.target)
 
     def keys(self, key: Array) -> Keys:
-        """The keys of the diffusion within `latent.fit`."""
+        """Return the keys of the diffusion within `latent.fit`."""
         return super().keys(jax.random.split(key)[1])
 
     def vectors(self, X: Matrix, place: int = 0) -> Matrix:
-        """Latent rows, the label behind them."""
+        """Return latent rows, the label behind them."""
         return self.coder.encode(Layout(self.features).check(X, least=0))
 
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
@@ -449,7 +449,7 @@ class SphereCodeLearner(DiffusionLearner):
         return shift, scale
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """A `LatentDiffusion` of sphere codes."""
+        """Return a `LatentDiffusion` of sphere codes."""
         numbers = list(self.layout.numbers)
         shift, scale = (part[numbers] for part in self.frame(facts))
         ddpm, rows = super().finish(shared, facts, key), self.coder
@@ -498,7 +498,7 @@ class PooledPointLearner(SphereCodeLearner):
         )  # fmt: skip
 
     def vectors(self, X: Matrix, place: int = 0) -> Matrix:
-        """Latent rows, their class and owner as one label behind them."""
+        """Return latent rows, their class and owner as one label behind them."""
         rows = super().vectors(X)
         if self.owners == 1:
             return rows
@@ -509,18 +509,18 @@ class PooledPointLearner(SphereCodeLearner):
         return np.concatenate([rows[:, :latent], options.reshape(len(rows), -1)], axis=1)
 
     def batch(self, rows: int, all_rows: int) -> int:
-        """The owner's part of a batch of all rows, at least one row."""
+        """Return the owner's part of a batch of all rows, at least one row."""
         whole_batch = super().batch(all_rows, all_rows)
         return max(round(whole_batch * rows / all_rows), 1)
 
     def steps(self, rows: int, all_rows: int, epochs: int) -> int:
-        """Steps of a fit to all rows, the same for every owner."""
+        """Return the steps of a fit to all rows, the same for every owner."""
         network, *_ = self.sizes()
         weights = network // np.dtype(np.float32).itemsize
         return self.settings.taken(all_rows, weights)
 
     def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
-        """The mean, but each owner's own weights of its label."""
+        """Return the mean, but each owner's own weights of its label."""
         mean = mean_of(parts, weights)
         if self.owners == 1:
             return mean
@@ -545,12 +545,12 @@ class PooledPointLearner(SphereCodeLearner):
         return diffusion.descent(settings, self.layout, self.label_block)
 
     def split(self, state: Descended) -> tuple[Any, Any]:
-        """Network and moments; moving average and number of steps."""
+        """Return network and moments; moving average and number of steps."""
         first, second = (tree_get(state.moments, name) for name in _MOMENTS)
         return (state.net, first, second), (state.average, state.step)
 
     def joined(self, shared: Any, kept: Any) -> Descended:
-        """The state; the optimiser's counters are the number of steps."""
+        """Return the state; the optimiser's counters are the number of steps."""
         net, first, second = shared
         average, step = kept
         fresh = self.update(1).optimiser.init(eqx.filter(net, eqx.is_inexact_array))
@@ -558,23 +558,23 @@ class PooledPointLearner(SphereCodeLearner):
         return Descended(net, average, moments, step)
 
     def result(self, state: Descended) -> Any:
-        """The moving average."""
+        """Return the moving average."""
         return (state.average,)
 
     def fault(self, shared: Any) -> str | None:
-        """Second moments below 0, of which no root can be taken."""
+        """Name second moments below 0, of which no root can be taken."""
         _, _, second = shared
         least = min(np.min(array, initial=0.0) for array in jax.tree.leaves(second))
         return "second moments of gradients are below 0; squares never are" if least < 0 else None
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """A `LatentDiffusion` of the averaged moving average."""
+        """Return a `LatentDiffusion` of the averaged moving average."""
         (average,) = shared
         return super().finish((average, average), facts, key)
 
 
 def _coder(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
-    """The coder of feature vectors whose choices are sphere codes."""
+    """Return the coder of feature vectors whose choices are sphere codes."""
     layout, label, rest, codes = _coded(settings, features, target)
     return RowCoder(SphereCodeCoder.of(rest, codes), layout, label, settings.numbers)
 
@@ -582,7 +582,7 @@ def _coder(settings: LatentSettings, features: tuple[Block, ...], target: str | 
 def _coded(
     settings: LatentSettings, features: tuple[Block, ...], target: str | None
 ) -> tuple[Layout, Block | None, Layout, SphereCodeSettings]:
-    """All blocks, the label, the blocks that are coded, and how."""
+    """Return all blocks, the label, the blocks that are coded, and how."""
     if not isinstance(settings.autoencoder, SphereCodeSettings):
         raise InputError(
             "settings.autoencoder must be sphere codes, {'per_bit': 1.0}: a coder that is trained "

@@ -54,11 +54,11 @@ class Stepwise(ABC):
         return (0,)
 
     def stage(self, step: int) -> int:
-        """The stage that a step belongs to, as the number of its first step."""
+        """Return the stage that a step belongs to, as the number of its first step."""
         return max(first for first in self.stages if first <= step)
 
     def keys(self, key: Array) -> Keys:
-        """How a key of the whole training is divided."""
+        """Return how a key of the whole training is divided."""
         return Keys(*jax.random.split(key, 3))
 
     @abstractmethod
@@ -67,19 +67,19 @@ class Stepwise(ABC):
 
     @abstractmethod
     def start(self, initial: Array) -> Any:
-        """The state before the first step."""
+        """Return the state before the first step."""
 
     def opened(self, stage: int, initial: Array) -> Any:
-        """A state in which a stage may begin, for its shapes."""
+        """Return a state in which a stage may begin, for its shapes."""
         return self.start(initial)
 
     @abstractmethod
     def message(self, state: Any, key: Array) -> Any:
-        """What a step's message carries: a tree of arrays."""
+        """Return what a step's message carries: a tree of arrays."""
 
     @abstractmethod
     def task(self, message: Any) -> tuple[Any, Loss]:
-        """The network whose gradient a message asks for, and the loss of one row.
+        """Return the network whose gradient a message asks for, and the loss of one row.
 
         The network is made of dense layers, and the loss calls them, so that gradients can be
         book-kept. Losses of all messages share a compiled program.
@@ -87,20 +87,20 @@ class Stepwise(ABC):
 
     @abstractmethod
     def moved(self, state: Any, slope: Any, key: Array) -> Any:
-        """The state after a step along the mean gradient."""
+        """Return the state after a step along the mean gradient."""
 
     @abstractmethod
     def finish(self, state: Any, rows: int, key: Array) -> Any:
-        """The model that samples, learned from so many rows as far as is known."""
+        """Return the model that samples, learned from so many rows as far as is known."""
 
     def shapes(self, stage: int = 0) -> Any:
-        """Shapes and types of a stage's messages; nothing is computed for them."""
+        """Return shapes and types of a stage's messages; nothing is computed for them."""
         return eqx.filter_eval_shape(
             lambda key: self.message(self.opened(stage, key), key), jax.random.key(0)
         )
 
     def empty(self, stage: int = 0) -> Any:
-        """A message of zeros, with shapes and types of any other of its stage."""
+        """Return a message of zeros, with shapes and types of any other of its stage."""
         return jax.tree.map(
             lambda x: jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x,
             self.shapes(stage),
@@ -134,37 +134,37 @@ class DiffusionSteps(Stepwise):
         return self.learner.settings.steps
 
     def keys(self, key: Array) -> Keys:
-        """As the learner has them."""
+        """Return the keys as the learner has them."""
         return self.learner.keys(key)
 
     def rows(self, X: Matrix) -> Any:
-        """Numbers, codes and labels."""
+        """Return numbers, codes and labels."""
         found, _ = self.learner.rows(self.learner.vectors(X), self._facts(1))
         return found
 
     def start(self, initial: Array) -> Any:
-        """A fresh network."""
+        """Return a fresh network."""
         return self.learner.start(initial, self.learner.settings.steps)
 
     def message(self, state: Any, key: Array) -> Any:
-        """The network."""
+        """Return the network."""
         return state.net
 
     def task(self, message: Any) -> tuple[Any, Loss]:
-        """The network, and the diffusion's loss."""
+        """Return the network, and the diffusion's loss."""
         return message, self.learner.update(1).one
 
     def moved(self, state: Any, slope: Any, key: Array) -> Any:
-        """One step of the optimiser."""
+        """Return one step of the optimiser."""
         return _moved(self.learner.update(self.learner.settings.steps), state, slope)
 
     def finish(self, state: Any, rows: int, key: Array) -> Any:
-        """The moving average."""
+        """Return the moving average."""
         shared, _ = self.learner.split(state)
         return self.learner.finish(shared, self._facts(rows), key)
 
     def _facts(self, rows: int) -> Facts:
-        """What is known about all rows: how many, and how frequent labels are."""
+        """Return what is known about all rows: how many, and how frequent labels are."""
         sums, label = np.zeros((4, self.learner.layout.width)), self.learner.label_block
         if self.shares is not None and label is not None:
             sums[0, label.start : label.stop] = rows * np.asarray(self.shares)
@@ -194,7 +194,7 @@ class CodedLoss(eqx.Module):
     descent: Descent  # the diffusion of latents
 
     def __call__(self, net: Denoiser, row: Rows, key: Array) -> Array:
-        """The diffusion's loss."""
+        """Return the diffusion's loss."""
         numbers, codes, labels = (x[None] for x in row)
         z = self.encoder(inputs(self.groups, numbers, codes))[:, : self.latent]
         inner = Rows(z, jnp.zeros((1, 0), jnp.int32), labels)
@@ -251,24 +251,24 @@ class LatentSteps(Stepwise):
         return autoencoder.descent(self.settings.dense, self.rest)
 
     def _latents(self, size: int) -> tuple[Layout, Block | None]:
-        """The blocks of a latent row, and the label's."""
+        """Return the blocks of a latent row, and the label's."""
         return latent_layout(size, self.label.size if self.label else 0)
 
     def diffusing(self, size: int) -> Descent:
-        """A step of the diffusion."""
+        """Return a step of the diffusion."""
         return diffusion.descent(self.settings.diffusion, *self._latents(size))
 
     def rows(self, X: Matrix) -> Rows:
-        """Numbers, codes and labels; raises InputError where they do not fit."""
+        """Return numbers, codes and labels; raises InputError where they do not fit."""
         return diffusion.rows_of(self.layout.check(X, least=0), self.layout, self.label)
 
     def start(self, initial: Array) -> State:
-        """A fresh autoencoder."""
+        """Return a fresh autoencoder."""
         state: State = self.coding.start(coder_of(self.rest, self.settings.dense, key=initial).net)
         return state
 
     def opened(self, stage: int, initial: Array) -> State | Second:
-        """A fresh autoencoder, or a fresh denoiser beside it."""
+        """Return a fresh autoencoder, or a fresh denoiser beside it."""
         return self._second(self.start(initial).net, initial) if stage else self.start(initial)
 
     def _second(self, coder: Coder, initial: Array) -> Second:
@@ -277,13 +277,13 @@ class LatentSteps(Stepwise):
         return Second(coder, self.diffusing(coder.latent).start(net))
 
     def message(self, state: State | Second, key: Array) -> Any:
-        """The autoencoder; or its encoder, and the denoiser."""
+        """Return the autoencoder; or its encoder, and the denoiser."""
         if isinstance(state, Second):
             return CodedRows(state.coder.encoder, state.state.net)
         return state.net
 
     def task(self, message: Any) -> tuple[Any, Loss]:
-        """The network that is trained, and its loss."""
+        """Return the network that is trained, and its loss."""
         if not isinstance(message, CodedRows):
             return message, self.coding.one
         size = latent_size(self.settings.dense, self.rest)
@@ -301,7 +301,7 @@ class LatentSteps(Stepwise):
         return coded
 
     def finish(self, state: State | Second, rows: int, key: Array) -> LatentDiffusion | RowCoder:
-        """The whole model, or the trained autoencoder."""
+        """Return the whole model, or the trained autoencoder."""
         if not isinstance(state, Second):
             coder = coder_of(self.rest, self.settings.dense, state.average)
             return RowCoder(coder, self.layout, self.label, self.settings.numbers)

@@ -138,7 +138,7 @@ class Keeper:
 
 
 def _plain(leaf: Any) -> NDArray[Any]:
-    """An array as NumPy knows it; keys of jax as their numbers."""
+    """Return an array as NumPy knows it; keys of jax as their numbers."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.ascontiguousarray(np.asarray(leaf)).reshape(leaf.shape)
@@ -191,7 +191,7 @@ class BatchPlan(NamedTuple):
 
 
 def plan_of(sampler: Sampler | None, rows: Any, *, batch: int, key: Array, most: int) -> BatchPlan:
-    """The plan of a sampler, or of shuffled rows, see `train`.
+    """Return the plan of a sampler, or of shuffled rows, see `train`.
 
     Raises InputError for no rows, rows of unequal number, NaN, or more rows in a batch than there
     are.
@@ -270,7 +270,7 @@ class TrainingError(InputError):
 
 
 def mean_gradient(loss: Loss, model: _State, batch: Any, key: Array) -> tuple[_State, Array]:
-    """The gradient of the mean loss of a batch, without privacy.
+    """Return the gradient of the mean loss of a batch, without privacy.
 
     The model is a pytree whose floating point arrays are trained; every row gets a key of its own.
     Returns the gradient, shaped as the model (None where nothing is trained), and the mean loss.
@@ -404,7 +404,7 @@ def _device_memory(batch: int) -> Iterator[None]:
 
 
 def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: Keeper) -> Any:
-    """All stretches, each as long as one second of steps."""
+    """Return all stretches, each as long as one second of steps."""
     length, pace, compiled = 1, 0.0, False
     progress("compiling" if step < steps else "done", step / max(steps, 1))
     arrays, _, is_over = job.paused(arrays, step)
@@ -551,14 +551,14 @@ class Descent(eqx.Module):
 
     @abstractmethod
     def losses(self, net: Any, rows: Any, key: Array) -> Array:
-        """The loss of each row of a batch, (batch,)."""
+        """Return the loss of each row of a batch, (batch,)."""
 
     def one(self, net: Any, row: Any, key: Array) -> Array:
-        """The loss of one row, as private gradients need it."""
+        """Return the loss of one row, as private gradients need it."""
         return self.losses(net, jax.tree.map(lambda x: x[None], row), key)[0]
 
     def mean(self, net: Any, batch: Any, key: Array) -> Array:
-        """The mean loss of a batch."""
+        """Return the mean loss of a batch."""
         return self.losses(net, batch, key).mean()
 
     @property
@@ -577,7 +577,7 @@ class Descent(eqx.Module):
 
     @eqx.filter_jit  # one program, not one for each shape
     def start(self, net: Any) -> State:
-        """The state before the first step."""
+        """Return the state before the first step."""
         moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
         if not self.is_watched:
             return State(net, net, moments, jnp.array(0))
@@ -617,7 +617,7 @@ class Descent(eqx.Module):
         return self.moved(state, gradient), loss
 
     def moved(self, state: State, gradient: Any) -> State:
-        """The state after a step along a gradient."""
+        """Return the state after a step along a gradient."""
         updates, moments = self.optimiser.update(gradient, state.moments, state.net)
         if isinstance(state, WatchedState):
             rate = self.settings.learning_rate * (1.0 - state.share)

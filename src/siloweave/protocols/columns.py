@@ -68,7 +68,7 @@ def columns_data(table: Table, setup: Setup, place: Place) -> OwnerData:
 
 
 def column_facts(setup: Setup) -> dict[str, Any]:
-    """Return what every party is told of a study: its settings, and who holds which columns."""
+    """Return what every party is given of a study: its settings, and who holds which columns."""
     return {**setup.synth.settings(), "parts": parts_of(setup)}
 
 

@@ -175,7 +175,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
-    """Return what every party is told of the settings, see `Terms`; what weighs: `weights_of`."""
+    """Return what every party is given of the settings, see `Terms`; what weighs: `weights_of`."""
     encoder = encoder_of(setup)
     synth = cast(Any, setup.synth)
     heaviest = 2 if synth.triples and synth.chooses else 0  # a triple weighs as a pair of it
@@ -273,7 +273,7 @@ def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
 
 
 def cuts_columns(synth: Any, case: Case) -> bool:
-    """Tell whether columns are counted before, so that they can be cut into bins."""
+    """Return whether columns are counted before, so that they can be cut into bins."""
     if not synth.counts_share or isinstance(case.schema, Encoder):
         return False
     encoder = first_encoder(guessed(synth, case), synth)

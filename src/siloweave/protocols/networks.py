@@ -375,7 +375,7 @@ def _stages(
 ) -> Iterator[tuple[int, float | None]]:
     """Yield the weights of each stage of training, and the rows that it reads.
 
-    These are None where the settings do not show it.
+    None stands for rows that the settings do not show.
     """
     flat = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
     weights = sum(count for count, _ in _networks(flat, width))

@@ -602,7 +602,7 @@ def _run(
 
 
 def _tell_spent(sites: Mapping[str, Site[ScoredRows]], run: str) -> None:
-    """Tell every party what the others' ledgers hold about the same people, before this run."""
+    """Send every party what the others' ledgers hold about the same people, before this run."""
     spent: dict[str, list[Event]] = {}
     for name, site in sites.items():
         spent[name] = [entry.event for entry in site.ledger.entries if entry.run != run]

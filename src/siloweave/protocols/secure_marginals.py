@@ -405,7 +405,7 @@ class SecurePlan:
         return wide, dealt, words
 
     def is_shifted(self, clique: Clique) -> bool:
-        """Tell whether a table is opened by shifted codes."""
+        """Return whether a table is opened by shifted codes."""
         return len(clique) > 2 and len(self.holders(clique)) > 1
 
     def roots(self, cliques: Sequence[Clique], domain: Domain) -> dict[str, int]:
@@ -550,7 +550,7 @@ def _dealt(
         domain: How many codes the columns have.
         wide: The tables.
         rows: How many rows are shared.
-        widths: Bytes of each table's words; by the number of rows, if there are none.
+        widths: Bytes of each table's words; without them, by the number of rows.
         coins: Coins of a cell.
     """
     shapes = [domain.shape(clique) for clique in wide]
@@ -569,7 +569,7 @@ def _dealt(
 
 
 def _fit(domain: Domain, wide: Sequence[Clique], rows: int) -> bool:
-    """Tell whether these tables of shifted codes fit into one message, and do not take long."""
+    """Return whether these tables of shifted codes fit into one message, and do not take long."""
     dealt, words = _dealt(domain, wide, rows)
     widest = max(map(domain.size, wide), default=0)
     return words <= _MOST_WORDS and dealt <= _SLAB * MAX_BYTES and widest <= _MOST_CELLS
@@ -625,7 +625,7 @@ class _Party:
         return int(self.site.context.rpartition("/")[2])
 
     def before(self, party: str) -> bool:
-        """Tell whether this party comes before another one, so is the first of the pair."""
+        """Return whether this party comes before another one, so is the first of the pair."""
         names = list(self.plan.parts)
         return names.index(self.site.name) < names.index(party)
 
@@ -1151,7 +1151,7 @@ def secure_handlers(synth: Any) -> Handlers:
 
 
 def secure_facts(setup: Setup) -> dict[str, Any]:
-    """Return what every party is told of a study, see `Terms`."""
+    """Return what every party is given of a study, see `Terms`."""
     return {"schema": coded_schema(setup), "parts": parts_of(setup)}
 
 
@@ -1486,7 +1486,7 @@ class SecureMarginals:
         self._shared = masking.agree_with(self._secret, public_keys)
 
     def can_measure(self, cliques: Sequence[Clique]) -> bool:
-        """Tell whether tables fit into one message, are quick, and have coins wide enough."""
+        """Return whether tables fit into one message, are quick, and have coins wide enough."""
         joint = [clique for clique in cliques if len(self.plan.holders(clique)) > 1]
         if joint and not self.plan.opens_pairs:
             return False

@@ -207,7 +207,7 @@ def proof_sum(words: Words, m: Codes, sizes: Sequence[int]) -> int:
 
 
 def are_codes(seed: bytes, masked: Words, m: Codes, sizes: Sequence[int], proof: int) -> bool:
-    """Tell whether masked rows are one-hot under their masks, as far as a party's proof says."""
+    """Return whether masked rows are one-hot under their masks, as far as a party's proof says."""
     # Step 7: the sum of k(m) is that of F(m) - (sum of t M).
     t = _proof_stream(seed, "t", masked.shape)
     masked_sum = int((t.astype(np.uint64) * masked % P).sum(dtype=np.uint64) % P)

@@ -427,7 +427,7 @@ class _Design:
         return best
 
     def _inside(self, table: int, chosen: Ints) -> bool:
-        """Tell whether a table lies inside another one."""
+        """Return whether a table lies inside another one."""
         columns = set(self.tables[table])
         return any(columns < set(self.tables[other_table]) for other_table in chosen)
 

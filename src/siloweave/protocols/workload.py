@@ -410,7 +410,7 @@ def most_counted(domain: Domain, workload: tuple[Clique, ...], megabytes: float)
 
 
 def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
-    """Tell whether the junction tree of all these keeps within `megabytes`."""
+    """Return whether the junction tree of all these keeps within `megabytes`."""
     return tree_cells(domain, cliques) <= cells_in(megabytes)
 
 

@@ -180,7 +180,7 @@ def _noise(
 ) -> Words:
     """Return a server's part of the noise, padded.
 
-    The first server knows the dealer's secret, which is None for the other: that was dealt G.
+    The first server knows the dealer's secret. The other was dealt G, and has None.
     """
     parts = []
     dealt = np.frombuffer(request.dealt, "<u4")

@@ -379,7 +379,7 @@ class DPFedTGAN(Synthesizer, PrivateRowsSettings, PrivateGANSettings):
 def label_shares(
     features: Features, target: str | None, shares: Shares | None
 ) -> Sequence[float] | None:
-    """How frequent each class of a target is, by the paid counts; None where it is not known."""
+    """Return how frequent each class of a target is, by the paid counts; None if unknown."""
     starts = [block.start for block in features.blocks if block.column == target]
     return shares[starts[0]] if shares and starts else None
 

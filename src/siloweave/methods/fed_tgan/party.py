@@ -138,7 +138,7 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
 
 
 def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
-    """Encode the party's rows as it was told to; raises WireError where it was not."""
+    """Encode the party's rows as it was asked to; raises WireError where it was not."""
     stored = site.recall("setup")
     if stored is None:
         raise WireError(f"party {site.name!r} was asked to train before it was prepared")

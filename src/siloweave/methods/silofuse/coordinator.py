@@ -350,7 +350,7 @@ class _Exchange:
         return parts
 
     def forward(self, step: int, slope: Any) -> Matrix:
-        """Ask for the latents of a batch, after the step before; `slope` is None at the first."""
+        """Ask for the latents of a batch, after the step before; the first has no slope (None)."""
         slopes = {} if slope is None else self.cut(slope)
         requests = {name: Forward(step, slopes.get(name)) for name in self.widths}
         parts: list[Matrix] = []

@@ -144,7 +144,7 @@ def divided(settings: Any, parties: int) -> Any:
 
 
 def handlers(synth: SiloFuse) -> Handlers:
-    """Return which function answers which request; there is none for what the study excludes."""
+    """Return which function answers which request; no function for what the study excludes."""
     if synth.privacy == "latents":
         return {CodeNoised: partial(code_noised, synth)}
     answers: dict[Any, Any] = {Code: partial(code, synth)}

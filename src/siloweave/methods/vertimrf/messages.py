@@ -143,7 +143,7 @@ class VertiMRFPlan(_Shares):
         divide = _for_sketches if synth.encoding == "fm" else _for_answers
         shares = divide(synth, values_share, len(parts), len(sizes), budget)
 
-        # tau' <= tau / (m u^2): so large a local clique may be joined with others' columns (10.3).
+        # tau' <= tau / (m u^2): so large a local clique may be joined with the columns of others.
         mean_size = sum(sizes) / len(sizes)
         most_cells = synth.clique_cells / (len(parts) * mean_size**2)
         field = FieldSettings(theta=synth.theta, clique_cells=max(1.0, most_cells))
