@@ -222,13 +222,13 @@ def imposed(table: Table, cells: Sequence[Condition], like: Table | None) -> Tab
 
 
 def conditions(
-    schema: Schema, known: Sequence[str], given: Any, num_rows: int | None, otherwise: int
+    schema: Schema, names: Sequence[str], given: Any, num_rows: int | None, otherwise: int
 ) -> tuple[int, tuple[Condition, ...]]:
     """Return what `given` asks for.
 
     Args:
         schema: Facts about every column.
-        known: Columns that the model knows.
+        names: Columns that the model knows.
         given: A mapping of column to value, None for a missing one; or a frame with one row per
             wanted row, where a cell without a value is free; or a tuple of conditions; or None.
         num_rows: How many rows; a frame's length, or `otherwise`, if None.
@@ -244,30 +244,30 @@ def conditions(
         return len(given[0].places), given
     if given is None or isinstance(given, Mapping):
         count = otherwise if num_rows is None else num_rows
-        return count, tuple(_conditions_of_values(schema, known, given or {}, count))
+        return count, tuple(_conditions_of_values(schema, names, given or {}, count))
     frame = read(given)
     if num_rows not in (None, frame.num_rows):
         raise InputError(
             f"num_rows={num_rows}, but given has {frame.num_rows} rows; leave num_rows out"
         )
-    return frame.num_rows, tuple(_conditions_of_rows(schema, known, frame))
+    return frame.num_rows, tuple(_conditions_of_rows(schema, names, frame))
 
 
 def _conditions_of_values(
-    schema: Schema, known: Sequence[str], given: Mapping[str, Any], count: int
+    schema: Schema, names: Sequence[str], values: Mapping[str, Any], count: int
 ) -> list[Condition]:
     """Return conditions that give all of `count` rows the same values."""
-    _check_known(given, known)
+    _check_known(values, names)
     first_place = np.zeros(count, dtype=np.int64)
     return [
         Condition.of(schema[name], _cell(schema[name], value), first_place)
-        for name, value in given.items()
+        for name, value in values.items()
     ]
 
 
-def _conditions_of_rows(schema: Schema, known: Sequence[str], frame: Table) -> list[Condition]:
+def _conditions_of_rows(schema: Schema, names: Sequence[str], frame: Table) -> list[Condition]:
     """Return conditions that give each row what the same row of a frame has."""
-    _check_known(frame.names, known)
+    _check_known(frame.names, names)
     cells = []
     for name in frame.names:
         filled = np.flatnonzero(~frame.missing(name))
@@ -278,11 +278,11 @@ def _conditions_of_rows(schema: Schema, known: Sequence[str], frame: Table) -> l
     return cells
 
 
-def _check_known(names: Iterable[str], known: Sequence[str]) -> None:
+def _check_known(given_names: Iterable[str], names: Sequence[str]) -> None:
     """Raise InputError for a column that cannot be given."""
-    for name in names:
-        if name not in known:
-            raise InputError(f"given names {name!r}, and rows can be given only {', '.join(known)}")
+    for name in given_names:
+        if name not in names:
+            raise InputError(f"given names {name!r}, and rows can be given only {', '.join(names)}")
 
 
 _STAND_INS: Mapping[str, Any] = {

@@ -159,12 +159,12 @@ class _Drawing:
             return None
         names = set(self.model.schema.names)
         direct = [condition for condition in cells if condition.name in names]
-        asked = {condition.name: _asked(condition) for condition in cells}
-        if self.modelled.takes(asked):
+        wanted_cells = {condition.name: _asked(condition) for condition in cells}
+        if self.modelled.takes(wanted_cells):
             # Columns that follow from others: what is wanted of them takes a row of the model.
             pilot = self._of_model(len(rows), tuple(direct) or None, fold_in(seed, "pilot"))
             random = generator(fold_in(seed, "pilots"))
-            translated = self.modelled.asked(asked, pilot, self.model.schema, random)
+            translated = self.modelled.asked(wanted_cells, pilot, self.model.schema, random)
             direct = [
                 condition_of(self.model.schema[name], cells_wanted)
                 for name, cells_wanted in translated.items()

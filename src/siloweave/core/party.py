@@ -332,23 +332,23 @@ class Party:
             OSError: The disk is full, or broken: the party must be started again.
         """
         with self._busy:
-            asked = messages.decode(question.data, Envelope)
-            if asked.run == self.job.named(PARTING):  # of no site: it reads no row and no ledger
-                self._part(messages.decode(asked.body, Part))
-                return messages.encode(asked.answered(messages.encode(Parted())))
+            envelope = messages.decode(question.data, Envelope)
+            if envelope.run == self.job.named(PARTING):  # of no site: it reads no row and no ledger
+                self._part(messages.decode(envelope.body, Part))
+                return messages.encode(envelope.answered(messages.encode(Parted())))
             try:
-                self._begin_from(asked.run, question.facts)
+                self._begin_from(envelope.run, question.facts)
                 answer = self.answer(question.data)
             except OSError:
                 raise
             except Exception as error:
-                raise self._as_shown(asked.run, error) from error
+                raise self._as_shown(envelope.run, error) from error
             self._note_ledger()
-            if asked.run == self.job.run and _CLOSE in (asked.body, asked.then):
+            if envelope.run == self.job.run and _CLOSE in (envelope.body, envelope.then):
                 self._end(self)
             _log.info(
                 "run %s: a question of %d bytes, answered with %d",
-                asked.run, len(question.data), len(answer),
+                envelope.run, len(question.data), len(answer),
             )  # fmt: skip
             return answer
 
@@ -625,14 +625,14 @@ class StudySide:
         names = [stage.name for stage in stages]
         if facts.stage not in (*names, "method"):
             raise WireError(f"party {party.name!r}: the study has no stage {facts.stage!r}")
-        found = facts.found_in(self.setup)
+        sent_setup = facts.found_in(self.setup)
         # The party goes the coordinator's way from its own study, one stage after the other.
         setup = self.setup
         for stage in stages:
             if stage.name == facts.stage:
                 break
-            setup = stage.accepts(setup, found)
-        if (setup.schema, setup.encoder) != (found.schema, found.encoder):
+            setup = stage.accepts(setup, sent_setup)
+        if (setup.schema, setup.encoder) != (sent_setup.schema, sent_setup.encoder):
             raise WireError(
                 f"party {party.name!r} was sent columns that are coded otherwise than its study "
                 "says"
@@ -790,10 +790,10 @@ def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
         store.put(_NEIGHBOURS, msgspec.json.encode(now))
 
 
-def lost_ledger(file: Path, what: str) -> LedgerError:
+def lost_ledger(file: Path, loss: str) -> LedgerError:
     """Return the refusal of a ledger that is gone, or is an old copy."""
     return LedgerError(
-        f"{file}: {what}. More was released than it says, and nothing will be now. Put the last "
+        f"{file}: {loss}. More was released than it says, and nothing will be now. Put the last "
         "copy of this file back, or count the study as spent in full and agree on a new one"
     )
 

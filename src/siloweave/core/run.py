@@ -454,7 +454,8 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
             columns are to stay apart, or rows that nobody could draw again; or the budget's unit is
             no id column.
     """
-    synth, modelled = setup.synth, setup.modelled
+    synth = setup.synth
+    modelled = setup.modelled
     if not setup.budget.by_row:
         check_unit(setup.budget.unit, setup.declared)
     if modelled is not None:
@@ -463,22 +464,22 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
         queries = () if isinstance(workload, str) else workload
         for name in (getattr(synth, "target", None), *chain(*queries)):
             if name in setup.declared.names and name not in setup.schema.names:
-                known = ", ".join(setup.schema.names)
+                names = ", ".join(setup.schema.names)
                 raise InputError(
                     f"settings name column {name!r}, which is learned as a part of another because "
-                    f"of a constraint; name one of {known}"
+                    f"of a constraint; name one of {names}"
                 )
         apart = not getattr(synth, "shared", True)
-        for one in modelled.declared.constraints if setup.columns else ():
-            if not modelled.local(one) and (apart or isinstance(one, ColumnSum | Computed)):
+        for rule in modelled.declared.constraints if setup.columns else ():
+            if not modelled.local(rule) and (apart or isinstance(rule, ColumnSum | Computed)):
                 why = "stay apart (shared=False)" if apart else "can be computed by none of them"
                 raise InputError(
-                    f"constraint {one.words}: names columns of several parties, which {why}. Take "
+                    f"constraint {rule.words}: names columns of several parties, which {why}. Take "
                     "it out of the schema"
                 )
-            if far and apart and not modelled.always(one):
+            if far and apart and not modelled.always(rule):
                 raise InputError(
-                    f"constraint {one.words}: over a network, where columns stay apart "
+                    f"constraint {rule.words}: over a network, where columns stay apart "
                     "(shared=False), rows that break it cannot be drawn again: whoever draws them "
                     "would learn which these are, and that follows from columns that stay. Take "
                     "it out of the schema, or share the columns"
