@@ -18,7 +18,7 @@ READ = [
     *("attacks", "audit", "datasets", "evaluate", "federation", "methods", "privacy", "protocols"),
     *("report", "statistics", "tables"),
     *("errors.py", "progress.py"),
-    *("core/party.py", "core/run.py", "core/settings.py"),
+    "core",
     *("models/copula.py", "models/junction_tree.py", "models/mrf.py", "models/pair_noise.py"),
     *("models/estimate.py", "models/field_graph.py", "models/settings.py", "models/raking.py"),
 ]

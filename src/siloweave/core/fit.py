@@ -73,17 +73,17 @@ class Cost:
     rounds: int
     phases: Mapping[str, float]
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, later: Cost) -> Cost:
         """Add the cost of a run that follows this one."""
         nothing = Traffic()
         parties = {
-            name: self.parties.get(name, nothing) + other.parties.get(name, nothing)
-            for name in {**self.parties, **other.parties}
+            name: self.parties.get(name, nothing) + later.parties.get(name, nothing)
+            for name in {**self.parties, **later.parties}
         }
         phases = dict(self.phases)
-        for name, seconds in other.phases.items():
+        for name, seconds in later.phases.items():
             phases[name] = phases.get(name, 0.0) + seconds
-        return Cost(parties, self.rounds + other.rounds, phases)
+        return Cost(parties, self.rounds + later.rounds, phases)
 
     def over_network(
         self, *, latency: float = 0.05, megabits: float = 100.0, message: float = 0.0
