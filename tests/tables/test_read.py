@@ -779,3 +779,11 @@ def test_filled_cells_fit_their_column_and_others_stay(tmp_path):
     assert numbers.filled("n", np.array([1]), pl.Series([2])).to_native()["n"].dtype == pl.Int8
     half = numbers.filled("n", np.array([1]), pl.Series([2.5])).to_native()["n"]
     assert half.to_list() == [1.0, 2.5]
+
+
+def test_a_file_that_begins_with_many_blank_lines_says_what_to_declare(tmp_path):
+    file = tmp_path / "blank.csv"
+    file.write_text("\n" * 300 + "age,pay\n30,1.5\n")
+    with pytest.raises(DataError, match=r"first 200 lines are blank.*skip="):
+        read(file)
+    assert read(file, skip=300).names == ("age", "pay")

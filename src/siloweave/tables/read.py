@@ -2009,6 +2009,11 @@ def csv_header(file: Path, requested: Dialect | None = None) -> tuple[list[str],
     num_above = title.count("\n") or skipped_lines
     if not "".join(lines).strip():
         raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
+    if not "".join(lines[:_HEAD_ROWS]).strip():
+        raise DataError(
+            f"{str(file)!r}: its first {_HEAD_ROWS} lines are blank; remove them, or declare how "
+            "many lines stand above the column names: skip="
+        )
 
     separator = dialect.separator or _separator(lines)
     reader = csv.reader(lines[:_HEAD_ROWS], delimiter=separator)
