@@ -61,7 +61,7 @@ from siloweave.core.party import (
     training_store,
 )
 from siloweave.core.settings import SAMPLE, TRANSCRIPT, Job
-from siloweave.errors import InputError, SchemaError, naming_party, whole
+from siloweave.errors import InputError, RosterError, SchemaError, naming_party, whole
 from siloweave.federation import course, messages, records
 from siloweave.federation.carriers.carrier import Carrier
 from siloweave.federation.session import Closing, Session
@@ -625,6 +625,11 @@ def session_with(
             rounds would fill a disk.
         status: Where it is written down who was asked and who answered; nowhere if None.
     """
+    if not carrier.keys:
+        raise RosterError(
+            "the carrier has no keys after open(); it must give every party's, see "
+            "federation/carriers/carrier.py"
+        )
     transcript = None
     receipts = None
     absences = None

@@ -21,11 +21,17 @@ class Carrier(Protocol):
     """
 
     noticed: Callable[[str, str], object]
-    """Called with a party and what hinders it, while its answer is awaited."""
+    """Called with a party and what hinders it, while its answer is awaited.
+
+    A run between organisations sets it after `open`; a carrier around another one sets it there.
+    """
 
     @property
     def keys(self) -> Mapping[str, bytes]:
-        """Every party's public key for signatures, in the order of the roster."""
+        """Every party's public key for signatures, in the order of the roster.
+
+        A run reads it after `open`; it may be empty before.
+        """
 
     @property
     def simulated(self) -> bool:
@@ -37,7 +43,11 @@ class Carrier(Protocol):
 
     @property
     def sizes(self) -> Mapping[str, tuple[int, int]]:
-        """By party, bytes of the last question and of its answer, where frames grow on the way."""
+        """By party, bytes of the last answered question and of its answer, as they crossed.
+
+        Empty where frames cross as they are: then their lengths count. A run takes this mapping
+        once a stage, and reads it after every question: it is changed in place, never copied.
+        """
 
     @property
     def sealing(self) -> Stopwatch:
@@ -56,6 +66,8 @@ class Carrier(Protocol):
 
     def send(self, name: str, frame: bytes) -> bytes:
         """Return a party's answer to a frame.
+
+        Where `at_once` is more than 1, several threads call this at once, for different parties.
 
         Raises:
             RosterError: The party is unknown, or does not answer.
