@@ -1,4 +1,11 @@
-"""What a row is: schemas, tables, codes, keys and row splits."""
+"""What a row is: schemas, tables, codes, keys and row splits.
+
+`schema` declares columns, and `detect` proposes them. `read` opens files and writes them; `cells`
+reads each cell by its column alone; `forms` and `parsing` know how numbers, ids and times are
+spelled. `bins` and `codes` cut columns into codes and back, and `counted` does the same in a
+database. `constraints`, `formulas` and `modelled` are the rules between columns; `encodings` and
+`features` serve networks.
+"""
 
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
