@@ -88,8 +88,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             1234) is written, such as ``"1.234,5 €"`` or ``"1234.5 %"``; or a unit of time (days,
             hours, minutes, seconds, milliseconds, microseconds): durations are numbers of it, and
             drawn ones are durations again, but in a CSV. Ids: a regular expression, such as
-            ``P[0-9]{7}`` (`forms.text_form` lists what it may have). Texts: email, phone, name, address,
-            postcode, iban, url, ip or uuid, or such an expression with a class, such as
+            ``P[0-9]{7}`` (`forms.text_form` lists what it may have). Texts: email, phone, name,
+            address, postcode, iban, url, ip or uuid, or such an expression with a class, such as
             ``[0-9]{4} [A-Z]{2}``.
         from_data: Which facts were taken from data and not yet reviewed.
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
