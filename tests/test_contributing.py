@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import job_for
+from siloweave.core.method import Case, job_for
 from siloweave.core.run import fit_parties, open_here
 from siloweave.evaluate import scoring
 from siloweave.evaluate.scoring import Heading, Measure
 from siloweave.federation.carriers.direct import Direct
 from siloweave.tables import Column, Schema, Table
+from tests.methods.direct.method import Direct as Counted
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -44,6 +45,12 @@ SCHEMA = Schema(
 def test_the_method_is_the_one_that_the_shared_suite_runs():
     file = ROOT / "tests/methods/direct/method.py"
     assert block("A new method") == file.read_text()
+
+
+def test_the_methods_forecast_can_be_made():
+    synth = Counted()
+    case = Case(SCHEMA, sw.Budget(epsilon=1.0, delta=1e-5), parties=3, rows=100)
+    assert synth.method.forecast(synth, case).rounds > 0
 
 
 def test_the_measure_is_scored_beside_its_ceiling_and_floor(monkeypatch):

@@ -376,3 +376,9 @@ def test_edited_sdv_metadata_are_not_trusted():
     del metadata["columns"]["age"]
     with pytest.raises(SchemaError, match="differ"):
         Schema.from_sdv(metadata)
+
+
+@pytest.mark.parametrize("kind", ["text", "id", "integer", "categorical", "datetime"])
+def test_a_format_of_another_type_than_text_is_refused(kind):
+    with pytest.raises(SchemaError, match=r"format=\['\['\] must be text"):
+        Column("a", kind, format=["["])

@@ -199,7 +199,12 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     def _check_format(self) -> None:
         """Raise SchemaError for a format that a column cannot have; a datetime may have any."""
-        if self.format is None or self.kind == "datetime":
+        if self.format is None:
+            return
+        # msgspec checks the types of what it decodes, not of what a caller passes.
+        if not isinstance(self.format, str):
+            raise SchemaError(f"column {self.name!r}: format={self.format!r} must be text or None")
+        if self.kind == "datetime":
             return
         try:
             self._check_form(self.format)
