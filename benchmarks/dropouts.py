@@ -18,7 +18,6 @@ from pathlib import Path
 from marked import fill, table
 from masked_sums import MaskedSum
 
-from siloweave.errors import RosterError
 from siloweave.federation.session import Session
 
 HERE = Path(__file__).parent
@@ -27,24 +26,11 @@ PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
 POINTS = [(4, 0), (4, 1), (10, 0), (10, 2), (30, 0), (30, 5), (100, 0), (100, 10), (100, 30)]
 
 
-class Vanishing:
-    """All parties in this process, until they are gone."""
-
-    def __init__(self, sums: MaskedSum) -> None:
-        self._sums = sums
-
-    def send(self, name: str, frame: bytes) -> bytes:
-        """A party's answer."""
-        if self._sums.vanishes(name, frame):
-            raise RosterError(f"{name} is gone")
-        return self._sums.here.send(name, frame)
-
-
 def one(parties: int, gone: int) -> dict[str, float]:
     """Keys, one sum of 100,000 integers, and what opens it."""
     names = [f"party-{i:03d}" for i in range(parties)]
     sums = MaskedSum(names, gone)
-    session = Session(names, Vanishing(sums), run="bench", dropouts=gone)
+    session = Session(names, sums.carrier, run="bench", dropouts=gone)
     began = time.perf_counter(), time.process_time()
     found = sums.run(session)
     seconds, processor = time.perf_counter() - began[0], time.process_time() - began[1]

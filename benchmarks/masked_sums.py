@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from siloweave.errors import RosterError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.federation.site import MemoryStore, Site, Terms
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Identity, Ledger
@@ -26,8 +29,26 @@ from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.federation.sites import Sites
+
 CELLS, ROWS = (400, 250), 1000
 DOMAIN, CLIQUE = Domain(("a", "b"), CELLS), ("a", "b")
+
+
+class Vanishing(Sites):
+    """Carries frames to parties of this process, until they are gone."""
+
+    def __init__(self, sums: MaskedSum, sites: Mapping[str, Site]) -> None:
+        super().__init__(sites, HANDLERS)
+        self._sums = sums
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """Return a party's answer to a frame; RosterError if the party is gone."""
+        if self._sums.vanishes(name, frame):
+            raise RosterError(f"{name} is gone")
+        answer: bytes = super().send(name, frame)
+        return answer
 
 
 class MaskedSum:
@@ -46,14 +67,19 @@ class MaskedSum:
         }
         people = {name: Identity.create() for name in names}
         terms = Terms({name: one.public for name, one in people.items()}, dropouts=gone)
-        self.here = InProcess(
-            {
-                name: Site(name, held, ledger=Ledger(name, limit=Budget(10.0, 1e-6), identity=one),
-                           terms=terms, entropy=OSEntropy(), store=MemoryStore())
-                for (name, held), one in zip(self.held.items(), people.values(), strict=True)
-            },
-            HANDLERS,
-        )  # fmt: skip
+        limit = Budget(10.0, 1e-6)
+        sites = {
+            name: Site(
+                name,
+                codes,
+                ledger=Ledger(name, limit=limit, identity=people[name]),
+                terms=terms,
+                entropy=OSEntropy(),
+                store=MemoryStore(),
+            )
+            for name, codes in self.held.items()
+        }
+        self.carrier = Vanishing(self, sites)
 
     def vanishes(self, name: str, frame: bytes) -> bool:
         """Whether a party is gone once it is sent this."""

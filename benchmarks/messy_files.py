@@ -57,7 +57,8 @@ class Maker:
         return [round(x, digits) for x in self.rng.lognormal(np.log(scale), 1.0, ROWS).tolist()]
 
     def dates(self, pattern, first="2019-01-01", days=1500, seconds=False, upto=31):
-        start, found = datetime.fromisoformat(first), []
+        start = datetime.fromisoformat(first)
+        found: list[str] = []
         while len(found) < ROWS:
             when = start + timedelta(days=int(self.rng.integers(days)))
             if seconds:

@@ -42,6 +42,7 @@ from tests.federation.engines import (  # noqa: E402
 )
 
 from siloweave.federation import engine  # noqa: E402
+from siloweave.federation.carriers.sealed import SealedCarrier  # noqa: E402
 from siloweave.federation.session import Session  # noqa: E402
 from siloweave.protocols.secure_sums import exchange_keys  # noqa: E402
 
@@ -157,19 +158,19 @@ def of_sum(gone: int, count: int = SUM, wait: float = WAIT_S) -> dict[str, Any]:
     sums = MaskedSum(names, gone)
 
     def reply(name: str) -> Callable[[Any], bytes]:
-        return lambda question: sums.here.send(name, question.data)
+        return lambda question: sums.carrier.parties[name].answer(question.data)
 
     with study(count, reply) as (link, parties, groups):
 
-        class Leaving:
-            """The engine, at which parties vanish."""
+        class Leaving(SealedCarrier):
+            """Carries frames over the engine, where parties vanish."""
 
             def send(self, name: str, frame: bytes) -> bytes:
                 if sums.vanishes(name, frame):
                     parties[name].close()
-                return bytes(link.send(name, frame))
+                return super().send(name, frame)
 
-        transport = Leaving()
+        transport = Leaving(link, link._seals)
         there = Session(names, transport, run="first", at_once=count, dropouts=gone)
         exchange_keys(there, DOMAIN)  # once all nodes are there
         session = Session(names, transport, run="sum", at_once=count, dropouts=gone)

@@ -127,7 +127,10 @@ def error(real, synthetic, workload) -> float:
 def ours(folder: Path) -> None:
     """Fit, sample and score in this process; the last line is the result."""
     start = time.perf_counter()
-    from siloweave.federation.session import InProcess, Session
+    sys.path.insert(0, str(HERE.parent))
+    from tests.federation.sites import Sites
+
+    from siloweave.federation.session import Session
     from siloweave.federation.site import MemoryStore, Site, Terms
     from siloweave.methods.aim.coordinator import aim
     from siloweave.methods.aim.method import AIM
@@ -147,7 +150,7 @@ def ours(folder: Path) -> None:
     site = Site(
         "curator", real, ledger=ledger, entropy=OSEntropy(), store=MemoryStore(), terms=terms,
     )  # fmt: skip
-    parties = Session(["curator"], InProcess({"curator": site}, HANDLERS), run="benchmark")
+    parties = Session(["curator"], Sites({"curator": site}, HANDLERS), run="benchmark")
     ready = time.perf_counter()
     model, rounds = aim(parties, domain, workload, rho_for(budget), settings)
     fitted = time.perf_counter()
@@ -232,7 +235,7 @@ def run_reference(
 def progress(text: str) -> dict[str, float]:
     """Return the rounds that the script reports, its budget, and how much of it is spent."""
     spent = re.findall(r"Budget Used (\S+) / (\S+)", text)
-    found = {"rounds": text.count("Measuring Clique")}
+    found: dict[str, float] = {"rounds": text.count("Measuring Clique")}
     if spent:
         found |= {"rho_spent": float(spent[-1][0]), "rho": float(spent[-1][1])}
     return found

@@ -373,9 +373,7 @@ def domain_of(column: sw.Column) -> dict[str, Any]:
     if column.kind in ("categorical", "boolean"):
         categories = column.categories or (False, True)
         return {"categories": [str(category) for category in categories]}
-    return {
-        "low": float(column.low), "high": float(column.high), "decimals": column.decimals
-    }  # fmt: skip
+    return {"low": column.low, "high": column.high, "decimals": column.decimals}
 
 
 def output_of(command: list[str], limit_seconds: float | None) -> str:

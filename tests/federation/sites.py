@@ -47,7 +47,7 @@ def handlers_of(carrier):
     """Return what the parties of this process answer, in all stages that have begun."""
     if isinstance(carrier, Sites):
         return carrier._handlers
-    handlers = {}
+    handlers: dict = {}
     for party in carrier.parties.values():
         for side in party._sides.values():
             handlers |= with_closing(side.handlers)
