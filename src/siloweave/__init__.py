@@ -44,7 +44,12 @@ if TYPE_CHECKING:
         DPFedTGAN,
         DPTabDDPM,
     )
-    from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
+    from siloweave.methods.fed_tgan.method import (
+        MDTGAN,
+        FedPointDiff,
+        FedTabDDPM,
+        FedTGAN,
+    )
     from siloweave.methods.flaim.method import FLAIM
     from siloweave.methods.privmrf.method import PrivMRF
     from siloweave.methods.registry import load
@@ -149,10 +154,12 @@ _MODULES: dict[str, Callable[[], Any]] = {
     "Budget Relation": lambda: import_module("siloweave.privacy.budget"),
     "Column Schema": lambda: import_module("siloweave.tables.schema"),
     "Database": lambda: import_module("siloweave.tables.database"),
-    "CategoryRanges ColumnSum Computed FixedCombinations Inequality": lambda: import_module(
+    "CategoryRanges ColumnSum Computed FixedCombinations Inequality": lambda: (
+        import_module("siloweave.tables.constraints")
+    ),
+    "MissingTogether MissingUnless Unique": lambda: import_module(
         "siloweave.tables.constraints"
     ),
-    "MissingTogether MissingUnless Unique": lambda: import_module("siloweave.tables.constraints"),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
     "Fit": lambda: import_module("siloweave.core.fit"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),

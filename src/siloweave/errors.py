@@ -205,11 +205,15 @@ def whole(name: str, value: Any, least: int = 0, *why: str) -> int:
     """
     # To Python, True is the whole number 1.
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"{name}={value!r} must be a whole number, {least} or more{''.join(why)}")
+        raise InputError(
+            f"{name}={value!r} must be a whole number, {least} or more{''.join(why)}"
+        )
     return int(value)
 
 
-def number(name: str, value: Any, low: float, high: float, ends: str = "[]", *why: str) -> float:
+def number(
+    name: str, value: Any, low: float, high: float, ends: str = "[]", *why: str
+) -> float:
     """Return a number between two bounds.
 
     Args:

@@ -82,7 +82,9 @@ class Stopwatch:
                 self.seconds += time.perf_counter() - self._since
 
 
-def shows_progress(function: Callable[_Arguments, _Found]) -> Callable[_Arguments, _Found]:
+def shows_progress(
+    function: Callable[_Arguments, _Found],
+) -> Callable[_Arguments, _Found]:
     """Let a function's keyword `progress` be None, True, False or a function; it gets a function.
 
     Example:
@@ -145,7 +147,12 @@ class Bar:
     def __init__(self, *, quiet: bool = False) -> None:
         # Imported here, so that a command that shows no bar answers sooner.
         from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
         from rich.progress import Progress as Bars
 
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
@@ -179,7 +186,9 @@ class Bar:
         """Show a stage and the share that is done, from 0 to 1."""
         # All steps of one training are one stage.
         stage = _STEP.sub("step", text)
-        if not self._console.is_terminal and (stage != self._stage or self._is_due(text)):
+        if not self._console.is_terminal and (
+            stage != self._stage or self._is_due(text)
+        ):
             self._console.print(text)
             self._printed = time.monotonic()
         self._stage = stage

@@ -62,7 +62,9 @@ def added_up(costs: Iterable[Charged]) -> Charged:
         Charged(epsilon=1.5, delta=2e-06)
     """
     listed = list(costs)
-    return Charged(sum(cost.epsilon for cost in listed), sum(cost.delta for cost in listed))
+    return Charged(
+        sum(cost.epsilon for cost in listed), sum(cost.delta for cost in listed)
+    )
 
 
 class AccountHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -217,7 +219,9 @@ class Account:
         Returns:
             A clause for people: that it is new, or known, or that the name had another key.
         """
-        earlier_entries = [entry for entry in reversed(self.entries) if entry.ledger != ledger]
+        earlier_entries = [
+            entry for entry in reversed(self.entries) if entry.ledger != ledger
+        ]
         for entry in earlier_entries:
             if key == entry.coordinator or key in entry.parties.values():
                 return f"known from study {entry.study!r} of {entry.time[:10]}"
@@ -307,7 +311,9 @@ def state_folder() -> Path:
             "this user has no home folder, where a record of a party's account is kept. Nothing "
             f"was released. Name a folder that stays in the environment variable {STATE_FOLDER}"
         ) from error
-    return home.joinpath("AppData/Local/siloweave/state" if windows else ".local/state/siloweave")
+    return home.joinpath(
+        "AppData/Local/siloweave/state" if windows else ".local/state/siloweave"
+    )
 
 
 def _record_file(key: bytes) -> Path:
@@ -329,7 +335,9 @@ def read_record(key: bytes) -> AccountRecord | None:
     )
 
 
-def read_state(file: Path, kind: type[_Record], what: str, remedy: str) -> _Record | None:
+def read_state(
+    file: Path, kind: type[_Record], what: str, remedy: str
+) -> _Record | None:
     """Read a record of the state folder; None where there is no such file.
 
     Args:
@@ -438,7 +446,9 @@ def lines_of(file: Path, folder: Path, key: bytes) -> Account:
     return _account_of(read_lines(file, follows=_follows).lines, file, folder, key)
 
 
-def _account_of(lines: Sequence[bytes], file: Path, folder: Path, key: bytes) -> Account:
+def _account_of(
+    lines: Sequence[bytes], file: Path, folder: Path, key: bytes
+) -> Account:
     if not lines:
         raise LedgerError(f"{file}: is empty. Nothing was released. {_restore(folder)}")
     return Account(folder, lines, key)
@@ -498,7 +508,9 @@ class OpenAccount:
             0.0 if isinf(charged.epsilon) else max(0.0, cost.epsilon - charged.epsilon),
             max(0.0, cost.delta - charged.delta),
         )
-        kind: Literal["study", "more"] = "more" if self.account.knows(ledger) else "study"
+        kind: Literal["study", "more"] = (
+            "more" if self.account.knows(ledger) else "study"
+        )
         if kind == "study" or more.epsilon > 0 or more.delta > 0:
             self.append(kind, more, ledger=ledger, **facts)  # type: ignore[arg-type]
 
@@ -578,7 +590,8 @@ def load_or_create_home(folder: Path) -> Identity:
 
 def back_up(folder: Path, identity: Identity, file: Path) -> None:
     """Write a copy of an account; LedgerError where `file` is anything but an older copy of it."""
-    lines_of(require_file(folder), folder, identity.public)  # a damaged one is no backup
+    # A damaged one is no backup.
+    lines_of(require_file(folder), folder, identity.public)
     data = (folder / ACCOUNT_FILE).read_bytes()
     if file.exists() and not data.startswith(file.read_bytes()):
         raise InputError(
@@ -587,7 +600,9 @@ def back_up(folder: Path, identity: Identity, file: Path) -> None:
     try:
         write_whole(file, data)
     except OSError as error:
-        raise InputError(f"--backup {file}: cannot be written ({error.strerror})") from error
+        raise InputError(
+            f"--backup {file}: cannot be written ({error.strerror})"
+        ) from error
 
 
 def restore(folder: Path, identity: Identity, file: Path) -> None:
@@ -613,7 +628,9 @@ def restore(folder: Path, identity: Identity, file: Path) -> None:
     try:
         write_whole(account_file, backup)
     except OSError as error:
-        raise LedgerError(f"{account_file}: cannot be written ({error.strerror})") from error
+        raise LedgerError(
+            f"{account_file}: cannot be written ({error.strerror})"
+        ) from error
 
 
 def state_spent(folder: Path, identity: Identity, epsilon: float, delta: float) -> None:

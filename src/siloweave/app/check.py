@@ -18,7 +18,13 @@ from siloweave.app.parties import Difference, costs, differences, misfits, overl
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import GUARANTEED, ErrorForecast, MethodSettings
 from siloweave.core.party import own_columns, too_few
-from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
+from siloweave.errors import (
+    DataError,
+    InputError,
+    RosterError,
+    SchemaError,
+    naming_party,
+)
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
 from siloweave.report import words
@@ -196,7 +202,10 @@ def read_rows(study: Study) -> RowsRead:
     budget = study.terms()
     overlap_sentences = [overlap.said(budget) for overlap in overlaps(blanked_tables)]
     return RowsRead(
-        row_counts, tuple(misfit_lines), tuple(party_differences), tuple(overlap_sentences)
+        row_counts,
+        tuple(misfit_lines),
+        tuple(party_differences),
+        tuple(overlap_sentences),
     )
 
 
@@ -245,7 +254,9 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     if rows_read is not None:
         row_counts = list(rows_read.count.values())
     shares = [study.share(source) for source in sources]
-    counts = [round(count * share) for count, share in zip(row_counts, shares, strict=True)]
+    counts = [
+        round(count * share) for count, share in zip(row_counts, shares, strict=True)
+    ]
 
     # What the run takes: by the method's own forecast, and by the plan of its messages, which has
     # those of an alignment too.
@@ -267,7 +278,12 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         notes.append(_NOT_READ)
 
     few = too_few(_ROW_COUNTS_OF, counts, synth, budget)
-    sentences = [*warnings(study), *few, *_empty(study, row_counts), *_of_queries(study)]
+    sentences = [
+        *warnings(study),
+        *few,
+        *_empty(study, row_counts),
+        *_of_queries(study),
+    ]
     sentences += cost.warnings
     if cost.error is not None:
         sentences += cost.error.warnings
@@ -373,7 +389,12 @@ class _Place(NamedTuple):
 
 
 def _place(
-    study: Study, name: str, columns: int, source: Path | Database, rows: int, share: float
+    study: Study,
+    name: str,
+    columns: int,
+    source: Path | Database,
+    rows: int,
+    share: float,
 ) -> _Place:
     """Forecast what a party's rows take; say where they are unless that is a small file.
 
@@ -402,7 +423,9 @@ def _place(
     if share < 1 and unread_rows is None:
         which = f"each row of its file is drawn with a chance of {share:g}"
     elif share < 1:
-        which = f"about {rows * share:,.0f} of {rows:,} are drawn at random from {place}"
+        which = (
+            f"about {rows * share:,.0f} of {rows:,} are drawn at random from {place}"
+        )
     note = f"{name}: {reader} needs rows: {which}, about {memory_mb:,.0f} MB"
     if share < 1 or not is_large:
         return _Place(memory_mb, note)
@@ -418,7 +441,9 @@ def _place(
     return _Place(memory_mb, note)
 
 
-def _counted_place(study: Study, name: str, columns: int, unread_rows: Unread, rows: int) -> _Place:
+def _counted_place(
+    study: Study, name: str, columns: int, unread_rows: Unread, rows: int
+) -> _Place:
     """Forecast what rows take that a method counts where they are; see `_place`."""
     values = rows * columns
     # Which of a unit's rows take part is chosen by reading them all.
@@ -427,7 +452,11 @@ def _counted_place(study: Study, name: str, columns: int, unread_rows: Unread, r
         note = f"{name}: all rows are read from {place}, to leave out what a unit has beyond"
         return _Place(values * _VALUE_BYTES / 1e6, note)
     if isinstance(unread_rows, Database):
-        loading = "columns with open facts are read" if study.schema.learn else "no row is loaded"
+        loading = (
+            "columns with open facts are read"
+            if study.schema.learn
+            else "no row is loaded"
+        )
         return _Place(_DUCKDB_MB, f"{name}: counted in {unread_rows.kind}, {loading}")
 
     # A piece of a Parquet file at a time, and the codes of all of it, of about a byte each.
@@ -459,7 +488,10 @@ def _place_name(unread_rows: Unread | None) -> str:
 def columns_of(study: Study) -> dict[str, tuple[str, ...]]:
     """Return every party's column names, from the head of its file."""
     names = study.read_schema().names
-    return {party.name: columns_in(party, study.source(party), names) for party in study.parties}
+    return {
+        party.name: columns_in(party, study.source(party), names)
+        for party in study.parties
+    }
 
 
 def columns_in(
@@ -525,7 +557,11 @@ def declared_names(study: Study, schema: Schema) -> list[str]:
 
 
 def check_rows(
-    study: Study, schema: Schema, synth: MethodSettings, name: str, table: Table | Unread
+    study: Study,
+    schema: Schema,
+    synth: MethodSettings,
+    name: str,
+    table: Table | Unread,
 ) -> dict[str, int]:
     """Check one party's rows against the schema, or against its part of it, where they are.
 
@@ -569,7 +605,10 @@ def check_rows(
 
 
 def check_columns(
-    study: Study, synth: MethodSettings, columns: Mapping[str, Sequence[str]], schema: Schema
+    study: Study,
+    synth: MethodSettings,
+    columns: Mapping[str, Sequence[str]],
+    schema: Schema,
 ) -> None:
     """Check the names of every party's columns: the same everywhere, or each at one party.
 
@@ -803,7 +842,11 @@ def _same_files(study: Study) -> Iterator[str]:
     for source, names in parties_by_source.items():
         if len(names) < 2:
             continue
-        rows = f"file, {source.name}" if isinstance(source, Path) else f"rows of {source.address}"
+        rows = (
+            f"file, {source.name}"
+            if isinstance(source, Path)
+            else f"rows of {source.address}"
+        )
         consequence = costs(len(names), study.terms())
         yield f"{' and '.join(names)} name the same {rows}. {consequence}"
 
@@ -829,9 +872,13 @@ def _of_the_guarantee(synth: Any, budget: Budget) -> list[str]:
         return [text]
     sentences = []
     if budget.delta > 1e-4:
-        sentences.append(f"delta = {budget.delta} is large: keep it far below 1 / number of rows")
+        sentences.append(
+            f"delta = {budget.delta} is large: keep it far below 1 / number of rows"
+        )
     if budget.epsilon > 10:
-        sentences.append(f"epsilon = {budget.epsilon} promises little: 1 is a usual choice")
+        sentences.append(
+            f"epsilon = {budget.epsilon} promises little: 1 is a usual choice"
+        )
     if guarantee != "dp":
         sentences.append(f"{title} has the guarantee {guarantee!r}, not 'dp'")
     return sentences

@@ -33,9 +33,14 @@ app.add_typer(party)
 
 Names = list[str] | None
 Unit = Annotated[
-    str, typer.Option(help="What is held out and counted: row, or the id column of a person.")
+    str,
+    typer.Option(
+        help="What is held out and counted: row, or the id column of a person."
+    ),
 ]
-SchemaFile = Annotated[Path | None, typer.Option(help="Kinds of the columns: a schema.json.")]
+SchemaFile = Annotated[
+    Path | None, typer.Option(help="Kinds of the columns: a schema.json.")
+]
 ReportFile = Annotated[
     Path | None, typer.Option("--report", "-o", help="Write an HTML page here as well.")
 ]
@@ -86,7 +91,9 @@ def _show_version(wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version."
+        ),
     ] = False,
 ) -> None:
     """Make one synthetic table from parties that hold parts of it, every release paid for."""
@@ -95,7 +102,9 @@ def options(
 @app.command()
 @reported()
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where to put everything.")] = Path("siloweave-demo"),
+    folder: Annotated[Path, typer.Option(help="Where to put everything.")] = Path(
+        "siloweave-demo"
+    ),
     split: Annotated[
         Literal["clusters", "iid"],
         typer.Option(help="Rows over parties: like rows together, or at random."),
@@ -119,20 +128,40 @@ def demo(
 @reported()
 def init(
     files: Annotated[
-        list[str], typer.Argument(help="For each party a file, or a database's address#table.")
+        list[str],
+        typer.Argument(help="For each party a file, or a database's address#table."),
     ],
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
-    name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-    separator: Annotated[str | None, typer.Option(help="What divides fields of a CSV.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="A CSV's encoding, such as latin-1.")] = None,
-    decimal: Annotated[str, typer.Option(help="The mark before decimals of a CSV.")] = ".",
-    missing: Annotated[Names, typer.Option(help="Text of a missing value; several times.")] = None,
-    header: Annotated[bool | None, typer.Option(help="Whether line 1 has names.")] = None,
-    short_lines: Annotated[
-        bool, typer.Option("--short-lines", help="Whether empty fields may be left off at an end.")
+    name: Annotated[
+        str, typer.Option(help="The study's name; that of the folder if empty.")
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files that are there.")
     ] = False,
-    skip: Annotated[int | None, typer.Option(help="How many lines lie above the names.")] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="What divides fields of a CSV.")
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="A CSV's encoding, such as latin-1.")
+    ] = None,
+    decimal: Annotated[
+        str, typer.Option(help="The mark before decimals of a CSV.")
+    ] = ".",
+    missing: Annotated[
+        Names, typer.Option(help="Text of a missing value; several times.")
+    ] = None,
+    header: Annotated[
+        bool | None, typer.Option(help="Whether line 1 has names.")
+    ] = None,
+    short_lines: Annotated[
+        bool,
+        typer.Option(
+            "--short-lines", help="Whether empty fields may be left off at an end."
+        ),
+    ] = False,
+    skip: Annotated[
+        int | None, typer.Option(help="How many lines lie above the names.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Write a first study.toml and schema.json for files that you may see.
@@ -143,7 +172,9 @@ def init(
     from siloweave.app.init import propose, write_proposal
     from siloweave.tables.read import Dialect
 
-    dialect = Dialect(separator, encoding, header, decimal, tuple(missing or ()), short_lines, skip)
+    dialect = Dialect(
+        separator, encoding, header, decimal, tuple(missing or ()), short_lines, skip
+    )
     proposal = propose(files, folder=folder, name=name, dialect=dialect)
     print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
 
@@ -157,7 +188,9 @@ def check(
     ] = False,
     rows: Annotated[
         bool,
-        typer.Option("--rows", help="Also read the rows, where you may see all: what disagrees."),
+        typer.Option(
+            "--rows", help="Also read the rows, where you may see all: what disagrees."
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -187,7 +220,8 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
         print_warning(warning)
     with Bar(quiet=json) as progress, catch_warnings(record=True) as caught_warnings:
         filterwarnings("always")
-        filterwarnings("ignore", "the data have .* the noise is as large")  # `few_rows` said so
+        # `few_rows` said so
+        filterwarnings("ignore", "the data have .* the noise is as large")
         summary, before = execute(plan, progress=progress)
     row_warnings = [
         str(caught.message)
@@ -204,12 +238,19 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
 def sample(
     run: RunFolder,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 1000,
-    given: Annotated[Names, typer.Option(help="column=value of all rows; several times.")] = None,
-    balanced: Annotated[
-        str | None, typer.Option(help="A column whose classes shall be equally frequent.")
+    rows: Annotated[
+        int, typer.Option("--rows", "-n", min=1, help="How many rows.")
+    ] = 1000,
+    given: Annotated[
+        Names, typer.Option(help="column=value of all rows; several times.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace a file that is there already.")] = False,
+    balanced: Annotated[
+        str | None,
+        typer.Option(help="A column whose classes shall be equally frequent."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option(help="Replace a file that is there already.")
+    ] = False,
     missing: Annotated[
         bool, typer.Option(help="Draw missing values where the model has them.")
     ] = True,
@@ -230,7 +271,9 @@ def sample(
     from siloweave.tables.read import write
 
     if out.exists() and not overwrite:
-        raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
+        raise InputError(
+            f"{out} is there already; give --out another name, or add --overwrite"
+        )
     fitted = open_model(run)
     known = parse_given(given or [], fitted.schema) or None
     used_seed = new_seed() if seed is None else seed
@@ -255,14 +298,19 @@ def sample(
 @reported()
 def impute(
     run: RunFolder,
-    data: Annotated[Path, typer.Option(help="The rows: a file that has columns of the study.")],
+    data: Annotated[
+        Path, typer.Option(help="The rows: a file that has columns of the study.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
     column: Annotated[
         Names, typer.Option(help="Fill this column alone; several times for more.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace a file that is there already.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option(help="Replace a file that is there already.")
+    ] = False,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="The same one draws the same values again.")
+        int | None,
+        typer.Option(min=0, help="The same one draws the same values again."),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -278,7 +326,9 @@ def impute(
     from siloweave.tables.read import read, write
 
     if out.exists() and not overwrite:
-        raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
+        raise InputError(
+            f"{out} is there already; give --out another name, or add --overwrite"
+        )
     fitted = open_model(run)
     used_seed = new_seed() if seed is None else seed
     table = read(data, names=fitted.schema.names)
@@ -305,11 +355,15 @@ def report(
     run: RunFolder,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The HTML file to write; in the run's folder if absent."),
+        typer.Option(
+            "--out", "-o", help="The HTML file to write; in the run's folder if absent."
+        ),
     ] = None,
     audience: Annotated[
         Literal["public", "owner"],
-        typer.Option(help="public: only what was paid for; owner: real statistics too."),
+        typer.Option(
+            help="public: only what was paid for; owner: real statistics too."
+        ),
     ] = "public",
     json: AsJson = False,
 ) -> None:
@@ -326,9 +380,12 @@ def report(
 @reported()
 def ledger(
     run: Annotated[Path, typer.Argument(help="A run's folder, or one ledger file.")],
-    party: Annotated[str | None, typer.Option(help="Only this party, with every entry.")] = None,
+    party: Annotated[
+        str | None, typer.Option(help="Only this party, with every entry.")
+    ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Recompute epsilon at this delta; the run's if not given.")
+        float | None,
+        typer.Option(help="Recompute epsilon at this delta; the run's if not given."),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -336,7 +393,11 @@ def ledger(
     from siloweave.app.console import print_ledgers
     from siloweave.app.ledgers import read_ledgers
 
-    print_ledgers(read_ledgers(run, party=party, delta=delta), json=json, entries=party is not None)
+    print_ledgers(
+        read_ledgers(run, party=party, delta=delta),
+        json=json,
+        entries=party is not None,
+    )
 
 
 @app.command()
@@ -345,15 +406,18 @@ def score(
     real: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
     holdout: Annotated[
-        Path | None, typer.Option(help="Real rows that were not learned from: the ceiling.")
+        Path | None,
+        typer.Option(help="Real rows that were not learned from: the ceiling."),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="A column whose prediction is scored on its own too.")
+        str | None,
+        typer.Option(help="A column whose prediction is scored on its own too."),
     ] = None,
     thorough: Annotated[
         bool,
         typer.Option(
-            "--thorough", help="Also a second detector, alpha-precision and beta-recall: slower."
+            "--thorough",
+            help="Also a second detector, alpha-precision and beta-recall: slower.",
         ),
     ] = False,
     schema: SchemaFile = None,
@@ -391,22 +455,35 @@ def score(
 def attack(
     train: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
-    control: Annotated[Path, typer.Option(help="Such rows that were not learned from.")],
+    control: Annotated[
+        Path, typer.Option(help="Such rows that were not learned from.")
+    ],
     targets: Annotated[
         int, typer.Option(min=1, help="Rows, or persons, that each attack tries.")
     ] = 1000,
-    only: Annotated[Names, typer.Option(help="An attack to make; several times.")] = None,
-    known: Annotated[Names, typer.Option(help="A column that is known; several times.")] = None,
-    secret: Annotated[Names, typer.Option(help="A column to be guessed; several times.")] = None,
+    only: Annotated[
+        Names, typer.Option(help="An attack to make; several times.")
+    ] = None,
+    known: Annotated[
+        Names, typer.Option(help="A column that is known; several times.")
+    ] = None,
+    secret: Annotated[
+        Names, typer.Option(help="A column to be guessed; several times.")
+    ] = None,
     schema: SchemaFile = None,
     unit: Unit = "row",
     allow_overlap: Annotated[
-        bool, typer.Option("--allow-overlap", help="Allow control rows that seem to be known.")
+        bool,
+        typer.Option(
+            "--allow-overlap", help="Allow control rows that seem to be known."
+        ),
     ] = False,
     report: ReportFile = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="The finished run that made it; its owner's report shows the result."),
+        typer.Option(
+            help="The finished run that made it; its owner's report shows the result."
+        ),
     ] = None,
     seed: Seed = 0,
     json: AsJson = False,

@@ -53,7 +53,9 @@ def _out() -> Console:
 
 def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
     """Print on standard error what went wrong."""
-    _Terminal(stderr=True, highlight=False, soft_wrap=True).print(f"{label} {escape(message)}")
+    _Terminal(stderr=True, highlight=False, soft_wrap=True).print(
+        f"{label} {escape(message)}"
+    )
 
 
 def print_warning(message: str) -> None:
@@ -85,15 +87,25 @@ def print_compared(result: Any, page: Path | None, *, json: bool) -> None:
         _out().print(f"The page is {escape(str(page))}")
 
 
-def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool) -> None:
+def print_summary(
+    summary: RunSummary, folder: Path, *, json: bool, before: bool
+) -> None:
     """Print what a run cost and where its files are."""
     files = {label: str(folder / name) for label, name in summary.files.items()}
     if json:
-        _print_json({**msgspec.structs.asdict(summary), "files": files, "finished_before": before})
+        _print_json(
+            {
+                **msgspec.structs.asdict(summary),
+                "files": files,
+                "finished_before": before,
+            }
+        )
         return
     console = _out()
     if before:
-        console.print(f"This run had finished ({summary.finished}); nothing was released again.")
+        console.print(
+            f"This run had finished ({summary.finished}); nothing was released again."
+        )
     if not summary.private:
         console.print("[bold red]NOT PRIVATE[/]: see the report for why.")
     console.print(
@@ -117,7 +129,9 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
         # A party whose ledger came before it vanished is among the parties.
         names = {party.name for party in summary.parties}
         if not names.issuperset(summary.vanished):
-            console.print("No ledger came from there: ε counts the study's whole budget for it.")
+            console.print(
+                "No ledger came from there: ε counts the study's whole budget for it."
+            )
 
     places = Grid.grid(padding=(0, 2))
     for label, path in files.items():
@@ -178,12 +192,16 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
     labelled = [(party.name, party) for party in parties]
     if summary.alignment is not None:
         aligned = {party.name: party for party in summary.alignment.parties}
-        labelled += [(f"{party.name}, alignment", aligned[party.name]) for party in parties]
+        labelled += [
+            (f"{party.name}, alignment", aligned[party.name]) for party in parties
+        ]
     rows = []
     for label, party in labelled:
         sent = words.size(party.bytes_sent)
         received = words.size(party.bytes_received)
-        rows.append((label, words.epsilon(party.epsilon), party.releases, sent, received))
+        rows.append(
+            (label, words.epsilon(party.epsilon), party.releases, sent, received)
+        )
     _print_grid(console, ("party", ">ε spent", ">releases", ">sent", ">received"), rows)
     if count > _PARTIES:
         console.print(f"(the {_PARTIES} that spent most of {count})")
@@ -191,7 +209,9 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
         console.print(words.overhead(summary.overhead))
 
 
-def print_forecast(forecast: StudyForecast, *, json: bool, network: bool = False) -> None:
+def print_forecast(
+    forecast: StudyForecast, *, json: bool, network: bool = False
+) -> None:
     """Print what a run would take; and over a network, if asked."""
     if json:
         _print_json(forecast)
@@ -207,7 +227,10 @@ def print_forecast(forecast: StudyForecast, *, json: bool, network: bool = False
     bound = (f"ε of a {escape(whom)} at δ = {words.small(forecast.delta)}", most)
     if isinf(forecast.epsilon_per_party):
         bound = ("ε", "∞: nothing bounds it")
-    traffic = ("bytes sent and received", f"about {words.size(forecast.bytes_per_party)}")
+    traffic = (
+        "bytes sent and received",
+        f"about {words.size(forecast.bytes_per_party)}",
+    )
     whose = "of each party" if party_count > 1 else "of the party"
     _print_grid(console, (whose, ">"), [bound, traffic])
     heads = ("of the whole run, all parties in one process", ">")
@@ -218,7 +241,9 @@ def print_forecast(forecast: StudyForecast, *, json: bool, network: bool = False
     for note in forecast.notes:
         console.print(escape(f"({note})"))
     if forecast.columns:
-        _print_grid(console, ("column", "kind", "why it was proposed"), forecast.columns)
+        _print_grid(
+            console, ("column", "kind", "why it was proposed"), forecast.columns
+        )
     console.print(f"guarantee: {forecast.guarantee}; trust: {forecast.trust}")
     if forecast.finished:
         console.print("This run has finished; running it again releases nothing.")
@@ -239,8 +264,14 @@ def _print_network_forecast(console: Console, forecast: StudyForecast) -> None:
     """Print what a run would take over a network; its computing is that of this machine."""
     rows = [
         ("messages to each party", f"at most {forecast.messages_per_party:,}"),
-        ("an engine, at 1 s a message", f"about {duration(forecast.seconds_on_engine)}"),
-        ("sockets, at 50 ms a message", f"about {duration(forecast.seconds_on_sockets)}"),
+        (
+            "an engine, at 1 s a message",
+            f"about {duration(forecast.seconds_on_engine)}",
+        ),
+        (
+            "sockets, at 50 ms a message",
+            f"about {duration(forecast.seconds_on_sockets)}",
+        ),
     ]
     _print_grid(console, ("of the run over a network", ">"), rows)
     if forecast.every_step:
@@ -260,22 +291,32 @@ def _print_error_forecast(console: Console, error: ErrorForecast | None) -> None
         ("of a share in one column", f"± {share}", f"± {share_drawn}"),
         ("of a share in a table of two columns", f"± {pair}", f"± {pair_drawn}"),
         ("rows in a wrong category or bin of a column", f"{error.wrong:.1%}", ""),
-        ("tables of two columns that are measured", f"about {error.pairs_measured:,}", ""),
+        (
+            "tables of two columns that are measured",
+            f"about {error.pairs_measured:,}",
+            "",
+        ),
     ]
     _print_grid(console, heads, lines)
 
-    noisiest = sorted(error.columns, key=lambda column: -column.share * column.codes)[:_COLUMNS]
+    noisiest = sorted(error.columns, key=lambda column: -column.share * column.codes)[
+        :_COLUMNS
+    ]
     rows = []
     for column in noisiest:
         # A row that is missing in one code is too many in another, so that two errors are one row.
         misplaced = min(1.0, column.share * column.codes / 2)
         mean = "" if column.mean is None else f"± {column.mean:.3g}"
         column_share = f"± {words.points(column.share)}"
-        rows.append((column.name, f"{column.codes:,}", column_share, f"{misplaced:.1%}", mean))
+        rows.append(
+            (column.name, f"{column.codes:,}", column_share, f"{misplaced:.1%}", mean)
+        )
     title = "column"
     if len(noisiest) < len(error.columns):
         title = f"the {_COLUMNS} noisiest columns"
-    _print_grid(console, (title, ">codes", ">a share", ">rows misplaced", ">the mean"), rows)
+    _print_grid(
+        console, (title, ">codes", ">a share", ">rows misplaced", ">the mean"), rows
+    )
 
 
 def _print_rows(console: Console, rows: RowsRead) -> None:
@@ -291,9 +332,13 @@ def _print_rows(console: Console, rows: RowsRead) -> None:
     counts = ", ".join(f"{name} {count:,}" for name, count in rows.count.items())
     is_clean = not (rows.overlaps or rows.misfits or rows.differences)
     verdict = ", and nothing is odd" if is_clean else ""
-    console.print(f"Rows were read here{verdict}: {escape(counts)}. Nothing was written.")
+    console.print(
+        f"Rows were read here{verdict}: {escape(counts)}. Nothing was written."
+    )
     if not is_clean:
-        console.print("These lines show values of rows: for those who may see every file alone.")
+        console.print(
+            "These lines show values of rows: for those who may see every file alone."
+        )
 
 
 def _difference_lines(difference: Difference) -> Iterator[tuple[str, ...]]:
@@ -311,7 +356,11 @@ def _difference_lines(difference: Difference) -> Iterator[tuple[str, ...]]:
 
 def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
     """Yield what a whole run takes, each with its name."""
-    time = "not known" if forecast.seconds is None else f"about {duration(forecast.seconds)}"
+    time = (
+        "not known"
+        if forecast.seconds is None
+        else f"about {duration(forecast.seconds)}"
+    )
     yield "memory", f"about {words.size(forecast.memory_mb * 1e6)}"
     yield "time", time
     yield "questions, one after the other", f"at most {forecast.rounds:,}"
@@ -321,7 +370,10 @@ def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
         yield "bytes of it at the party that leads", f"about {size}"
     if forecast.largest_query is not None:
         yield "queries in the workload", f"{forecast.workload_queries:,}"
-        yield "cells of these and all queries inside them", f"{forecast.workload_cells:,}"
+        yield (
+            "cells of these and all queries inside them",
+            f"{forecast.workload_cells:,}",
+        )
         beyond = "more than " if forecast.domain_cells == float_info.max else ""
         yield "cells of the whole table", f"{beyond}{forecast.domain_cells:.3g}"
         yield "largest query", ", ".join(forecast.largest_query)
@@ -369,10 +421,14 @@ def print_plan(
     _print_grid(console, ("who", "sees", "protected by"), views)
     _print_grid(console, ("what you say yes to", "value"), _settled(plan))
     console.print(escape(f"guarantee: {plan.guarantee}"))
-    console.print(escape(f"columns of your rows that it uses: {', '.join(plan.columns)}"))
+    console.print(
+        escape(f"columns of your rows that it uses: {', '.join(plan.columns)}")
+    )
     reading = [f"{name} = {_value(value)}" for name, value in plan.reading.items()]
     if reading:
-        reading.append("as study.toml in this folder says: correct it there if your file is not so")
+        reading.append(
+            "as study.toml in this folder says: correct it there if your file is not so"
+        )
     else:
         reading.append("what is decided from the file alone")
     console.print(escape(f"your text file is read with {', '.join(reading)}"))
@@ -385,12 +441,16 @@ def print_plan(
     # A file in the study's folder may be somebody else's, so that its name is confirmed, too.
     if data is not None and Path(data).resolve().is_relative_to(folder.resolve()):
         call += f" --data {_quoted(Path(data))}"
-    console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
+    console.print(
+        f"The policy here allows it. To approve exactly this: [bold]{call}[/]"
+    )
 
 
 def _totals(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield what a plan adds up to, each with its name."""
-    bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
+    bound = (
+        "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
+    )
     results = " and the results" if plan.brings_results else ""
     yield "messages to this party", f"at most {plan.count:,}"
     yield f"ε of a {_whom_in(plan.facts)} at δ = {words.small(plan.delta)}", bound
@@ -398,18 +458,25 @@ def _totals(plan: Plan) -> Iterator[tuple[str, str]]:
     for label in list(plan.stated)[1:]:
         yield f"ε {label}", f"at most {words.epsilon(plan.stated[label])}"
     yield "bytes sent and received", f"about {words.size(plan.size)}{results}"
-    yield "time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"
+    yield (
+        "time over an engine, at 1 s a message",
+        f"about {duration(plan.lasts(ENGINE_S))}",
+    )
     yield "time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"
 
 
-def _print_keys(console: Console, facts: Mapping[str, Any], key_notes: Mapping[str, str]) -> None:
+def _print_keys(
+    console: Console, facts: Mapping[str, Any], key_notes: Mapping[str, str]
+) -> None:
     """Print the keys of a study's ends, and which of them the coordinator made."""
     for name, key in facts.get("keys", {}).items():
         note = f" ({key_notes[name]})" if name in key_notes else ""
         console.print(escape(f"key of {name}: {fingerprint(b64decode(key))}{note}"))
     names = facts.get("keys_made_here")
     if names:
-        console.print(f"[bold red]the coordinator made the keys of {escape(', '.join(names))}:[/] ")
+        console.print(
+            f"[bold red]the coordinator made the keys of {escape(', '.join(names))}:[/] "
+        )
         console.print(
             "it can sign as they do, read what is sealed to them, and take off the masks that hide "
             "your sums behind theirs"
@@ -431,8 +498,13 @@ def _settled(plan: Plan) -> Iterator[tuple[str, str]]:
     for name, value in facts["study"].items():
         yield f"study.{name}", _value(value)
     columns = facts["schema"]["columns"]
-    digest = blake2b(msgspec.json.encode(facts["schema"], order="sorted"), digest_size=8)
-    yield "schema", f"{count_of(len(columns), 'column', 'columns')}, {digest.hexdigest()}"
+    digest = blake2b(
+        msgspec.json.encode(facts["schema"], order="sorted"), digest_size=8
+    )
+    yield (
+        "schema",
+        f"{count_of(len(columns), 'column', 'columns')}, {digest.hexdigest()}",
+    )
 
 
 def _value(value: Any) -> str:
@@ -446,19 +518,29 @@ def print_account(account: AccountView, *, json: bool) -> None:
         _print_json(account)
         return
     console = _out()
-    console.print(f"account of the party in {escape(account.folder)}, key {account.fingerprint}")
-    notes = {"study": "", "more": ", which asked for more", "stated": "stated by the owner"}
+    console.print(
+        f"account of the party in {escape(account.folder)}, key {account.fingerprint}"
+    )
+    notes = {
+        "study": "",
+        "more": ", which asked for more",
+        "stated": "stated by the owner",
+    }
     lines = []
     for entry in account.entries:
         day = entry.time[:10]
         study = f"{entry.study}{notes[entry.kind]}"
-        lines.append((day, study, words.epsilon(entry.cost.epsilon), _delta(entry.delta)))
+        lines.append(
+            (day, study, words.epsilon(entry.cost.epsilon), _delta(entry.delta))
+        )
     lines.append(("", "in all", words.epsilon(account.epsilon), _delta(account.delta)))
     _print_grid(console, ("date", "study", ">ε at most", ">δ"), lines)
     if account.epsilon_left is not None and account.delta_left is not None:
         epsilon_left = words.epsilon(account.epsilon_left)
         delta_left = words.small(account.delta_left)
-        console.print(f"policy.toml leaves ε = {epsilon_left} of a row at δ = {delta_left}")
+        console.print(
+            f"policy.toml leaves ε = {epsilon_left} of a row at δ = {delta_left}"
+        )
     if not account.trouble:
         return
     print_warning(account.trouble)
@@ -513,10 +595,14 @@ def _time_left(seconds: float | None) -> str:
 def _print_at_coordinator(status: CoordinatorStatus) -> None:
     """Print how far a study is at the coordinator, and what each party did."""
     console = _out()
-    console.print(f"[bold]{escape(status.study)}[/] at the coordinator: {escape(status.state)}")
+    console.print(
+        f"[bold]{escape(status.study)}[/] at the coordinator: {escape(status.state)}"
+    )
     if status.question:
         step = f"{status.question}, step {status.step} of stage {status.stage}"
-        console.print(escape(f"{step}; question {status.questions} of at most {status.at_most}"))
+        console.print(
+            escape(f"{step}; question {status.questions} of at most {status.at_most}")
+        )
     time_left = _time_left(status.left)
     console.print(f"{duration(status.seconds)} so far; left at this pace: {time_left}")
     bound = "ε = ∞" if isinf(status.epsilon) else f"ε = {words.epsilon(status.epsilon)}"
@@ -528,7 +614,9 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
             state = f"awaited for {duration(party.waited)}"
         sent = words.size(party.bytes_sent)
         received = words.size(party.bytes_received)
-        lines.append((party.name, party.messages, sent, received, party.payments, state))
+        lines.append(
+            (party.name, party.messages, sent, received, party.payments, state)
+        )
     heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
     _print_grid(console, heads, lines)
 
@@ -546,7 +634,9 @@ def _print_at_party(status: PartyStatus) -> None:
     )
     most = "" if status.at_most is None else f" of at most {status.at_most:,}"
     quiet = "" if status.quiet is None else f", the last {duration(status.quiet)} ago"
-    console.print(f"{count_of(status.answered, 'question', 'questions')}{most} answered{quiet}")
+    console.print(
+        f"{count_of(status.answered, 'question', 'questions')}{most} answered{quiet}"
+    )
     console.print(
         f"ε of a row by the ledger: {words.epsilon(status.epsilon)} of "
         f"{words.epsilon(status.allowed)} at δ = {words.small(status.delta)}, "
@@ -554,7 +644,9 @@ def _print_at_party(status: PartyStatus) -> None:
     )
     if status.run:
         console.print(escape(f"last paid: step {status.step} of {status.run}"))
-    console.print(f"{words.size(status.received)} received and {words.size(status.sent)} sent")
+    console.print(
+        f"{words.size(status.received)} received and {words.size(status.sent)} sent"
+    )
     console.print(
         f"{duration(status.computing)} of its own computing and "
         f"{duration(status.sealing)} of sealing, opening and signing; nobody is sent that"
@@ -566,7 +658,9 @@ def _print_at_party(status: PartyStatus) -> None:
         console.print(
             f"[bold red]unexpected in its folder:[/] {escape(first_few(status.unexpected))}"
         )
-        console.print("the party does not start beside that; its rows are named by --data")
+        console.print(
+            "the party does not start beside that; its rows are named by --data"
+        )
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
@@ -626,11 +720,15 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
     for ledger in trail.ledgers:
         chain = f"whole ({ledger.note})" if ledger.note else "whole"
         spent_epsilon = words.epsilon(ledger.epsilon)
-        rows.append((_owner(ledger), len(ledger.entries), spent_epsilon, chain, ledger.file))
+        rows.append(
+            (_owner(ledger), len(ledger.entries), spent_epsilon, chain, ledger.file)
+        )
     bound = f">ε at δ = {words.small(trail.delta)}"
     _print_grid(console, ("party", ">entries", bound, "chain", "file"), rows)
     if trail.whole_row is not None and trail.split == "columns":
-        console.print(f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all.")
+        console.print(
+            f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all."
+        )
     if trail.to_parties is not None:
         console.print(_towards(trail.to_parties))
     if trail.whole_row is not None and trail.whom != "row":
@@ -639,15 +737,21 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         # The unit alone: how many rows it has, which `whom` says too, is for each party.
         unit = escape(trail.whom.partition(" ")[0])
         most = words.epsilon(trail.at_parties)
-        console.print(f"For a {unit} with rows at as many parties as the study says: ε = {most}")
+        console.print(
+            f"For a {unit} with rows at as many parties as the study says: ε = {most}"
+        )
     if any(ledger.stage == "alignment" for ledger in trail.ledgers):
-        console.print("No ε covers the alignment, which found the rows that all parties have.")
+        console.print(
+            "No ε covers the alignment, which found the rows that all parties have."
+        )
     if entries or len(trail.ledgers) == 1:
         for ledger in trail.ledgers:
             _print_entries(console, ledger)
     else:
         console.print("--party NAME shows every entry.")
-    console.print("Every ledger's signature was checked, and ε recomputed from the events.")
+    console.print(
+        "Every ledger's signature was checked, and ε recomputed from the events."
+    )
     _print_compared(console, trail.ledgers)
 
 
@@ -672,7 +776,9 @@ def _print_entries(console: Console, ledger: Reading) -> None:
     rows = []
     for line in ledger.entries:
         cost = "∞" if line.rho is None else f"{line.rho:.3g}"
-        rows.append((line.index, line.step, line.what, line.to, _event(line.event), cost))
+        rows.append(
+            (line.index, line.step, line.what, line.to, _event(line.event), cost)
+        )
     _print_grid(console, (">#", "step", "what", "to", "mechanism", ">ρ"), rows)
     console.print(f"last line of {escape(_owner(ledger))}: {ledger.head}")
     console.print(f"signed with the key {fingerprint(ledger.key)}")
@@ -693,7 +799,9 @@ def _event(event: Mapping[str, Any]) -> str:
         # A count of 1 is usual, and goes without saying.
         if name == "type" or (name, value) == ("count", 1):
             continue
-        facts.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
+        facts.append(
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        )
     return f"{event['type']}: {', '.join(facts)}".replace("_", " ")
 
 
@@ -710,7 +818,9 @@ def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
     _print_grid(_out(), ("name", *heads), rows)
 
 
-def _print_grid(console: Console, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _print_grid(
+    console: Console, heads: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
     """Print a table that fits the terminal; ``>`` before a head aligns its column to the right.
 
     Cells are wrapped, not cut. Where there is no terminal, the table is as wide as the environment
@@ -736,11 +846,15 @@ def _column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int]:
     """
     columns = list(zip(*lines, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
-    longest_words = [max(map(cell_len, " ".join(column).split()), default=0) for column in columns]
+    longest_words = [
+        max(map(cell_len, " ".join(column).split()), default=0) for column in columns
+    ]
     available = max(width - _GAP * (len(columns) - 1), len(columns))
     while sum(widths) > available:
         wrapped = [i for i in range(len(columns)) if widths[i] > longest_words[i]]
-        widest = max(wrapped or range(len(columns)), key=lambda place: (widths[place], place))
+        widest = max(
+            wrapped or range(len(columns)), key=lambda place: (widths[place], place)
+        )
         widths[widest] -= 1
     return widths
 

@@ -58,7 +58,9 @@ def ends_at(text: str, now: datetime | None = None) -> float:
     else:
         try:
             if match := _CLOCK.fullmatch(text.strip()):
-                end = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+                end = now.replace(
+                    hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0
+                )
                 end += timedelta(days=end <= now)
             else:
                 end = datetime.fromisoformat(text.strip())
@@ -120,8 +122,14 @@ class Door:
     def _answer(self, until: float) -> None:
         from siloweave.app.console import print_error
 
-        with answers_in(self.folder, self.data, noise=self.noise) as (seals, reply, declined):
-            watch = Watch(f"party {seals.name!r}", lambda line: typer.echo(line, err=True))
+        with answers_in(self.folder, self.data, noise=self.noise) as (
+            seals,
+            reply,
+            declined,
+        ):
+            watch = Watch(
+                f"party {seals.name!r}", lambda line: typer.echo(line, err=True)
+            )
             if declined:
                 print_error(declined)
                 watch.waits("takes no part, and says so when it is first asked")
@@ -129,7 +137,9 @@ class Door:
             with keeping_facts(self.folder):
                 self._serve(seals, reply, most, watch)
             if seals.has_ended:
-                watch.ended(f"study {seals.roster.study!r}: the coordinator has its result")
+                watch.ended(
+                    f"study {seals.roster.study!r}: the coordinator has its result"
+                )
             elif time.monotonic() >= until:
                 watch.ended("it is the time that --until names")
             elif self._stop.is_set():
@@ -142,7 +152,9 @@ class Door:
     def _serve(self, seals: Any, reply: Any, seconds: float, watch: Watch) -> None:
         if self.files is not None:
             stopped = self._stop.is_set
-            spool.serve(self.files, seals, reply, seconds=seconds, stopped=stopped, watch=watch)
+            spool.serve(
+                self.files, seals, reply, seconds=seconds, stopped=stopped, watch=watch
+            )
             return
         with self._server(seals, reply, min(self.wait, seconds), watch) as server:
             looked = server.looked
@@ -160,7 +172,9 @@ class Door:
     ) -> AbstractContextManager[local.Server]:
         """Open the socket at which a node hands in questions, and start the node if it is ours."""
         if self.socket is not None:
-            return engine.awaiting_node(seals, reply, self.socket, self.node_user, watch)
+            return engine.awaiting_node(
+                seals, reply, self.socket, self.node_user, watch
+            )
         assert self.address is not None
         return engine.answering(
             self.folder, seals, reply, self.address, plaintext=self.plaintext, seconds=awaited,
@@ -179,7 +193,9 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
 
     typer.echo("Ctrl-C stops this party; the same command continues", err=True)
     until = time.monotonic() + seconds
-    threads = [threading.Thread(target=door.open, args=(until,), daemon=True) for door in doors]
+    threads = [
+        threading.Thread(target=door.open, args=(until,), daemon=True) for door in doors
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -197,7 +213,11 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
         assert errors[0].error is not None
         raise errors[0].error
     for door in errors:
-        why = of_system(door.error) if isinstance(door.error, OSError) else str(door.error)
+        why = (
+            of_system(door.error)
+            if isinstance(door.error, OSError)
+            else str(door.error)
+        )
         print_error(f"{door.folder}: {why}")
     if errors:
         sys.stderr.flush()
@@ -243,7 +263,9 @@ def _meanwhile(work: Callable[[], None], over: threading.Event) -> Iterator[None
 
 
 @contextmanager
-def waiting(folder: Path, names: Sequence[str], carrier: Any, watch: Watch) -> Iterator[None]:
+def waiting(
+    folder: Path, names: Sequence[str], carrier: Any, watch: Watch
+) -> Iterator[None]:
     """Say while the block runs whom a coordinator waits for, and for how long.
 
     Args:
@@ -280,7 +302,8 @@ def waiting(folder: Path, names: Sequence[str], carrier: Any, watch: Watch) -> I
 
 def _awaited(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
     """List the parties that were asked and have not answered, by what a coordinator wrote down."""
-    for place in (folder, folder / course.ALIGNED):  # the second before there is the first
+    # The second before there is the first.
+    for place in (folder, folder / course.ALIGNED):
         status = course.read_status(place / course.STATUS)
         if status is not None and not status.ended:
             silent = status.asked.keys() - status.answered.keys()

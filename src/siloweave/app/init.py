@@ -46,8 +46,19 @@ from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema, describe
 from siloweave.tables.units import Share, differ_plainly, rows_by_unit, shares_kept
 
-_FEW = 20  # with fewer values in all files, a column that is an id in each may be categories
-_TOTALS = ("total", "totals", "sum", "summe", "gesamt", "insgesamt", "totale", "somma", "totaal")
+# With fewer values in all files, a column that is an id in each may be categories.
+_FEW = 20
+_TOTALS = (
+    "total",
+    "totals",
+    "sum",
+    "summe",
+    "gesamt",
+    "insgesamt",
+    "totale",
+    "somma",
+    "totaal",
+)
 _SHOWN = 3  # stray texts of a column
 _BOUNDS = (1, 2, 5, 10, 20, 50, 100)  # rows of one id
 _ENOUGH = 0.9  # share of the rows that the proposed bound keeps
@@ -62,7 +73,8 @@ class Proposal(NamedTuple):
     review: tuple[tuple[str, str], ...]  # a column, and what was taken from its rows
     files: tuple[str, ...] = ()  # how each text file is written
     constraints: tuple[str, ...] = ()  # what all rows keep, in words
-    cautions: tuple[str, ...] = ()  # values that do not fit, for those who may see them alone
+    # Values that do not fit, for those who may see them alone.
+    cautions: tuple[str, ...] = ()
 
 
 def propose(
@@ -94,22 +106,31 @@ def propose(
         InputError: A file is missing or no table, or a database is named without a table.
     """
     if not files:
-        raise InputError("init needs at least one CSV or Parquet file, one for each party.")
+        raise InputError(
+            "init needs at least one CSV or Parquet file, one for each party."
+        )
     target = Path(folder)
     sources = [source_of(file) for file in files]
     source_tables = [_read(source, dialect or Dialect()) for source in sources]
     tables = dict(zip(_names(sources), source_tables, strict=True))
     for source, table in zip(sources, source_tables, strict=True):
         if table.num_rows == 0:
-            raise RosterError(f"{_shown(source)} has no rows. Leave it out, or give its rows.")
+            raise RosterError(
+                f"{_shown(source)} has no rows. Leave it out, or give its rows."
+            )
     _check_headers(tables)
     on = ids_of(tables)
     for party, table in tables.items():
         if set(table.names) <= set(on or ()):
-            raise RosterError(f"party {party!r} has no column but ids; leave its file out.")
+            raise RosterError(
+                f"party {party!r} has no column but ids; leave its file out."
+            )
 
     schema = _detected(list(tables.values()), on)
-    data = {party: _named(source, target) for party, source in zip(tables, sources, strict=True)}
+    data = {
+        party: _named(source, target)
+        for party, source in zip(tables, sources, strict=True)
+    }
     units = repeated_ids(tables, schema) if on is None else ()
     study = _study(_title(name, target), data, on, tables, units)
 
@@ -136,7 +157,9 @@ def propose(
 def _check_headers(tables: Mapping[str, Table]) -> None:
     """Check that all text files have a line of names, or none has; raise RosterError otherwise."""
     dialects = {party: table.dialect for party, table in tables.items()}
-    nameless = [party for party, dialect in dialects.items() if dialect and not dialect.header]
+    nameless = [
+        party for party, dialect in dialects.items() if dialect and not dialect.header
+    ]
     if 0 < len(nameless) < len(tables):
         raise RosterError(
             f"party {nameless[0]!r}: the first line of its file looks like a row and not like "
@@ -146,7 +169,11 @@ def _check_headers(tables: Mapping[str, Table]) -> None:
 
 
 def _cautions(
-    schema: Schema, units: Sequence[RepeatedId], tables: Mapping[str, Table], *, alike: bool
+    schema: Schema,
+    units: Sequence[RepeatedId],
+    tables: Mapping[str, Table],
+    *,
+    alike: bool,
 ) -> Iterator[str]:
     """Yield what does not fit, or is an open question, for those who may see all rows.
 
@@ -187,7 +214,11 @@ class RepeatedId:
     def proposed(self) -> int:
         """The least bound that keeps nine rows of ten, or all rows of nine ids of ten."""
         # The last bound is the most rows of an id, and keeps them all.
-        return next(share.most for share in self.shares if max(share.rows, share.whole) >= _ENOUGH)
+        return next(
+            share.most
+            for share in self.shares
+            if max(share.rows, share.whole) >= _ENOUGH
+        )
 
     def kept(self) -> Iterator[str]:
         """Yield what each bound keeps, in words."""
@@ -219,7 +250,9 @@ def repeated_ids(tables: Mapping[str, Table], schema: Schema) -> tuple[RepeatedI
         id_column = replace(column, missing=True)
         party_ids = [rows_by_unit(table, id_column) for table in tables.values()]
         counters = [Counter(id_ for id_ in ids if id_ is not None) for ids in party_ids]
-        most = max((max(counter.values(), default=0) for counter in counters), default=0)
+        most = max(
+            (max(counter.values(), default=0) for counter in counters), default=0
+        )
         if most < 2:
             continue
 
@@ -264,10 +297,14 @@ def _file_words(table: Table) -> str:
     skipped_lines = dialect.skip or 0
     header = f"names in line {skipped_lines + 1}"
     if not dialect.header:
-        header = f"no line of names (give --header if line {skipped_lines + 1} has them)"
+        header = (
+            f"no line of names (give --header if line {skipped_lines + 1} has them)"
+        )
     more = "; what lies above it is skipped" if skipped_lines else ""
     if table.left_out:
-        more += f"; {table.left_out} empty columns at the end without a name are left out"
+        more += (
+            f"; {table.left_out} empty columns at the end without a name are left out"
+        )
     word_readings = readings(table)
     if word_readings:
         word = " or, in mac-roman, ".join(map(repr, word_readings))
@@ -317,13 +354,18 @@ def _total(party: str, table: Table) -> Iterator[str]:
             continue
         text = str(last.values(name)[0])
         # A word that other rows have, too, is a category of the column.
-        if text.strip(" :").lower() in _TOTALS and table.text_counts(name)[text.strip()] == 1:
+        if (
+            text.strip(" :").lower() in _TOTALS
+            and table.text_counts(name)[text.strip()] == 1
+        ):
             place = f"{party}, {places(table)(row)}, {name}"
             yield f"{place}: {text!r} seems to begin a total, which is no row. Delete the line"
             return
 
 
-def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = False) -> list[Path]:
+def write_proposal(
+    proposal: Proposal, folder: str | Path, *, force: bool = False
+) -> list[Path]:
     """Write study.toml and schema.json into a folder, which is made if it is not there.
 
     Returns:
@@ -333,7 +375,10 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
         InputError: A file is there already and `force` is false; nothing is written.
     """
     target = Path(folder)
-    texts = {"study.toml": proposal.study, "schema.json": proposal.schema.to_json() + "\n"}
+    texts = {
+        "study.toml": proposal.study,
+        "schema.json": proposal.schema.to_json() + "\n",
+    }
     paths = [target / name for name in texts]
     existing = [str(path) for path in paths if path.exists()]
     if existing and not force:
@@ -354,7 +399,11 @@ def _named(source: Path | Database, folder: Path) -> str:
     address = source.address
     if source.file is not None:
         address = f"{source.kind}:///{quote(_inside(source.file, folder))}"
-    rows = f"query = {_text(source.query)}" if source.query else f"table = {_text(source.table)}"
+    rows = (
+        f"query = {_text(source.query)}"
+        if source.query
+        else f"table = {_text(source.table)}"
+    )
     return f"{{ database = {_text(address)}, {rows} }}"
 
 
@@ -383,7 +432,9 @@ def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
     on = tuple(name for name, count in holder_counts.items() if count == len(tables))
     if set(holder_counts.values()) - {1, len(tables)} or not _ids(tables, on):
         same_columns(columns)
-    row_counts = {party: table.drawn_of or table.num_rows for party, table in tables.items()}
+    row_counts = {
+        party: table.drawn_of or table.num_rows for party, table in tables.items()
+    }
     if not on and len(set(row_counts.values())) > 1:
         rows = ", ".join(f"{count} ({party!r})" for party, count in row_counts.items())
         raise RosterError(
@@ -437,7 +488,9 @@ def _names(sources: Sequence[Path | Database]) -> list[str]:
     """
     stems = []
     for source in sources:
-        stem = source.stem if isinstance(source, Path) else source.table.rpartition(".")[2]
+        stem = (
+            source.stem if isinstance(source, Path) else source.table.rpartition(".")[2]
+        )
         stems.append(stem)
 
     names = []
@@ -449,10 +502,15 @@ def _names(sources: Sequence[Path | Database]) -> list[str]:
 
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        places = [source.resolve() if isinstance(source, Path) else source for source in sources]
+        places = [
+            source.resolve() if isinstance(source, Path) else source
+            for source in sources
+        ]
         for source, place in zip(sources, places, strict=True):
             if places.count(place) > 1:
-                raise RosterError(f"{_shown(source)} is given twice. Give each party its own rows.")
+                raise RosterError(
+                    f"{_shown(source)} is given twice. Give each party its own rows."
+                )
         raise RosterError(
             f"two files would make a party {repeated[0]!r}: parties are named after their "
             "files, tables or databases. Rename one."
@@ -532,10 +590,14 @@ def _with_file_kinds(schema: Schema, pooled: Table, tables: Sequence[Table]) -> 
         is_id = is_id_by_file and column.kind != "id"
         if is_id and len(pooled.counts(name)[0]) >= _FEW:
             formats = {file_column.format for file_column in detected}
-            column = _id_by_file(column, detected[0].format if len(formats) == 1 else None)
+            column = _id_by_file(
+                column, detected[0].format if len(formats) == 1 else None
+            )
         elif len(forms) > 1 and OTHER_TEXT not in forms and column.kind not in BINNED:
             why = f"{', or '.join(sorted(forms))}, by file: not modelled until written alike"
-            column = Column(name, "text", missing=column.missing, from_data=("kind",), why=why)
+            column = Column(
+                name, "text", missing=column.missing, from_data=("kind",), why=why
+            )
         columns.append(column)
     return Schema(tuple(columns))
 
@@ -625,7 +687,9 @@ def _budget(units: Sequence[RepeatedId], parties: int) -> str:
         f"rows_per_unit = {first.proposed}",
     ]
     if parties > 1:
-        lines.append("parties_per_unit = 1       # at how many parties one of them may have rows")
+        lines.append(
+            "parties_per_unit = 1       # at how many parties one of them may have rows"
+        )
     return _BUDGET.replace(_UNIT, "\n".join(lines) + "\n")
 
 
@@ -783,10 +847,14 @@ def demo_schema() -> Schema:
     schema = adult_schema()
     levels = schema["education"].categories
     rows = tuple((level, number) for number, level in enumerate(levels, start=1))
-    return Schema(schema.columns, (FixedCombinations(("education", "education-num"), rows),))
+    return Schema(
+        schema.columns, (FixedCombinations(("education", "education-num"), rows),)
+    )
 
 
-def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress = silent) -> Path:
+def prepare(
+    folder: str | Path, *, split: str = "clusters", progress: Progress = silent
+) -> Path:
     """Write the demo's study, schema and one file for each party; nothing if they are there.
 
     Args:
@@ -822,7 +890,11 @@ def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress =
     (target / "data").mkdir(parents=True)
     for name, part in zip(DEMO_PARTIES, parts, strict=True):
         write(part, target / "data" / f"{name}.parquet")
-    write_whole(target / "schema.json", (demo_schema().to_json() + "\n").encode(), private=False)
+    write_whole(
+        target / "schema.json", (demo_schema().to_json() + "\n").encode(), private=False
+    )
     parties = "\n".join(_PARTY.format(name=name) for name in DEMO_PARTIES)
-    write_whole(study, _STUDY.format(parties=parties, split=split).encode(), private=False)
+    write_whole(
+        study, _STUDY.format(parties=parties, split=split).encode(), private=False
+    )
     return study

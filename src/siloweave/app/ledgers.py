@@ -143,7 +143,9 @@ def stored(path: Path, kind: type[T], wrong: str) -> T:
         InputError: The file holds something else.
     """
     try:
-        return msgspec.convert(msgspec.json.decode(path.read_bytes()), kind, strict=False)
+        return msgspec.convert(
+            msgspec.json.decode(path.read_bytes()), kind, strict=False
+        )
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: {wrong.format(error)}") from error
 
@@ -160,7 +162,10 @@ def ledger_files(folder: str | Path) -> dict[str, Path]:
 
 
 def party_summaries(
-    folder: Path, names: Sequence[str], traffic: Mapping[str, course.Traffic], delta: float
+    folder: Path,
+    names: Sequence[str],
+    traffic: Mapping[str, course.Traffic],
+    delta: float,
 ) -> tuple[PartySummary, ...]:
     """Sum up what every party spent and sent in a run, or in its alignment.
 
@@ -233,7 +238,9 @@ def spent(study: Study) -> dict[str, int]:
 
 
 def verify_ledgers(
-    parties: Iterable[PartySummary], files: Mapping[str, Path], names: Iterable[str] | None = None
+    parties: Iterable[PartySummary],
+    files: Mapping[str, Path],
+    names: Iterable[str] | None = None,
 ) -> None:
     """Check that ledgers still hold all that a finished run, or its alignment, put into them.
 

@@ -119,7 +119,8 @@ MOST_SENT = 64 * 2**20
 """Bytes of both that a coordinator sends to parties at the end; larger ones it keeps."""
 _BEGUN = "begun"
 _SIGNATURE_BYTES = 64  # of that file come first
-_NUMBER_BYTES = 32  # of the ledger's number come next; the rest is the ledger's first line
+# Of the ledger's number come next; the rest is the ledger's first line.
+_NUMBER_BYTES = 32
 
 # All that a coordinator may know of why a party declines: the owner sees the sentence itself.
 _POLICY = "its policy does not allow this study"
@@ -249,11 +250,15 @@ def provision(
 
     if addresses or authority is not None:
         party_folders = {name: folders[name] for name in study.names}
-        engine.provision(folders[COORDINATOR], party_folders, addresses, authority, nodes)
+        engine.provision(
+            folders[COORDINATOR], party_folders, addresses, authority, nodes
+        )
     return folders
 
 
-def _check_party_options(study: Study, keys: Iterable[str], nodes: Iterable[str]) -> None:
+def _check_party_options(
+    study: Study, keys: Iterable[str], nodes: Iterable[str]
+) -> None:
     """Check that keys and nodes are of the study's parties.
 
     Raises:
@@ -270,7 +275,9 @@ def _check_party_options(study: Study, keys: Iterable[str], nodes: Iterable[str]
 def _roster(folder: Path, study: Study, coordinator: bytes) -> frames.Roster:
     """Return the roster in a folder; RosterError where it is not the study's."""
     roster = frames.read_roster(folder / frames.ROSTER_FILE, coordinator)
-    is_of_study = roster.study == study.study.name and tuple(roster.parties) == study.names
+    is_of_study = (
+        roster.study == study.study.name and tuple(roster.parties) == study.names
+    )
     if not is_of_study:
         raise RosterError(
             f"{folder / frames.ROSTER_FILE}: is of study {roster.study!r} with the parties "
@@ -349,7 +356,8 @@ def party_in(
         require_approved(folder, plan, identity)
 
     # The rows: what is wrong with them is told at this end alone.
-    if not setup.columns:  # a study that names columns has those alone read, and checks them there
+    # A study that names columns has those alone read, and checks them there.
+    if not setup.columns:
         columns = {name: columns_in(entry, source, setup.declared.names)}
         with _declining(_ROWS):
             check_columns(study, setup.synth, columns, setup.declared)
@@ -378,7 +386,9 @@ def party_in(
         # The account is read anew before every stage: another study may have started meanwhile.
         account = read_account(home, identity)
         others = _beside(account, begun.number, study)
-        policy.check(study, setup.declared, setup.synth, ledger.entries, party_columns, others)
+        policy.check(
+            study, setup.declared, setup.synth, ledger.entries, party_columns, others
+        )
 
     def end(party: Party) -> None:
         _store_synthetic(party, setup, (*id_columns, *entry.columns))
@@ -395,7 +405,9 @@ def party_in(
         entries = _entries_in(folder)
         others = _beside(opened.account, begun.number, study)
         with _declining(_POLICY):
-            policy.check(study, setup.declared, setup.synth, entries, party_columns, others)
+            policy.check(
+                study, setup.declared, setup.synth, entries, party_columns, others
+            )
         opened.require(
             begun.number,
             _most_spent(study, entries),
@@ -587,8 +599,12 @@ def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None
 
     if begun is not None:
         has_header = bool(begun.header)
-        if has_header and not (is_there and ledger.read_bytes().startswith(begun.header)):
-            raise lost_ledger(ledger, "is gone, or is another than this party began with")
+        if has_header and not (
+            is_there and ledger.read_bytes().startswith(begun.header)
+        ):
+            raise lost_ledger(
+                ledger, "is gone, or is another than this party began with"
+            )
         # An old copy begins with the same line, but lacks releases that this machine has noted.
         require_newest(begun.number, ledger)
 
@@ -751,7 +767,9 @@ def studies_below(home: Path) -> list[Charged]:
     """
     files = sorted(home.rglob(LEDGER_FILE))
     # A study that aligns rows has a ledger of that in a folder of its own, without a budget.
-    return [_reserved(file.parent) for file in files if (file.parent / STUDY_FILE).exists()]
+    return [
+        _reserved(file.parent) for file in files if (file.parent / STUDY_FILE).exists()
+    ]
 
 
 def _reserved(folder: Path) -> Charged:

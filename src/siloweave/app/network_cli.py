@@ -20,7 +20,8 @@ from siloweave.app.options import AsJson, EndFolder, StudyFile, reported
 from siloweave.app.party_cli import party
 
 Spool = Annotated[
-    Path | None, typer.Option(help="A folder of files that something carries between both ends.")
+    Path | None,
+    typer.Option(help="A folder of files that something carries between both ends."),
 ]
 Superlink = Annotated[
     str | None,
@@ -30,16 +31,20 @@ Superlink = Annotated[
     ),
 ]
 Join = Annotated[
-    bool, typer.Option("--join", help="Others run the SuperLink: join it, and start none.")
+    bool,
+    typer.Option("--join", help="Others run the SuperLink: join it, and start none."),
 ]
 JoinSecret = Annotated[
     Path | None,
-    typer.Option(exists=True, dir_okay=False, help="Its --superexec-auth-secret-file, if any."),
+    typer.Option(
+        exists=True, dir_okay=False, help="Its --superexec-auth-secret-file, if any."
+    ),
 ]
 Plaintext = Annotated[
     bool,
     typer.Option(
-        "--plaintext-on-this-machine", help="No TLS: for trials on one machine, and refused else."
+        "--plaintext-on-this-machine",
+        help="No TLS: for trials on one machine, and refused else.",
     ),
 ]
 Proxy = Annotated[
@@ -58,14 +63,22 @@ NodeUser = Annotated[
 ]
 _SECONDS, _SENT_S = 3600.0, 10.0  # for an answer; for a coordinator to end by a refusal
 Wait = Annotated[
-    float, typer.Option(help="Seconds after which a party that does not answer ends the study.")
+    float,
+    typer.Option(
+        help="Seconds after which a party that does not answer ends the study."
+    ),
 ]
 Seeded = Annotated[
     bool,
-    typer.Option("--seeded-noise", hidden=True, help="Noise that anyone can repeat: for tests."),
+    typer.Option(
+        "--seeded-noise", hidden=True, help="Noise that anyone can repeat: for tests."
+    ),
 ]
 Attached = Annotated[
-    bool, typer.Option("--attached", hidden=True, help="End with whoever started this process.")
+    bool,
+    typer.Option(
+        "--attached", hidden=True, help="End with whoever started this process."
+    ),
 ]
 
 
@@ -108,15 +121,20 @@ def key(
 @reported()
 def start(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="This party's folder of each study.")
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="This party's folder of each study."),
     ],
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", help="Its rows, for each study: a file, or address#table."),
+        typer.Option(
+            "--data", help="Its rows, for each study: a file, or address#table."
+        ),
     ] = None,
     spool: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder of files that something carries; one for all, or for each."),
+        typer.Option(
+            help="A folder of files that something carries; one for all, or for each."
+        ),
     ] = None,
     superlink: Annotated[
         list[str] | None,
@@ -135,7 +153,9 @@ def start(
     proxy: Proxy = None,
     until: Annotated[
         str | None,
-        typer.Option(help="When to end: 8h, 45min, 18:30, or 2026-12-01T18:30. Else with Ctrl-C."),
+        typer.Option(
+            help="When to end: 8h, 45min, 18:30, or 2026-12-01T18:30. Else with Ctrl-C."
+        ),
     ] = None,
     plaintext: Plaintext = False,
     wait: Wait = _SECONDS,
@@ -173,18 +193,23 @@ def start(
     for folder, source in zip(folders, rows, strict=True):
         member(folder)  # nothing is written into a folder that is not a party's
         if source is not None:  # else `answers_in` says so, before it opens anything
-            require_known_files(folder, source)  # nothing starts beside what others put there
+            # Nothing starts beside what others put there.
+            require_known_files(folder, source)
     for folder in folders:
         log_into(folder)
     noise = "seeded" if seeded_noise else "os"
     doors = [
         Door(folder, source, files, address, path, user, proxy, plaintext, wait, noise)
-        for folder, source, files, address, path in zip(folders, rows, *ways, strict=True)
+        for folder, source, files, address, path in zip(
+            folders, rows, *ways, strict=True
+        )
     ]
     open_doors(doors, seconds)
 
 
-def _each(option: str, given: Any, folders: list[Path], *, is_shared: bool = True) -> list[Any]:
+def _each(
+    option: str, given: Any, folders: list[Path], *, is_shared: bool = True
+) -> list[Any]:
     """Return an option's value for each folder; InputError where there are too few or too many."""
     from siloweave.errors import InputError
 
@@ -203,10 +228,17 @@ def _each(option: str, given: Any, folders: list[Path], *, is_shared: bool = Tru
 @reported()
 def node(
     folder: Annotated[
-        Path, typer.Argument(help="The node's: the folder `engine` that came with the party's.")
+        Path,
+        typer.Argument(
+            help="The node's: the folder `engine` that came with the party's."
+        ),
     ],
-    socket: Annotated[Path, typer.Option("--socket", help="The party's, see `party start`.")],
-    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator's address.")],
+    socket: Annotated[
+        Path, typer.Option("--socket", help="The party's, see `party start`.")
+    ],
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The coordinator's address.")
+    ],
     plaintext: Plaintext = False,
     proxy: Proxy = None,
     wait: Wait = _SECONDS,
@@ -219,7 +251,13 @@ def node(
     _end_with_starter(attached)
     watch = Watch("node", lambda line: typer.echo(line, err=True))
     engine.carrying_to(
-        socket, folder, superlink, plaintext=plaintext, seconds=wait, proxy=proxy, watch=watch
+        socket,
+        folder,
+        superlink,
+        plaintext=plaintext,
+        seconds=wait,
+        proxy=proxy,
+        watch=watch,
     )
 
 
@@ -245,7 +283,9 @@ def _user_number(name: str | None, socket: object) -> int | None:
     if name is None:
         return None
     if socket is None:
-        raise InputError(f"--node-user {name} goes with --socket PATH, where that user connects")
+        raise InputError(
+            f"--node-user {name} goes with --socket PATH, where that user connects"
+        )
     if name.isdecimal():
         return int(name)
     try:
@@ -295,9 +335,15 @@ def coordinator(
         if spool is not None:
             post = stack.enter_context(Files(spool, office.seals, seconds=wait))
         elif superlink is not None:
-            how: dict[str, Any] = {"plaintext": plaintext, "joined": join, "watch": watch}
+            how: dict[str, Any] = {
+                "plaintext": plaintext,
+                "joined": join,
+                "watch": watch,
+            }
             watch.waits(f"{'joining' if join else 'listening at'} {superlink}")
-            network = Engine(folder, office.seals, superlink, join_secret, seconds=wait, **how)
+            network = Engine(
+                folder, office.seals, superlink, join_secret, seconds=wait, **how
+            )
             post = stack.enter_context(network)
         carrier = office.carrier(post)
         with waiting(office.study.folder, office.study.names, post, watch):
@@ -316,10 +362,14 @@ def coordinator(
 @reported()
 def provision(
     study: StudyFile = Path("study.toml"),
-    out: Annotated[Path, typer.Option(help="Where the folders are made.")] = Path("ends"),
+    out: Annotated[Path, typer.Option(help="Where the folders are made.")] = Path(
+        "ends"
+    ),
     key: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=KEY, as `siloweave party key` printed it there; for each party."),
+        typer.Option(
+            help="NAME=KEY, as `siloweave party key` printed it there; for each party."
+        ),
     ] = None,
     keys_made_here: Annotated[
         bool,
@@ -356,7 +406,9 @@ def provision(
     from siloweave.errors import InputError
 
     if address and authority:
-        raise InputError("give --address, or --authority where a SuperLink is joined, not both")
+        raise InputError(
+            "give --address, or --authority where a SuperLink is joined, not both"
+        )
     keys = _named(key or [], "--key", "KEY")
     folders = make(
         study,
@@ -364,13 +416,17 @@ def provision(
         keys,
         addresses=address or (),
         authority=authority,
-        nodes={name: Path(file) for name, file in _named(node or [], "--node", "FILE").items()},
+        nodes={
+            name: Path(file)
+            for name, file in _named(node or [], "--node", "FILE").items()
+        },
         keys_made_here=keys_made_here,
     )
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
     shown += "\nKeys, to compare by telephone:"
     shown += "".join(
-        f"\n{name}: {word}" for name, word in fingerprints_in(folders[COORDINATOR]).items()
+        f"\n{name}: {word}"
+        for name, word in fingerprints_in(folders[COORDINATOR]).items()
     )
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "
@@ -384,7 +440,9 @@ def provision(
             "as these parties, read what is sealed to them and take off their masks. The plan at "
             "every party says so"
         )
-    print_result({name: str(place) for name, place in folders.items()}, shown, json=json)
+    print_result(
+        {name: str(place) for name, place in folders.items()}, shown, json=json
+    )
 
 
 def _named(words: list[str], option: str, what: str) -> dict[str, str]:
@@ -400,7 +458,8 @@ def poc(
     study: StudyFile = Path("study.toml"),
     out: Annotated[Path, typer.Option(help="Where everything is made.")] = Path("poc"),
     network: Annotated[
-        bool, typer.Option("--network", help="Over a network engine, not a folder of files.")
+        bool,
+        typer.Option("--network", help="Over a network engine, not a folder of files."),
     ] = False,
     wait: Wait = 600.0,
     seeded_noise: Seeded = False,
@@ -416,20 +475,38 @@ def poc(
     plan = Study.load(study)
     host = "127.0.0.1"
     folders = provision(study, out, trial=True, addresses=[host] if network else ())
-    way = ["--superlink", f"{host}:{_free_port(host)}"] if network else ["--spool", f"{out}/spool"]
+    way = (
+        ["--superlink", f"{host}:{_free_port(host)}"]
+        if network
+        else ["--spool", f"{out}/spool"]
+    )
     common = [*way, "--wait", str(wait), *(["--seeded-noise"] if seeded_noise else [])]
     with ExitStack() as stack:
         parties = []
         for one in plan.parties:
             rows = plan.source(one)
-            named = rows if isinstance(rows, Path) else f"{rows.address}#{rows.table or rows.query}"
-            words = ["party", "start", str(folders[one.name]), "--data", str(named), *common]
+            named = (
+                rows
+                if isinstance(rows, Path)
+                else f"{rows.address}#{rows.table or rows.query}"
+            )
+            words = [
+                "party",
+                "start",
+                str(folders[one.name]),
+                "--data",
+                str(named),
+                *common,
+            ]
             parties.append(stack.enter_context(_process(*words)))
         asked = [str(folders[COORDINATOR]), *common]
-        own = stack.enter_context(_process("coordinator", *asked, *(["--json"] if json else [])))
+        own = stack.enter_context(
+            _process("coordinator", *asked, *(["--json"] if json else []))
+        )
         while own.poll() is None and not any(one.poll() for one in parties):
             time.sleep(0.1)
-        with suppress(subprocess.TimeoutExpired):  # a party that refused the study has sent why
+        # A party that refused the study has sent why.
+        with suppress(subprocess.TimeoutExpired):
             own.wait(_SENT_S)
         raise typer.Exit(2 if own.returncode is None else own.returncode)
 

@@ -18,7 +18,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 EndFolder = Annotated[
     Path, typer.Argument(help="This end's folder, as `siloweave provision` makes it.")
 ]
-StudyFile = Annotated[Path, typer.Argument(help="A study file, or the folder of a study.toml.")]
+StudyFile = Annotated[
+    Path, typer.Argument(help="A study file, or the folder of a study.toml.")
+]
 
 
 def stopped() -> int:
@@ -39,5 +41,7 @@ def reported() -> Iterator[None]:
     except (SiloweaveError, OSError) as error:
         from siloweave.app.console import print_error
 
-        print_error(f"{of_system(error)}. {_SEE}" if isinstance(error, OSError) else str(error))
+        print_error(
+            f"{of_system(error)}. {_SEE}" if isinstance(error, OSError) else str(error)
+        )
         raise typer.Exit(2) from None

@@ -34,15 +34,18 @@ from siloweave.tables.schema import Schema
 
 _SHOWN = 5  # values of a column, and rows that misfit it
 _NUMBERS = 20  # of a party, from which ranges and shares mean something
-_APART, _FACTOR = 1.5, 5.0  # between typical sizes: of ranges that do not meet, and that may
+# Between typical sizes: of ranges that do not meet, and that may.
+_APART, _FACTOR = 1.5, 5.0
 _GAP, _SURE = 0.1, 5.0  # between shares of missing values, and in standard errors
 _EXPECTED = 10.0  # rows that a party would have of a category that it lacks
-_FEW, _BEYOND = 10, 4.5  # ids in common that are never named; standard errors beyond chance
+# Ids in common that are never named; standard errors beyond chance.
+_FEW, _BEYOND = 10, 4.5
 _RARE = 10  # times that a row may occur, to be evidence that two parties hold it
 OTHER_TEXT = "other text"
 """What `form_of` says of neither numbers nor dates."""
 _ALIKE = (
-    "map them first, so that equal values are written alike: [parties.NAME.recode] in the study"
+    "map them first, so that equal values are written alike: "
+    "[parties.NAME.recode] in the study"
 )
 
 
@@ -86,7 +89,8 @@ class Overlap(msgspec.Struct, frozen=True):
         who, times = " and ".join(self.parties), len(self.parties)
         if self.same:
             text = (
-                f"{who} hold the same {self.count:,} rows: was one file given to {times} parties?"
+                f"{who} hold the same {self.count:,} rows: "
+                f"was one file given to {times} parties?"
             )
         elif self.what:
             text = f"{self.count:,} values of {self.what} are at {who}: are they the same people?"
@@ -127,7 +131,9 @@ def differences(tables: Mapping[str, Table]) -> list[Difference]:
     if len(tables) < 2:
         return []
     return [
-        found for name in next(iter(tables.values())).names for found in _of_column(name, tables)
+        found
+        for name in next(iter(tables.values())).names
+        for found in _of_column(name, tables)
     ]
 
 
@@ -135,8 +141,12 @@ def _of_column(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
     gone = {party: table.missing(name) for party, table in tables.items()}
     filled = {party: table for party, table in tables.items() if not gone[party].all()}
     seen = {party: evidence(table, (name,))[name] for party, table in filled.items()}
-    marked = {p: table.blanked(name, seen[p].missing_values) for p, table in filled.items()}
-    forms = {party: form_of(one, tables[party].kind(name)) for party, one in seen.items()}
+    marked = {
+        p: table.blanked(name, seen[p].missing_values) for p, table in filled.items()
+    }
+    forms = {
+        party: form_of(one, tables[party].kind(name)) for party, one in seen.items()
+    }
     kinds = {one.kind for one in seen.values()}
     named = kinds <= {"categorical", "boolean"} and list(_of_categories(name, marked))
     if named:
@@ -152,9 +162,14 @@ def form_of(one: ColumnEvidence, held: str) -> str:
     """Return how a column is written, as far as two parties must agree."""
     numeric = one.kind in ("integer", "continuous")
     if numeric or (one.kind != "datetime" and "numbers" in held):
-        return f"numbers written like {one.format}" if numeric and one.format else "numbers"
+        return (
+            f"numbers written like {one.format}"
+            if numeric and one.format
+            else "numbers"
+        )
     if one.kind == "datetime":
-        form = (one.format or "").replace("%-", "%")  # leading zeros may be there or not
+        # Leading zeros may be there or not.
+        form = (one.format or "").replace("%-", "%")
         return f"dates written as {form}" if form else "dates"
     return OTHER_TEXT
 
@@ -187,12 +202,17 @@ def _of_categories(name: str, tables: Mapping[str, Table]) -> Iterator[Differenc
         party: sorted(
             value
             for value in total.keys() - found.keys() - several
-            if total[value] / (sum(rows.values()) - rows[party]) * rows[party] >= _EXPECTED
+            if total[value] / (sum(rows.values()) - rows[party]) * rows[party]
+            >= _EXPECTED
         )
         for party, found in counts.items()
     }
     if any(lacking.values()):
-        absent = {party: f"no {listed(lack, _SHOWN)}" for party, lack in lacking.items() if lack}
+        absent = {
+            party: f"no {listed(lack, _SHOWN)}"
+            for party, lack in lacking.items()
+            if lack
+        }
         advice = "is it written otherwise there, or not recorded?"
         yield Difference(name, "categories", absent, advice)
 
@@ -217,10 +237,14 @@ def _of_numbers(
     least, *_, most = sorted(sizes, key=lambda party: float(sizes[party][2]))
     low, high = sizes[least], sizes[most]
     factor = float(high[2] / low[2])
-    if (high[0] > low[4] and factor >= _APART) or (high[1] > low[3] and factor >= _FACTOR):
+    if (high[0] > low[4] and factor >= _APART) or (
+        high[1] > low[3] and factor >= _FACTOR
+    ):
         tens = 10.0 ** round(log10(factor))
         about = tens if tens > 1 and 1 / 1.6 < factor / tens < 1.6 else factor
-        held = {p: f"mostly {_number(q[0])} to {_number(q[4])}" for p, q in sizes.items()}
+        held = {
+            p: f"mostly {_number(q[0])} to {_number(q[4])}" for p, q in sizes.items()
+        }
         times = f"{about:,.0f}" if about >= 10 else f"{about:.2g}"
         advice = (
             f"{most} has about {times} times as much as {least}: are units the same, as in "
@@ -230,7 +254,9 @@ def _of_numbers(
     digits = {party: seen[party].decimals or 0 for party in sizes}
     if min(digits.values()) == 0 < max(digits.values()):
         held = {p: count_of(n, "decimal", "decimals") for p, n in digits.items()}
-        yield Difference(name, "decimals", held, "was one rounded? Declare the fewer decimals")
+        yield Difference(
+            name, "decimals", held, "was one rounded? Declare the fewer decimals"
+        )
 
 
 def _number(value: float) -> str:
@@ -239,7 +265,9 @@ def _number(value: float) -> str:
 
 def _of_missing(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
     """Yield values that are missing far more often at one party than at another."""
-    found = {party: table.missing(name) for party, table in tables.items() if table.num_rows}
+    found = {
+        party: table.missing(name) for party, table in tables.items() if table.num_rows
+    }
     shares = {party: float(mask.mean()) for party, mask in found.items()}
     if len(shares) < 2:
         return
@@ -249,8 +277,12 @@ def _of_missing(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
     error = (pooled * (1 - pooled) * sum(1 / count for count in counts)) ** 0.5
     gap = shares[most] - shares[least]
     if gap >= _GAP and gap > _SURE * error:
-        held = {party: f"{words.percent(share)} missing" for party, share in shares.items()}
-        yield Difference(name, "missing values", held, "is it recorded in the same way?")
+        held = {
+            party: f"{words.percent(share)} missing" for party, share in shares.items()
+        }
+        yield Difference(
+            name, "missing values", held, "is it recorded in the same way?"
+        )
 
 
 # Rows and people in common
@@ -289,7 +321,9 @@ def _common(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> int:
     if min(len(one), len(two)) < 2:
         return 0
     keys, places = np.unique(np.concatenate((one, two)), return_inverse=True)
-    ours, others = (np.bincount(at, minlength=len(keys)) for at in np.split(places, [len(one)]))
+    ours, others = (
+        np.bincount(at, minlength=len(keys)) for at in np.split(places, [len(one)])
+    )
     times = ours + others
     rare = (times > 1) & (times <= _RARE)
     ours, others, times = ours[rare], others[rare], times[rare]
@@ -300,7 +334,9 @@ def _common(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> int:
 
 def _common_ids(name: str, one: Table, two: Table) -> int:
     """Return ids that both have, if they are more than chance would give in so wide a range."""
-    own = [{str(value).strip() for value in table.counts(name)[0]} for table in (one, two)]
+    own = [
+        {str(value).strip() for value in table.counts(name)[0]} for table in (one, two)
+    ]
     common, whole = own[0] & own[1], own[0] | own[1]
     if len(common) <= _FEW:
         return 0
@@ -327,9 +363,16 @@ def misfits(party: str, table: Table, schema: Schema, bins: int) -> list[str]:
         all_odd += [row for row, _ in odd] == list(range(min(table.num_rows, _SHOWN)))
         for reason in dict.fromkeys(why for _, why in odd):
             rows = [row for row, why in odd if why == reason]
-            values, gone = table.take(rows).values(name).tolist(), table.take(rows).missing(name)
-            shown = ["no value" if g else repr(v) for v, g in zip(values, gone, strict=True)]
-            where = ", ".join(f"{place(row)} {v}" for row, v in zip(rows, shown, strict=True))
+            values, gone = (
+                table.take(rows).values(name).tolist(),
+                table.take(rows).missing(name),
+            )
+            shown = [
+                "no value" if g else repr(v) for v, g in zip(values, gone, strict=True)
+            ]
+            where = ", ".join(
+                f"{place(row)} {v}" for row, v in zip(rows, shown, strict=True)
+            )
             found.append(f"{party}, {where}: {reason}")
     if all_odd and all_odd * 2 >= len(names) and table.num_rows >= _SHOWN:
         found.append(
@@ -346,7 +389,9 @@ def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
     place = places(table)
     for rule, wrong in Modelled(schema).broken(table).items():
         if rows := np.flatnonzero(wrong).tolist():
-            where = ", ".join(map(place, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+            where = ", ".join(map(place, rows[:_SHOWN])) + (
+                ", ..." if len(rows) > _SHOWN else ""
+            )
             yield f"{party}, {where}: {count_of(len(rows), 'row breaks', 'rows break')} {rule}"
 
 

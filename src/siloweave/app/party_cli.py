@@ -10,11 +10,16 @@ import typer
 from siloweave.app.options import AsJson, EndFolder, reported
 
 #: Commands below ``siloweave party``.
-party = typer.Typer(name="party", help="One party of a study: its rows, keys, ledger and policy.")
+party = typer.Typer(
+    name="party", help="One party of a study: its rows, keys, ledger and policy."
+)
 
-PartyFolder = Annotated[Path, typer.Option("--folder", "-f", help="The party's folder.")]
+PartyFolder = Annotated[
+    Path, typer.Option("--folder", "-f", help="The party's folder.")
+]
 Rows = Annotated[
-    str | None, typer.Option("--data", help="Its rows: a file, or a database's address#table.")
+    str | None,
+    typer.Option("--data", help="Its rows: a file, or a database's address#table."),
 ]
 
 
@@ -42,7 +47,9 @@ def account(
     ] = None,
     restore: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Put a copy back, where none or a shorter one is."),
+        typer.Option(
+            metavar="FILE", help="Put a copy back, where none or a shorter one is."
+        ),
     ] = None,
     spent_since: Annotated[
         float | None,
@@ -90,7 +97,9 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     member(folder)  # it is a party's, or its owner is told what is missing
     require_known_files(folder, data)
     if data is None:
-        print_warning("bytes and times below are those of few rows; --data gives those of yours")
+        print_warning(
+            "bytes and times below are those of few rows; --data gives those of yours"
+        )
     elif isinstance(source := source_of(data), Database):
         for sentence in query_warnings(source):
             print_warning(sentence)
@@ -102,9 +111,12 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
 @reported()
 def approve(
     folder: EndFolder,
-    digest: Annotated[str, typer.Argument(help="What `siloweave party plan` printed last.")],
+    digest: Annotated[
+        str, typer.Argument(help="What `siloweave party plan` printed last.")
+    ],
     data: Annotated[
-        str | None, typer.Option("--data", help="Its rows, where their file is in FOLDER.")
+        str | None,
+        typer.Option("--data", help="Its rows, where their file is in FOLDER."),
     ] = None,
     json: AsJson = False,
 ) -> None:

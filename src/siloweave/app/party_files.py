@@ -32,7 +32,8 @@ _WRITTEN_HERE = (
 # Folders that the party fills itself. `network.party_in` refuses them where it never began.
 _FILLED_HERE = ("store", ALIGNMENT, network.RESULTS, "training-*")
 _ENGINE = (certificates.AUTHORITY, certificates.NODE_KEY, "node.log", "node.log.old")
-_OF_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")  # which file managers leave behind
+# Which file managers leave behind.
+_OF_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 def require_known_files(folder: Path, data: str | Path | None = None) -> None:
@@ -76,15 +77,20 @@ def unknown_files(folder: Path, data: str | Path | None = None) -> list[Path]:
             unknown.add(path)
     # What the party fills itself has names that siloweave gives; a program has not.
     unknown |= {path for path in folder.rglob("*") if path.suffix.lower() in PROGRAMS}
-    unknown = {path for path in unknown if not any(_is_same(path, file) for file in row_files)}
+    unknown = {
+        path for path in unknown if not any(_is_same(path, file) for file in row_files)
+    }
     paths = [path.relative_to(folder) for path in unknown]
     return sorted(paths, key=lambda path: (path.suffix.lower() not in PROGRAMS, path))
 
 
 def _is_known(path: Path, schema: str) -> bool:
-    name = path.name.removesuffix(NEW)  # a file that was being written when the party was killed
+    # A file that was being written when the party was killed.
+    name = path.name.removesuffix(NEW)
     known = (*_SENT, *_WRITTEN_HERE, *_OF_SYSTEMS, schema)
-    is_filled_here = path.is_dir() and any(path.match(pattern) for pattern in _FILLED_HERE)
+    is_filled_here = path.is_dir() and any(
+        path.match(pattern) for pattern in _FILLED_HERE
+    )
     return name in known or name.startswith(f".{KEY_FILE}.") or is_filled_here
 
 

@@ -26,13 +26,28 @@ import msgspec
 
 from siloweave.app.study import Study
 from siloweave.core.fit import Cost
-from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views, smallest_sum
+from siloweave.core.method import (
+    Asked,
+    Case,
+    Forecast,
+    Setup,
+    View,
+    Views,
+    smallest_sum,
+)
 from siloweave.core.party import PARTING
 from siloweave.core.settings import NAMING_DELTA, agreed, differences
 from siloweave.errors import InputError
 from siloweave.federation.course import Traffic
 from siloweave.federation.frames import Roster
-from siloweave.federation.messages import Masked, Public, Relayed, Released, Request, reply_type
+from siloweave.federation.messages import (
+    Masked,
+    Public,
+    Relayed,
+    Released,
+    Request,
+    reply_type,
+)
 from siloweave.federation.session import Close, Part
 from siloweave.privacy.accountants import epsilon_of_rho
 from siloweave.privacy.budget import Relation, rho_for
@@ -51,7 +66,8 @@ ENGINE_S = 1.0
 SOCKET_S = 0.05
 """Seconds that a socket adds to every question."""
 
-_AROUND = 900  # bytes of a question and its answer besides what they are about: envelopes and seals
+# Bytes of a question and its answer besides what they are about: envelopes and seals.
+_AROUND = 900
 _ENTRY = 500  # bytes of a line of the ledger
 _FAR = 2**20  # a bound that nobody has declared
 _PUBLIC = "follows from no row"
@@ -61,7 +77,8 @@ _RELAYED = "a mask, and a key that the coordinator lacks"
 _INFINITE = "without noise: epsilon is infinite"
 _SEALS = (Released, Masked, Relayed, Public)
 _PURPOSE = b"siloweave approval"
-_STATED: dict[bytes, float] = {}  # by a study's facts: a forecast takes a fifth of a second
+# By a study's facts: a forecast takes a fifth of a second.
+_STATED: dict[bytes, float] = {}
 
 
 class PlannedField(msgspec.Struct, frozen=True):
@@ -153,12 +170,16 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def questions(self) -> int:
         """Messages to this party up to the one that closes the run, at most."""
-        return sum(message.times for message in self.messages if message.stage != PARTING)
+        return sum(
+            message.times for message in self.messages if message.stage != PARTING
+        )
 
     @property
     def brings_results(self) -> bool:
         """Whether the synthetic table and the public report come with the last message."""
-        return any(message.fields for message in self.messages if message.stage == PARTING)
+        return any(
+            message.fields for message in self.messages if message.stage == PARTING
+        )
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -227,7 +248,9 @@ def forecast_of(setup: Setup, learn: float, rows: Sequence[int]) -> Forecast:
     # Parties that hold columns of the same people have the same rows, guessed apart.
     if method.split == "columns":
         row_count = round(row_count / party_count)
-    case = Case(setup.schema, setup.budget, party_count, row_count, learn, setup.columns)
+    case = Case(
+        setup.schema, setup.budget, party_count, row_count, learn, setup.columns
+    )
     return method.forecast(setup.synth, case)
 
 
@@ -258,19 +281,28 @@ def plan_of(
     messages = (*_aligning(study, rows), *run, parting_over(setup))
     facts = study.facts()
     if roster is not None:
-        facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
+        facts["keys"] = {
+            name: spelled_key(keys.signing) for name, keys in roster.keys.items()
+        }
         facts["keys_made_here"] = list(roster.keys_made_here)
 
     # The forecast has the method's rounds; those before it are counted by their messages.
     stage_names = {stage.name for stage in synth.method.before}
-    stage_rounds = sum(message.times for message in messages if message.stage in stage_names)
+    stage_rounds = sum(
+        message.times for message in messages if message.stage in stage_names
+    )
     aligning = aligned_by(study, rows)
     rounds = aligning.rounds + stage_rounds + forecast.rounds
 
     # Each stage begins with facts of the study.
     stages = {message.stage for message in messages} - {"closing", PARTING}
     facts_bytes = len(stages) * (len(agreed(facts)) + len(setup.schema.to_json()))
-    size = aligning.bytes_leader + forecast.bytes_per_party + around(messages) + facts_bytes
+    size = (
+        aligning.bytes_leader
+        + forecast.bytes_per_party
+        + around(messages)
+        + facts_bytes
+    )
 
     # Ids are used too: those to align by, and that of the unit of the budget.
     ids: list[str] = []
@@ -341,7 +373,11 @@ def statements_of(study: Study, setup: Setup | None = None) -> dict[str, float]:
         setup = setup or study.setup()
         label = f"of a {budget.unit} with rows at {together} parties"
         epsilons[label] = _at_parties(study, setup, together)
-    if synth.info.same_people and budget.relation is Relation.ADD_REMOVE and party_count > 1:
+    if (
+        synth.info.same_people
+        and budget.relation is Relation.ADD_REMOVE
+        and party_count > 1
+    ):
         setup = setup or study.setup()
         epsilons["of a row towards another party"] = _to_parties(study, setup)
     return epsilons
@@ -422,7 +458,9 @@ def around(messages: Sequence[PlannedMessage]) -> int:
     return _AROUND * questions + _ENTRY * ledger_lines
 
 
-def messages_over(setup: Setup, learn: float, forecast: Forecast) -> Iterator[PlannedMessage]:
+def messages_over(
+    setup: Setup, learn: float, forecast: Forecast
+) -> Iterator[PlannedMessage]:
     """Yield the messages of a whole run over a network, up to the one that closes it."""
     yield from messages_of(setup, learn, forecast)
     decoding = tuple(_decoding(setup))
@@ -453,7 +491,9 @@ def parting_over(setup: Setup) -> PlannedMessage:
     return msgspec.structs.replace(parting, asks=asks, fields=fields)
 
 
-def messages_of(setup: Setup, learn: float, forecast: Forecast) -> Iterator[PlannedMessage]:
+def messages_of(
+    setup: Setup, learn: float, forecast: Forecast
+) -> Iterator[PlannedMessage]:
     """Yield the messages of all stages, and of the method, as a run plans them."""
     synth = setup.synth
     views = synth.info.visibility
@@ -506,7 +546,12 @@ def _widest(schema: Schema) -> Schema:
     for column in schema.columns:
         if column.name in unbounded:
             column = Column(
-                column.name, "integer", low=0, high=_FAR, missing=column.missing, fallback=0
+                column.name,
+                "integer",
+                low=0,
+                high=_FAR,
+                missing=column.missing,
+                fallback=0,
             )
         columns.append(column)
     return Schema(tuple(columns))

@@ -35,7 +35,14 @@ from msgspec import structs
 
 from siloweave.app.account import Charged
 from siloweave.app.plan import statements_of
-from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
+from siloweave.app.study import (
+    Section,
+    Study,
+    check_tables,
+    close_match,
+    converted,
+    in_toml,
+)
 from siloweave.core.method import GUARANTEES, MethodSettings, smallest_sum
 from siloweave.core.settings import Job
 from siloweave.errors import InputError, number, whole
@@ -115,12 +122,18 @@ class Policy(Section, frozen=True):
     def __post_init__(self) -> None:
         for name in _BOUNDS:
             if getattr(self.budget, name) != inf:
-                number(f"[budget] {name}", getattr(self.budget, name), 0, _LARGEST, "(]")
+                number(
+                    f"[budget] {name}", getattr(self.budget, name), 0, _LARGEST, "(]"
+                )
         number("[budget] delta", self.budget.delta, 0, 1, "()")
         whole("[budget] rows_per_person", self.budget.rows_per_person, 1)
         whole("[studies] smallest_roster", self.studies.smallest_roster, 1)
         whole("[studies] smallest_cohort", self.studies.smallest_cohort, 1)
-        vocabularies = {"guarantees": GUARANTEES, "trust": TRUST, "methods": tuple(METHODS)}
+        vocabularies = {
+            "guarantees": GUARANTEES,
+            "trust": TRUST,
+            "methods": tuple(METHODS),
+        }
         for name, vocabulary in vocabularies.items():
             for word in getattr(self.studies, name):
                 if word not in vocabulary:
@@ -229,7 +242,11 @@ class Policy(Section, frozen=True):
         is_split = synth.method.split == "columns"
         if study.alignment is not None and not self.studies.alignment:
             yield f"[studies] alignment = false: it compares {_few(study.alignment.on)} of rows."
-        if is_split and not self.studies.shared_columns and getattr(synth, "shared", True):
+        if (
+            is_split
+            and not self.studies.shared_columns
+            and getattr(synth, "shared", True)
+        ):
             yield (
                 "[studies] shared_columns = false: it puts synthetic columns of all parties "
                 "together."
@@ -319,7 +336,10 @@ class Policy(Section, frozen=True):
                 yield self._too_much("epsilon_per_study", excess, per_study)
 
     def _beside(
-        self, budget: Budget, others: Sequence[Budget | Charged], events: Sequence[Event]
+        self,
+        budget: Budget,
+        others: Sequence[Budget | Charged],
+        events: Sequence[Event],
     ) -> Iterator[str]:
         """Yield what the bound in all forbids, by adding up.
 

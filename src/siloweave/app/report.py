@@ -72,7 +72,8 @@ _WIDE = 64  # a column with more codes is shown by its most frequent ones
 _MOST_SHOWN = 40  # of these
 _ROWS = 20_000  # that pictures are made of
 _MANY = 200_000  # rows that errors are measured on; exact marginals can need gigabytes
-_LIBRARIES = ("jax", "numpy", "opendp", "dp-accounting")  # that compute, draw noise and account
+# That compute, draw noise and account.
+_LIBRARIES = ("jax", "numpy", "opendp", "dp-accounting")
 _SCALARS = (str, int, float, bool, type(None))
 
 _Origin = Literal["declared", "paid", "free"]  # of a fact, as `SchemaFact.how`
@@ -90,13 +91,21 @@ def check_page(path: Path | None) -> None:
     if path is None:
         return
     if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
-        raise InputError(f"cannot write {path}: a page needs the name of a file that ends in .html")
+        raise InputError(
+            f"cannot write {path}: a page needs the name of a file that ends in .html"
+        )
     if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: its folder does not exist; create it first.")
+        raise InputError(
+            f"cannot write {path}: its folder does not exist; create it first."
+        )
 
 
 def write_page(
-    path: Path | str | None, title: str = "Scores", *, scores: Any = None, risks: Any = None
+    path: Path | str | None,
+    title: str = "Scores",
+    *,
+    scores: Any = None,
+    risks: Any = None,
 ) -> Path | None:
     """Write scores and risks as a page for the owner, whole or not at all.
 
@@ -145,7 +154,9 @@ def write_report(
             'the public report shows no real rows: leave data out, or give audience="owner"'
         )
     if not is_owners and risks is not None:
-        raise InputError('the public report shows no risks: leave it out, or give audience="owner"')
+        raise InputError(
+            'the public report shows no risks: leave it out, or give audience="owner"'
+        )
 
     real_rows: Sequence[Table] = ()
     if data is not None:
@@ -158,7 +169,9 @@ def write_report(
         synthetic = disjoined(fitted.part_tables(seed=0), 0)
 
     title = title or fitted.info.title
-    record = record_of(fitted, title, owner=real_rows, synthetic=synthetic, run_by=run_by)
+    record = record_of(
+        fitted, title, owner=real_rows, synthetic=synthetic, run_by=run_by
+    )
     risk_facts = None if risks is None else risks.to_dict()
     page = render(record, audience=audience, risks=risk_facts)
     write_whole(path, page.encode(), private=is_owners)
@@ -258,7 +271,9 @@ def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
     return ReportView(encoder, bars, few, singles, many, row_count, shown_codes)
 
 
-def _marginal_view(model: MarginalModel, synthetic: Table | None, *, errors: bool) -> ReportView:
+def _marginal_view(
+    model: MarginalModel, synthetic: Table | None, *, errors: bool
+) -> ReportView:
     """Return the view of a model of marginals, by its own codes; arguments as of `_view`."""
     total = round(model.mrf.total)
     row_count = total if synthetic is None else synthetic.num_rows
@@ -387,7 +402,9 @@ def record_of(
     # Where synthetic columns stay with their parties, none are here to show.
     owner_view = None
     if isinstance(fitted.model, DrawnRows) and not fitted.shared:
-        public_view = PublicView(num_rows=fitted.model.num_rows, marginals=(), kept=True)
+        public_view = PublicView(
+            num_rows=fitted.model.num_rows, marginals=(), kept=True
+        )
     else:
         view = _view(fitted, synthetic, errors=bool(owner))
         public_view = _public_view(fitted, view)
@@ -420,10 +437,15 @@ def record_of(
         epsilon_at_parties=fitted.ledger.epsilon_at_parties,
         parties=tuple(parties),
         ledgers=tuple(ledger_rows),
-        visibility=msgspec.convert(info.visibility, tuple[Visibility, ...], from_attributes=True),
+        visibility=msgspec.convert(
+            info.visibility, tuple[Visibility, ...], from_attributes=True
+        ),
         simulated=fitted.simulated,
         phases=tuple(phases),
-        schema_facts=(*map(_fact, fitted.schema.columns), *_constraints(fitted, synthetic)),
+        schema_facts=(
+            *map(_fact, fitted.schema.columns),
+            *_constraints(fitted, synthetic),
+        ),
         assumed_public=_assumed(fitted),
         warnings=(*_unprotected(fitted), *_limits(fitted), *_refusing(fitted)),
         settings=dict(_flat(fitted.settings)),
@@ -459,13 +481,17 @@ def _public_view(fitted: Fit, view: ReportView) -> PublicView:
     )
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Setting]]:
+def _flat(
+    settings: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Setting]]:
     """Yield settings by name; those of a table within are named after it, with a dot."""
     for name, value in settings.items():
         full_name = prefix + name
         if isinstance(value, Mapping):
             yield from _flat(value, f"{full_name}.")
-        elif isinstance(value, list | tuple) and all(isinstance(item, _SCALARS) for item in value):
+        elif isinstance(value, list | tuple) and all(
+            isinstance(item, _SCALARS) for item in value
+        ):
             yield full_name, list(value)
         elif isinstance(value, _SCALARS):
             yield full_name, value
@@ -475,7 +501,9 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 def _assumed(fitted: Fit) -> tuple[str, ...]:
     """Return what the guarantee takes to be public, in sentences."""
-    facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
+    facts = (
+        "the schema: columns, kinds, categories, bounds, where values may be missing"
+    )
     if any(column.learned for column in fitted.schema.columns):
         facts += ", but for what was learned and paid for"
     types = "the types that a frame or Parquet file declares for its columns; a CSV declares none"
@@ -548,7 +576,9 @@ def _limits(fitted: Fit) -> Iterator[str]:
             "so that it does not show how columns of two parties depend on each other."
         )
     # By a noisy count alone: how many rows there are is private.
-    row_count = fitted.model.mrf.total if isinstance(fitted.model, MarginalModel) else inf
+    row_count = (
+        fitted.model.mrf.total if isinstance(fitted.model, MarginalModel) else inf
+    )
     if fitted.budget.private and row_count * fitted.budget.epsilon < FEW:
         yield (
             f"The model stands for about {max(row_count, 0):.0f} rows, by its own count: the noise "
@@ -559,7 +589,8 @@ def _limits(fitted: Fit) -> Iterator[str]:
         consequence = "Numbers of rows here are those of the sample"
         if fitted.info.guarantee == "dp":
             consequence += (
-                ", and ε holds for the whole table: it is computed as if the sample were all of it"
+                ", and ε holds for the whole table: "
+                "it is computed as if the sample were all of it"
             )
         yield f"Trained from a sample: {sample}. {consequence}."
 
@@ -639,7 +670,9 @@ def _constraints(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:
     modelled = Modelled(fitted.schema, fitted.modelled.parts)
     breaches = {} if synthetic is None else modelled.broken(synthetic)
     declared_rules = fitted.modelled.declared.constraints
-    for rule, declared_rule in zip(fitted.schema.constraints, declared_rules, strict=True):
+    for rule, declared_rule in zip(
+        fitted.schema.constraints, declared_rules, strict=True
+    ):
         facts = rule.words
         if synthetic is not None:
             count = int(np.count_nonzero(breaches[rule.words]))
@@ -679,7 +712,9 @@ def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
 def _association(codes: Codes) -> Association:
     """Return how strongly each two columns depend on each other, from 0 to 1."""
     values = np.clip(cramers_v(codes), 0.0, 1.0).tolist()
-    return Association(names=codes.domain.names, values=tuple(tuple(row) for row in values))
+    return Association(
+        names=codes.domain.names, values=tuple(tuple(row) for row in values)
+    )
 
 
 def _owner(
@@ -715,7 +750,11 @@ def _workload_errors(
 ) -> dict[str, float]:
     """Measure how far a model of marginals is from real rows; empty for any other model."""
     model = fitted.model
-    if not isinstance(model, MarginalModel) or not model.workload or not real_codes.num_rows:
+    if (
+        not isinstance(model, MarginalModel)
+        or not model.workload
+        or not real_codes.num_rows
+    ):
         return {}
     synthetic_codes = view.many
     # With constraints the model has codes of its own, of other columns than the table's.

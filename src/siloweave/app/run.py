@@ -36,7 +36,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from siloweave.app.check import check_columns, check_rows, columns_of, declared_names, uncovered
+from siloweave.app.check import (
+    check_columns,
+    check_rows,
+    columns_of,
+    declared_names,
+    uncovered,
+)
 from siloweave.app.ledgers import (
     AlignmentSummary,
     RunSummary,
@@ -170,7 +176,9 @@ def execute(
         seconds = {"reading rows": time.perf_counter() - start}
 
         with closing(_open_here(study, setup, tables, job)) as parties_here:
-            summary = _run_here(study, setup, job, parties_here, seconds, progress, tables)
+            summary = _run_here(
+                study, setup, job, parties_here, seconds, progress, tables
+            )
 
     progress("done", 1.0)
     return summary, False
@@ -188,7 +196,9 @@ def _open_here(
         processes = os.cpu_count() or 1
         for name, side in sides.items():
             table = read(tables[name])
-            side.aligned = AlignmentData(table, id_columns, policy, processes, alignment.most)
+            side.aligned = AlignmentData(
+                table, id_columns, policy, processes, alignment.most
+            )
     return direct_parties(sides, job, apart=study.folder / ALIGNED)
 
 
@@ -214,7 +224,9 @@ def _run_here(
     return _write_outputs(study, fitted, tables, seconds, progress, alignment)
 
 
-def _run_over(study: Study, job: Job, carrier: Carrier, progress: Progress) -> RunSummary:
+def _run_over(
+    study: Study, job: Job, carrier: Carrier, progress: Progress
+) -> RunSummary:
     """Run a study whose rows are elsewhere, and write what comes of it.
 
     Args:
@@ -345,7 +357,9 @@ def load_rows(
     return tables
 
 
-def _check_values(schema: Schema, declared: Container[str], tables: Sequence[Table]) -> None:
+def _check_values(
+    schema: Schema, declared: Container[str], tables: Sequence[Table]
+) -> None:
     """Check that every column that a method models has a value in a row of a party.
 
     Raises:
@@ -501,7 +515,9 @@ def _move_into(folder: Path, stage: Path) -> None:
         path.replace(place)
 
 
-def _write_synthetic(study: Study, fitted: Fit, stage: Path) -> tuple[Table | None, dict[str, str]]:
+def _write_synthetic(
+    study: Study, fitted: Fit, stage: Path
+) -> tuple[Table | None, dict[str, str]]:
     """Write synthetic rows, for each party its own where columns stay with their parties.
 
     Returns:
@@ -565,7 +581,9 @@ def _record(
         return record
 
     phase = Phase(name="alignment", seconds=alignment.seconds)
-    costs = msgspec.convert(alignment.parties, tuple[AlignmentCost, ...], from_attributes=True)
+    costs = msgspec.convert(
+        alignment.parties, tuple[AlignmentCost, ...], from_attributes=True
+    )
     return msgspec.structs.replace(
         record,
         warnings=(*record.warnings, uncovered(study.alignment.on)),
@@ -646,10 +664,14 @@ def _absent_files(fitted: Fit) -> set[str]:
 def outdated(study: Study, summary: RunSummary) -> tuple[str, ...]:
     """Describe what a finished run no longer has, or has otherwise than the study now asks."""
     paths = [study.folder / file_name for file_name in summary.files.values()]
-    differences = [f"{path} is not there any more" for path in paths if not path.exists()]
+    differences = [
+        f"{path} is not there any more" for path in paths if not path.exists()
+    ]
     wanted_rows = study.output.rows or summary.rows
     if summary.rows != wanted_rows:
-        differences.append(f"[output] rows = {wanted_rows}, and this run drew {summary.rows}")
+        differences.append(
+            f"[output] rows = {wanted_rows}, and this run drew {summary.rows}"
+        )
     advice = "`siloweave sample` and `siloweave report` make files again, at no cost"
     return tuple(f"{difference}; {advice}." for difference in differences)
 
@@ -718,7 +740,9 @@ def make_report(folder: str | Path, out: Path | None, audience: Audience) -> Pat
     try:
         record = Record.from_json(path.read_bytes())
     except InputError as error:
-        raise InputError(f"{path}: {error}. The run's other files are as before.") from error
+        raise InputError(
+            f"{path}: {error}. The run's other files are as before."
+        ) from error
     risks = _risks_of(Path(folder)) if is_owners else None
     page = render(record, audience=audience, risks=risks)
     write_whole(out, page.encode(), private=is_owners)

@@ -24,7 +24,11 @@ _VALUES = {
     "integer": "a whole number",
     "continuous": "a number",
 }
-_READERS = {"integer": Table.integers, "continuous": Table.floats, "datetime": Table.datetimes}
+_READERS = {
+    "integer": Table.integers,
+    "continuous": Table.floats,
+    "datetime": Table.datetimes,
+}
 
 
 def open_model(run: Path) -> Fit:
@@ -73,7 +77,9 @@ def _split(item: str, schema: Schema) -> tuple[str, Any]:
     if "=" not in item:
         raise InputError(f"--given {item!r} must read column=value.")
     names = sorted(
-        (name for name in schema.names if item.startswith(f"{name}=")), key=len, reverse=True
+        (name for name in schema.names if item.startswith(f"{name}=")),
+        key=len,
+        reverse=True,
     )
     if not names:
         name = item.partition("=")[0]
@@ -92,13 +98,18 @@ def _split(item: str, schema: Schema) -> tuple[str, Any]:
         )
     if fitting:
         return fitting.popitem()
-    return names[0], _value(schema[names[0]], item[len(names[0]) + 1 :], item)  # which refuses it
+    # Which refuses it.
+    return names[0], _value(schema[names[0]], item[len(names[0]) + 1 :], item)
 
 
 def filled_cells(schema: Schema, before: Table, after: Table) -> int:
     """Return how many cells of the same rows held no value before, and hold one after."""
     counts = [
-        int(np.count_nonzero(missing_cells(column, before) & ~missing_cells(column, after)))
+        int(
+            np.count_nonzero(
+                missing_cells(column, before) & ~missing_cells(column, after)
+            )
+        )
         for column in schema.coded
         if column.name in before.names
     ]
@@ -107,7 +118,9 @@ def filled_cells(schema: Schema, before: Table, after: Table) -> int:
 
 def numbered_ids(schema: Schema) -> str:
     """Return a line on ids that count from 1 in every file; empty where the schema has none."""
-    names = [one.name for one in schema.columns if one.kind == "id" and one.format is None]
+    names = [
+        one.name for one in schema.columns if one.kind == "id" and one.format is None
+    ]
     if not names:
         return ""
     verb = "counts" if len(names) == 1 else "count"
@@ -122,7 +135,9 @@ def _value(column: Column, text: str, item: str) -> Any:
         raise InputError(f"--given {item!r}: this column is drawn anew; leave it out.")
     if text == "" and "" not in column.categories:
         if not column.missing:
-            raise InputError(f"--given {item!r}: this column has no missing values; give one.")
+            raise InputError(
+                f"--given {item!r}: this column has no missing values; give one."
+            )
         return None
     if column.categories:
         known = {str(category): category for category in column.categories}
@@ -144,10 +159,14 @@ def _value(column: Column, text: str, item: str) -> Any:
             number = int(text) if kind == "integer" else float(text)
     except (ValueError, KeyError):
         like = f", or written like {column.format}" if column.format else ""
-        raise InputError(f"--given {item!r}: the value must be {_VALUES[kind]}{like}.") from None
+        raise InputError(
+            f"--given {item!r}: the value must be {_VALUES[kind]}{like}."
+        ) from None
     low, high = column.low, column.high
     if low is not None and high is not None and not float(low) <= number <= float(high):
-        raise InputError(f"--given {item!r}: the value must lie between {low} and {high}.")
+        raise InputError(
+            f"--given {item!r}: the value must lie between {low} and {high}."
+        )
     return number
 
 

@@ -41,14 +41,28 @@ FACTS = "status.facts"
 ENGINE = "engine"
 """In an end's folder: what the network engine keeps."""
 PROGRAMS = (
-    *(".py", ".pyc", ".pyo", ".pyd", ".pyw", ".pth", ".egg-link", ".zip", ".whl", ".egg"),
+    *(
+        ".py",
+        ".pyc",
+        ".pyo",
+        ".pyd",
+        ".pyw",
+        ".pth",
+        ".egg-link",
+        ".zip",
+        ".whl",
+        ".egg",
+    ),
     *(".so", ".dylib", ".dll", ".exe", ".sh", ".bat", ".cmd", ".ps1"),
 )
 """How names end of what Python or a system may run or load."""
 _CHANGING = (LOG, FACTS, NONCES, "party.sock")  # from which no facts follow
 LOG_BYTES, LOGS = 10 * 2**20, 3
 """Bytes of a log that is written, and how many older ones are kept."""
-_ENDED = {LAST: (course.FINISHED, ""), REFUSAL: ("refused a question", "its terminal says why")}
+_ENDED = {
+    LAST: (course.FINISHED, ""),
+    REFUSAL: ("refused a question", "its terminal says why"),
+}
 
 
 class PartyLine(msgspec.Struct, frozen=True):
@@ -271,7 +285,11 @@ def _at_coordinator(facts: CoordinatorFacts) -> CoordinatorStatus:
     now = found or course.Status("", 0, at)
     if found is not None and (now.ended or not _alive(now.process)):
         at = now.written
-    due = {name: at - asked for name, asked in now.asked.items() if name not in now.answered}
+    due = {
+        name: at - asked
+        for name, asked in now.asked.items()
+        if name not in now.answered
+    }
     done = ended is not None and ended.run == facts.run
     if done and ended and found is None:  # its parties were in one process
         began = at - ended.seconds
@@ -351,7 +369,9 @@ def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
         allowed=facts.allowed,
         delta=facts.delta,
         releases=facts.releases,
-        stored=sum(one.stat().st_size for one in store.iterdir()) if store.is_dir() else 0,
+        stored=sum(one.stat().st_size for one in store.iterdir())
+        if store.is_dir()
+        else 0,
         quiet=time.time() - made[-1].ended if made else None,
         received=sum(one.received for one in made),
         sent=sum(one.sent for one in made),
@@ -370,7 +390,9 @@ class OneLine(logging.Formatter):
         return printable(super().format(record), lines=False)
 
 
-_STUDY: ContextVar[Path | None] = ContextVar("folder of the study at work", default=None)
+_STUDY: ContextVar[Path | None] = ContextVar(
+    "folder of the study at work", default=None
+)
 
 
 @contextmanager
@@ -391,11 +413,17 @@ class _Log(RotatingFileHandler):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        named: dict[str, Any] = {"maxBytes": LOG_BYTES, "backupCount": LOGS, "encoding": "utf-8"}
+        named: dict[str, Any] = {
+            "maxBytes": LOG_BYTES,
+            "backupCount": LOGS,
+            "encoding": "utf-8",
+        }
         super().__init__(folder / LOG, **named)
 
     def _open(self) -> Any:
-        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=for_its_owner)
+        return open(
+            self.baseFilename, self.mode, encoding=self.encoding, opener=for_its_owner
+        )
 
     def filter(self, record: logging.LogRecord) -> Any:
         """Leave out what another study's thread logs."""

@@ -30,7 +30,9 @@ from siloweave.federation.course import Traffic
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 
 
-def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus | PartyStatus:
+def status_of(
+    folder: Path, data: str | Path | None = None
+) -> CoordinatorStatus | PartyStatus:
     """Return how far the study in an end's folder is; `data` names a party's rows.
 
     Raises:
@@ -41,7 +43,9 @@ def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus
     return status_by(folder, remembered(folder, data)) if known is None else known
 
 
-def remembered(folder: Path, data: str | Path | None = None) -> CoordinatorFacts | PartyFacts:
+def remembered(
+    folder: Path, data: str | Path | None = None
+) -> CoordinatorFacts | PartyFacts:
     """Compute an end's facts, and store them for later calls; errors as of `status_of`."""
     study = Study.load(folder)
     facts: CoordinatorFacts | PartyFacts
@@ -57,7 +61,9 @@ def _of_coordinator(folder: Path, study: Study) -> CoordinatorFacts:
     run, ended = str(study.folder.absolute()), find_run(study.folder)
     key = key_of(folder, None, run)  # before anything is read: a later change counts
     setup, rows = study.setup(), [2] * len(study.names)
-    most = plan_of(study, setup, study.names[0], rows, forecast_of(setup, study.schema.learn, rows))
+    most = plan_of(
+        study, setup, study.names[0], rows, forecast_of(setup, study.schema.learn, rows)
+    )
     summary = None
     if ended is not None:
         sums = {one.name: (one.messages, one.bytes_received, one.bytes_sent)

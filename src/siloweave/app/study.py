@@ -59,7 +59,9 @@ _log = logging.getLogger("siloweave")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Section(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Base of the tables of a file; a key that is not known is refused."""
 
 
@@ -142,7 +144,9 @@ class PartyTable(Section, frozen=True):
         names = [field.name for field in fields(Dialect) if field.name != "names"]
         return Dialect(**{name: getattr(self, name) for name in names})
 
-    def rows(self, source: Path | Database, names: Sequence[str] = ()) -> Table | Unread:
+    def rows(
+        self, source: Path | Database, names: Sequence[str] = ()
+    ) -> Table | Unread:
         """Return its rows, which are not read yet in a database or a Parquet file.
 
         Args:
@@ -228,7 +232,14 @@ class Study(Section, frozen=True):
     def __post_init__(self) -> None:
         _check_name("[study] name", self.study.name)
         check_sample("[study] sample", self.study.sample)
-        number("[schema] learn", self.schema.learn, 0, 1, "[)", ": the share for open facts")
+        number(
+            "[schema] learn",
+            self.schema.learn,
+            0,
+            1,
+            "[)",
+            ": the share for open facts",
+        )
         for party in self.parties:
             _check_name("[[parties]] name", party.name)
             with naming_party(party.name):
@@ -239,7 +250,12 @@ class Study(Section, frozen=True):
                     if party.maps and isinstance(source, Database):
                         raise _unmapped(party.name)
         if self.output.rows is not None:
-            whole("[output] rows", self.output.rows, 1, "; without it, as many as were fitted")
+            whole(
+                "[output] rows",
+                self.output.rows,
+                1,
+                "; without it, as many as were fitted",
+            )
         whole("[output] seed", self.output.seed)
         if not isinstance(self.method.get("name"), str):
             raise InputError(
@@ -274,7 +290,13 @@ class Study(Section, frozen=True):
 
         Public facts alone enter it: settings, budget, roster and schema, no path and no row.
         """
-        facts: list[Any] = [self.study, self.budget, self.method, self.names, self.output.seed]
+        facts: list[Any] = [
+            self.study,
+            self.budget,
+            self.method,
+            self.names,
+            self.output.seed,
+        ]
         # Only what a study uses enters: new keys of the file leave the names of other runs alone.
         if self.alignment:
             facts.append(self.alignment)
@@ -337,7 +359,9 @@ class Study(Section, frozen=True):
         if self.counts:
             return 1.0
         relation = self.terms().relation
-        return share_drawn(unread(source), self.synthesizer(), relation, self.study.sample)
+        return share_drawn(
+            unread(source), self.synthesizer(), relation, self.study.sample
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return all that is public of the study: over a network all ends must have the same."""
@@ -487,7 +511,9 @@ class Study(Section, frozen=True):
 
         party_count = len(self.parties)
         if method.split == "central" and party_count > 1:
-            alternatives = [name for name, kind in METHODS.items() if kind.method.split == "rows"]
+            alternatives = [
+                name for name, kind in METHODS.items() if kind.method.split == "rows"
+            ]
             raise RosterError(
                 f"[method] name = {method.name!r} takes one party that sees all rows; the study "
                 f"has {party_count}, whose rows would have to be pooled. Keep one, or use a method "
@@ -553,7 +579,9 @@ def _with_party_tables(data: Mapping[str, Any]) -> dict[str, Any]:
     TOML puts them into the ``[[parties]]`` above them, whichever that is.
     """
     entries = data.get("parties")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) for entry in entries
+    ):
         return dict(data)
     keys = PartyTable.__struct_fields__
     names = {entry.get("name") for entry in entries}
@@ -567,7 +595,9 @@ def _with_party_tables(data: Mapping[str, Any]) -> dict[str, Any]:
 
     parties = []
     for entry in entries:
-        plain_keys = {key: value for key, value in entry.items() if key not in named_tables}
+        plain_keys = {
+            key: value for key, value in entry.items() if key not in named_tables
+        }
         table = named_tables.get(str(entry.get("name")), {})
         repeated = [key for key in table if key in plain_keys]
         if repeated:
@@ -621,7 +651,10 @@ def converted(data: Mapping[str, Any], kind: type[_File]) -> _File:
 
 
 def check_tables(
-    data: Mapping[str, Any], file_keys: Sequence[str], tables: Mapping[str, Any], file: str
+    data: Mapping[str, Any],
+    file_keys: Sequence[str],
+    tables: Mapping[str, Any],
+    file: str,
 ) -> None:
     """Refuse keys of a file, and of its tables, that are not known, with what was meant.
 
@@ -653,7 +686,9 @@ def _check_keys(keys: Iterable[str], allowed: Sequence[str], place: str) -> None
     for key in keys:
         if key not in allowed:
             near = close_match(key, allowed)
-            raise InputError(f"{place} {key} is unknown{near} It takes {', '.join(allowed)}.")
+            raise InputError(
+                f"{place} {key} is unknown{near} It takes {', '.join(allowed)}."
+            )
 
 
 def close_match(word: str, words: Iterable[str]) -> str:

@@ -8,9 +8,20 @@ from typing import Any, Literal
 import numpy as np
 
 from siloweave.attacks.inference import inference, linkability
-from siloweave.attacks.membership import closest_records, membership, membership_part, worst_record
+from siloweave.attacks.membership import (
+    closest_records,
+    membership,
+    membership_part,
+    worst_record,
+)
 from siloweave.attacks.neighbours import Ordinals, ordinals, row_ids, space
-from siloweave.attacks.results import ClosestRecords, Membership, RiskPart, Risks, WorstRecord
+from siloweave.attacks.results import (
+    ClosestRecords,
+    Membership,
+    RiskPart,
+    Risks,
+    WorstRecord,
+)
 from siloweave.attacks.singling_out import singling_out
 from siloweave.errors import DataError, InputError, number, whole
 from siloweave.progress import shows_progress
@@ -179,7 +190,11 @@ def attack(
     chosen_attacks = _chosen_attacks(attacks)
     whole("targets", targets, FEWEST)
     number("confidence", confidence, 0, 1, "()")
-    rows = {"train": read(train), "synthetic": read(synthetic), "control": read(control)}
+    rows = {
+        "train": read(train),
+        "synthetic": read(synthetic),
+        "control": read(control),
+    }
     owners = _owners(rows, unit, schema)
     compared = {name: without_ids(table, unit) for name, table in rows.items()}
     tables = align(compared, schema)
@@ -222,7 +237,9 @@ def attack(
     )
 
 
-def _owners(rows: dict[str, Table], unit: str, schema: Schema | None) -> dict[str, Ints]:
+def _owners(
+    rows: dict[str, Table], unit: str, schema: Schema | None
+) -> dict[str, Ints]:
     """Number whose each row of training and control is, from 0 in each; nobody is in both."""
     real_rows = {name: rows[name] for name in ("train", "control")}
     owners = owners_in(real_rows, unit, schema)
@@ -252,7 +269,10 @@ def _check_sizes(tables: Aligned, owners: dict[str, Ints], unit: str) -> None:
 
 def _singling_out(job: _Job, results: _Results) -> None:
     """Single units out by predicates of one condition, and of several."""
-    variants: tuple[Literal["univariate", "multivariate"], ...] = ("univariate", "multivariate")
+    variants: tuple[Literal["univariate", "multivariate"], ...] = (
+        "univariate",
+        "multivariate",
+    )
     for variant in variants:
         try:
             part = singling_out(
@@ -290,7 +310,9 @@ def _inference(job: _Job, results: _Results) -> None:
         if not set(known_columns) - {name}:
             results.not_measured[f"inference ({name})"] = "no other column is known"
         elif _is_constant(job.values, name):
-            results.not_measured[f"inference ({name})"] = "it has the same value in every row"
+            results.not_measured[f"inference ({name})"] = (
+                "it has the same value in every row"
+            )
         else:
             secrets.append(name)
     if secrets:
@@ -310,7 +332,9 @@ def _membership(job: _Job, results: _Results) -> None:
         results.not_measured["membership (density ratio, classifier, neighbours)"] = (
             f"it needs {FEWEST} control rows or more that are not attacked themselves"
         )
-    target_owners = {table: job.owners[table][rows] for table, rows in job.targets.items()}
+    target_owners = {
+        table: job.owners[table][rows] for table, rows in job.targets.items()
+    }
     results.memberships = membership(
         job.tables,
         job.targets,
@@ -371,15 +395,21 @@ def _unit_notes(
         f"{_num_units(table_owners)} persons with {len(table_owners)} rows in {table}"
         for table, table_owners in owners.items()
     ]
-    notes = [f"the unit is a person (unit={unit!r}): {' and '.join(counts)}; rates count persons"]
+    notes = [
+        f"the unit is a person (unit={unit!r}): {' and '.join(counts)}; rates count persons"
+    ]
     for table in owners:
         num_missing = ids_in(table, rows[table], unit, schema).count(None)
         if num_missing:
-            notes.append(f"{num_missing} rows of {table} have no id: each is a person of its own")
+            notes.append(
+                f"{num_missing} rows of {table} have no id: each is a person of its own"
+            )
     return notes
 
 
-def _notes(tables: Aligned, owners: dict[str, Ints], unit: str, targets: int) -> list[str]:
+def _notes(
+    tables: Aligned, owners: dict[str, Ints], unit: str, targets: int
+) -> list[str]:
     """Note tables with fewer units than targets, and columns that are left out."""
     unit_name = "rows" if unit == ROW else "persons"
     notes = []
@@ -463,7 +493,9 @@ def _secrets(tables: Aligned, secret: str | Sequence[str] | None) -> tuple[str, 
         return tables.names
     names = (secret,) if isinstance(secret, str) else tuple(dict.fromkeys(secret))
     if not names:
-        raise InputError("secret is empty; name a column, or leave it out to guess all of them")
+        raise InputError(
+            "secret is empty; name a column, or leave it out to guess all of them"
+        )
     for name in names:
         _check_column(tables, name, "secret")
     return names
@@ -474,7 +506,9 @@ def _check_column(tables: Aligned, name: str, argument: str) -> None:
     if name in tables.left_out:
         raise InputError(f"{argument}={name!r} holds ids, which are not compared")
     if name not in tables.names:
-        raise InputError(f"{argument}={name!r} is no column; choose from {', '.join(tables.names)}")
+        raise InputError(
+            f"{argument}={name!r} is no column; choose from {', '.join(tables.names)}"
+        )
 
 
 def _is_constant(values: Ordinals, name: str) -> bool:

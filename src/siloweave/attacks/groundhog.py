@@ -93,13 +93,16 @@ class SummaryLayout:
     scaled: bool = True
 
     @staticmethod
-    def of(table: Table, schema: Schema | None = None, *, scaled: bool = True) -> SummaryLayout:
+    def of(
+        table: Table, schema: Schema | None = None, *, scaled: bool = True
+    ) -> SummaryLayout:
         """Read columns, kinds and bounds off the adversary's rows, and off the schema if given."""
         facts = Schema.detect(table, constraints=False) if schema is None else schema
         aligned = align({"auxiliary": table}, facts)
         numeric = [_numeric(column, facts) for column in aligned.numeric]
         categorical = [
-            _ColumnLayout(facts[column.name], column.labels) for column in aligned.categorical
+            _ColumnLayout(facts[column.name], column.labels)
+            for column in aligned.categorical
         ]
         return SummaryLayout(tuple(numeric), tuple(categorical), scaled)
 
@@ -145,7 +148,9 @@ class SummaryLayout:
         for codes, levels in zip(rows.codes.T, self.levels, strict=True):
             # Labels are in the order of their frequency, so that the last codes are the rarest.
             num_counted = min(levels, WIDEST + 2)
-            counts = np.bincount(np.minimum(codes, num_counted - 1), minlength=num_counted)
+            counts = np.bincount(
+                np.minimum(codes, num_counted - 1), minlength=num_counted
+            )
             frequencies.append(counts / max(1, rows.num_rows))
         return frequencies
 
@@ -157,15 +162,21 @@ def _numeric(column: AlignedColumn, schema: Schema) -> _ColumnLayout:
     if not column.datetimes and declared.low is not None and declared.high is not None:
         return _ColumnLayout(declared, (), float(declared.low), float(declared.high))
     values = column.values["auxiliary"]
-    return _ColumnLayout(declared, (), float(np.nanmin(values)), float(np.nanmax(values)))
+    return _ColumnLayout(
+        declared, (), float(np.nanmin(values)), float(np.nanmax(values))
+    )
 
 
 def _codes(layout: _ColumnLayout, table: Table) -> NDArray[np.int32]:
     """Return places in the labels; -1 (missing) and -2 (unseen) become the two codes after them."""
     name = layout.column.name
-    places = table.blanked(name, layout.column.missing_values).lookup(name, layout.labels)
+    places = table.blanked(name, layout.column.missing_values).lookup(
+        name, layout.labels
+    )
     after_labels = len(layout.labels) - 1 - places
-    codes: NDArray[np.int32] = np.where(places < 0, after_labels, places).astype(np.int32)
+    codes: NDArray[np.int32] = np.where(places < 0, after_labels, places).astype(
+        np.int32
+    )
     return codes
 
 
@@ -232,7 +243,9 @@ def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Flo
 
     # Kernel: exponents less the largest, which is added again as a logarithm.
     kernel = np.exp((least_square - squares) / 2).mean()
-    log_density = np.log(kernel) - least_square / 2 - layout.dimensions / 2 * np.log(2 * np.pi)
+    log_density = (
+        np.log(kernel) - least_square / 2 - layout.dimensions / 2 * np.log(2 * np.pi)
+    )
     return np.array([-least_share, -np.sqrt(least_square), log_density])
 
 
@@ -250,7 +263,9 @@ def _gaps_between(numbers: Floats, record: Floats, layout: SummaryLayout) -> Flo
     return np.where(is_missing != is_missing_in_record, ranges, gaps)
 
 
-def forest_scores(train: Floats, members: Bools, test: Floats, *, key: Key) -> tuple[Floats, float]:
+def forest_scores(
+    train: Floats, members: Bools, test: Floats, *, key: Key
+) -> tuple[Floats, float]:
     """Learn from summaries (sets, length) which tables were fitted with a record.
 
     Returns the probability that each test set held the record, by a forest of 100 trees, and the
@@ -298,7 +313,9 @@ def exposed_records(
     # The nearest row of a sample gives each row an upper bound.
     sampled_places = all_places
     if sample < rows.num_rows:
-        sampled_places = generator(key).choice(rows.num_rows, size=sample, replace=False)
+        sampled_places = generator(key).choice(
+            rows.num_rows, size=sample, replace=False
+        )
         sampled_places = np.sort(sampled_places)
     bounds = _to_nearest(coded_rows, all_places, sampled_places, owners)
     order = np.argsort(-bounds, kind="stable")

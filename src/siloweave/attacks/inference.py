@@ -24,7 +24,11 @@ TOLERANCE = 0.05
 
 
 def linkability(
-    left_space: Space, right_space: Space, targets: dict[str, Ints], *, confidence: float = 0.95
+    left_space: Space,
+    right_space: Space,
+    targets: dict[str, Ints],
+    *,
+    confidence: float = 0.95,
 ) -> tuple[RiskPart, RiskPart]:
     """Link the two halves of real rows through the synthetic table.
 
@@ -116,8 +120,12 @@ def _ties(left_side: _Side, right_side: _Side) -> _Ties:
     )
 
     # Both sides have as many targets and synthetic rows, so their blocks are of the same rows.
-    left_blocks = Blocks(left_side.space, left_side.rows, left_side.space.points["synthetic"])
-    right_blocks = Blocks(right_side.space, right_side.rows, right_side.space.points["synthetic"])
+    left_blocks = Blocks(
+        left_side.space, left_side.rows, left_side.space.points["synthetic"]
+    )
+    right_blocks = Blocks(
+        right_side.space, right_side.rows, right_side.space.points["synthetic"]
+    )
     for left_block, right_block in zip(left_blocks, right_blocks, strict=True):
         rows, _, left_totals = left_block
         _, _, right_totals = right_block
@@ -219,7 +227,9 @@ def _effective(right: list[Bools]) -> tuple[float, float]:
     return rate * trials, trials
 
 
-def without_each(within: Space, table: str, places: Ints, secrets: Sequence[str]) -> Ints:
+def without_each(
+    within: Space, table: str, places: Ints, secrets: Sequence[str]
+) -> Ints:
     """Find the nearest synthetic row of each target, once for each secret, which is left out.
 
     Returns places, (targets, secrets). A secret that is not among the known columns is left out
@@ -251,7 +261,9 @@ def without_each(within: Space, table: str, places: Ints, secrets: Sequence[str]
     return nearest_places
 
 
-def guessed(column: AlignedColumn, source: str, guesses: Ints, table: str, places: Ints) -> Bools:
+def guessed(
+    column: AlignedColumn, source: str, guesses: Ints, table: str, places: Ints
+) -> Bools:
     """Return whether each guess is right: a row of the table `source` for a row of `table`.
 
     A category must be equal. A number must be within `TOLERANCE` of the truth's size: |guess -
@@ -292,5 +304,7 @@ def _by_chance(column: AlignedColumn, places: Ints) -> float:
     present = np.sort(pool)[: len(pool) - num_missing]  # missing ones are last
     up_to_high = np.searchsorted(present, truth + slack, side="right")
     below_low = np.searchsorted(present, truth - slack)
-    counts: NDArray[Any] = np.where(np.isnan(truth), num_missing, up_to_high - below_low)
+    counts: NDArray[Any] = np.where(
+        np.isnan(truth), num_missing, up_to_high - below_low
+    )
     return float(counts.mean() / len(pool))

@@ -122,11 +122,15 @@ class _Pairs:
 
     def values(self, column: AlignedColumn) -> NDArray[Any]:
         """Return the rows' values in a column."""
-        return np.concatenate([column.values[table][rows] for table, rows in self.source])
+        return np.concatenate(
+            [column.values[table][rows] for table, rows in self.source]
+        )
 
     def missing(self, column: AlignedColumn) -> Bools:
         """Return which rows have no value in a column."""
-        return np.concatenate([column.missing(table)[rows] for table, rows in self.source])
+        return np.concatenate(
+            [column.missing(table)[rows] for table, rows in self.source]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +207,9 @@ def invert(
         _, tables["synthetic"] = synthetic
     aligned = align(tables, schema)
     if not methods or any(name not in _INVERTERS for name in methods):
-        raise InputError(f"methods={list(methods)}: choose from {', '.join(_INVERTERS)}")
+        raise InputError(
+            f"methods={list(methods)}: choose from {', '.join(_INVERTERS)}"
+        )
     number("tolerance", tolerance, 0, 1, "[)")
 
     # Split the rows: those whose pairs leaked, and those that are judged.
@@ -229,7 +235,9 @@ def invert(
             "inverse. Let more rows leak, or give synthetic pairs"
         )
     if not len(judged_rows):
-        raise InputError("every row is known, so none is left to be judged; let fewer leak")
+        raise InputError(
+            "every row is known, so none is left to be judged; let fewer leak"
+        )
 
     task = _Task(
         leaked=_Pairs(leaked_latents, source),
@@ -261,8 +269,10 @@ def _inverted(aligned: Aligned, task: _Task, num_leaked: int) -> InversionRisk:
     # A row came back if every cell of it that counts did.
     num_judged = len(task.judged.latents)
     all_marks = [*marks["categorical"], *marks["numeric"]]
-    recovered_rows = np.all([m.recovered | ~m.has_truth for m in all_marks], axis=0).sum()
-    constant_rows = np.all([m.constant | ~m.has_truth for m in all_marks], axis=0).sum()
+    is_recovered = np.all([m.recovered | ~m.has_truth for m in all_marks], axis=0)
+    is_constant = np.all([m.constant | ~m.has_truth for m in all_marks], axis=0)
+    recovered_rows = is_recovered.sum()
+    constant_rows = is_constant.sum()
     return InversionRisk(
         columns=tuple(columns),
         categorical=_pooled(marks["categorical"], task.confidence),
@@ -398,7 +408,9 @@ def _methods(
     for method in task.methods:
         if method == "neighbours":
             for near in _NEAR:
-                methods[f"neighbours {near}"] = _fitted(column.numeric, method, seed, near)
+                methods[f"neighbours {near}"] = _fitted(
+                    column.numeric, method, seed, near
+                )
         elif method == "ridge" or column.numeric or num_values <= _CLASSES:
             methods[method] = _fitted(column.numeric, method, seed)
     return methods
@@ -419,7 +431,9 @@ def _constant(values: NDArray[Any], count: int, is_right: Judge) -> NDArray[Any]
 def _fitted(numeric: bool, method: Inverter, seed: int, near: int = 1) -> Guess:
     """Return the guess of a model that is fitted to the known pairs."""
 
-    def guess(latents: Floats, values: NDArray[Any], asked_latents: Floats) -> NDArray[Any]:
+    def guess(
+        latents: Floats, values: NDArray[Any], asked_latents: Floats
+    ) -> NDArray[Any]:
         # A fold may have one value only, which classifiers refuse to learn from.
         if len(np.unique(values)) < 2:
             return np.full(len(asked_latents), values[0])
@@ -431,7 +445,10 @@ def _fitted(numeric: bool, method: Inverter, seed: int, near: int = 1) -> Guess:
 
 def _model(numeric: bool, method: Inverter, seed: int, near: int) -> Any:
     """Return the regressor or classifier of a method, not yet fitted."""
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.ensemble import (
+        HistGradientBoostingClassifier,
+        HistGradientBoostingRegressor,
+    )
     from sklearn.linear_model import RidgeClassifierCV, RidgeCV
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
@@ -455,7 +472,11 @@ def _model(numeric: bool, method: Inverter, seed: int, near: int) -> Any:
 
 
 def _picked(
-    methods: Mapping[str, Guess], latents: Floats, values: NDArray[Any], is_right: Judge, key: Key
+    methods: Mapping[str, Guess],
+    latents: Floats,
+    values: NDArray[Any],
+    is_right: Judge,
+    key: Key,
 ) -> str:
     """Return the method that gets most of the known values right when it has not seen them.
 
@@ -484,7 +505,9 @@ def _reason_not_measured(column: AlignedColumn, task: _Task) -> str:
     """Return why a column cannot be judged; empty if it can."""
     num_known = int(_has_cell(column, task.leaked).sum())
     if num_known < _LEAST:
-        return f"column {column.name!r} has {num_known} known values; {_LEAST} are needed"
+        return (
+            f"column {column.name!r} has {num_known} known values; {_LEAST} are needed"
+        )
     if not _has_cell(column, task.judged).any():
         return f"column {column.name!r} has no value in any row that is judged"
     return ""
@@ -507,22 +530,30 @@ def _leaked_rows(known: int | Sequence[int], rows: int, key: Key) -> Ints:
     """Return the places of the rows whose pairs leaked: those named, or so many at random."""
     if isinstance(known, int):
         if not 0 <= known < rows:
-            raise InputError(f"known={known} must be from 0 to {rows - 1}: one row is to be judged")
+            raise InputError(
+                f"known={known} must be from 0 to {rows - 1}: one row is to be judged"
+            )
         places = generator(key).choice(rows, size=known, replace=False)
         return np.sort(places).astype(np.int64)
     places = np.unique(np.asarray(known, dtype=np.int64))
     if len(places) < len(known):
         raise InputError("known names a row twice; name each once")
     if len(places) and (places[0] < 0 or places[-1] >= rows):
-        raise InputError(f"known names rows beyond 0 to {rows - 1}; there are {rows} rows")
+        raise InputError(
+            f"known names rows beyond 0 to {rows - 1}; there are {rows} rows"
+        )
     return places
 
 
-def _standardised(leaked_parts: Sequence[Floats], judged_latents: Floats) -> tuple[Floats, Floats]:
+def _standardised(
+    leaked_parts: Sequence[Floats], judged_latents: Floats
+) -> tuple[Floats, Floats]:
     """Scale latents to mean 0 and deviation 1 over all that the adversary sees, judged ones too."""
     widths = {part.shape[1] for part in (*leaked_parts, judged_latents)}
     if len(widths) > 1:
-        raise InputError(f"latents have {sorted(widths)} dimensions; they must have as many")
+        raise InputError(
+            f"latents have {sorted(widths)} dimensions; they must have as many"
+        )
     leaked_latents = np.concatenate(leaked_parts)
     all_latents = np.concatenate([leaked_latents, judged_latents])
     mean = all_latents.mean(axis=0)

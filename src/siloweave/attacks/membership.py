@@ -53,7 +53,8 @@ from siloweave.tables.persons import relabelled
 
 _WIDE = 1.0  # TAPAS's bandwidth, in standard deviations
 _NARROW = 0.1  # a bandwidth at which single rows stand out on a crowded table
-_LEAST = np.float32(-80)  # exponents below add nothing to a sum that holds 1, and are slow
+# Exponents below add nothing to a sum that holds 1, and are slow.
+_LEAST = np.float32(-80)
 _NEIGHBOURS = 20  # among which synthetic rows are counted
 _TINY = 1e-12  # a distance that is no distance
 _SHOWN = 10  # rows that are named
@@ -102,14 +103,21 @@ def scores(
 
     if len(reference):
         densities = scores_by_attack["density"]
-        scores_by_attack["density ratio"] = _density_ratio(euclidean, targets, densities, reference)
+        scores_by_attack["density ratio"] = _density_ratio(
+            euclidean, targets, densities, reference
+        )
         scores_by_attack["classifier"] = _classified(tables, targets, reference, key)
-        scores_by_attack["neighbours"] = _synthetic_neighbours(euclidean, targets, reference, key)
+        scores_by_attack["neighbours"] = _synthetic_neighbours(
+            euclidean, targets, reference, key
+        )
     return scores_by_attack
 
 
 def _density_ratio(
-    euclidean: Space, targets: dict[str, Ints], densities: dict[str, Floats], reference: Ints
+    euclidean: Space,
+    targets: dict[str, Ints],
+    densities: dict[str, Floats],
+    reference: Ints,
 ) -> dict[str, Floats]:
     """Return each target's log density among synthetic rows less that among reference rows."""
     reference_rows = euclidean.points["control"].take(reference)
@@ -151,7 +159,9 @@ def _synthetic_neighbours(
     synthetic = euclidean.points["synthetic"]
     count = min(synthetic.num_rows, len(reference))
     rng = generator(fold_in(key, "neighbours"))
-    synthetic = synthetic.take(np.sort(rng.choice(synthetic.num_rows, count, replace=False)))
+    synthetic = synthetic.take(
+        np.sort(rng.choice(synthetic.num_rows, count, replace=False))
+    )
     references = euclidean.points["control"].take(rng.permutation(reference)[:count])
 
     scores_by_table = {}
@@ -162,7 +172,9 @@ def _synthetic_neighbours(
 
         # The distance of the 20th neighbour among both kinds; there may be fewer rows than that.
         squares = np.concatenate([to_synthetic, to_reference], axis=1)
-        bound = np.partition(squares, _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1 : _NEIGHBOURS]
+        bound = np.partition(squares, _NEIGHBOURS - 1, axis=1)[
+            :, _NEIGHBOURS - 1 : _NEIGHBOURS
+        ]
         is_near = (to_synthetic <= bound) & np.isfinite(to_synthetic)
         num_synthetic = is_near.sum(axis=1)
 
@@ -174,12 +186,16 @@ def _synthetic_neighbours(
     return scores_by_table
 
 
-def _nearest_squares(within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> Floats:
+def _nearest_squares(
+    within: Space, targets: EmbeddedRows, among: EmbeddedRows
+) -> Floats:
     """Return the squared distances to each target's nearest rows, (targets, 20), not in order."""
     nearest_squares = np.full((targets.num_rows, _NEIGHBOURS), np.inf)
     for rows, _, squares in Blocks(within, targets, among):
         candidates = np.concatenate([nearest_squares[rows], squares], axis=1)
-        nearest_squares[rows] = np.partition(candidates, _NEIGHBOURS - 1, axis=1)[:, :_NEIGHBOURS]
+        nearest_squares[rows] = np.partition(candidates, _NEIGHBOURS - 1, axis=1)[
+            :, :_NEIGHBOURS
+        ]
     return nearest_squares
 
 
@@ -348,7 +364,9 @@ def copies(
     return tuple(counts), places[order]
 
 
-def _num_holders(ids: Mapping[str, Ints], owners: Mapping[str, Ints] | None, num_ids: int) -> Ints:
+def _num_holders(
+    ids: Mapping[str, Ints], owners: Mapping[str, Ints] | None, num_ids: int
+) -> Ints:
     """Count the units of training and control that have each row; without owners, the rows."""
     num_holders = np.zeros(num_ids, np.int64)
     for table in ("train", "control"):
@@ -405,7 +423,9 @@ def worst_record(
     row of each unit; 1 - `confidence` is the chance of a false alarm.
     """
     copy_counts, copied_rows = copies(values, confidence, owners)
-    p_values = {f"copies of rows ({count.rows})": count.p_value for count in copy_counts}
+    p_values = {
+        f"copies of rows ({count.rows})": count.p_value for count in copy_counts
+    }
     for result in memberships:
         p_values[f"{result.attack} above all"] = result.above_all.p_value
 
@@ -452,7 +472,9 @@ def closest_records(
     to_control = distances["control"]
     farthest = float(max(to_train.max(), to_control.max())) or 1.0
     edges = np.linspace(0, farthest, _BINS + 1)
-    num_closer = float((to_train < to_control).sum() + (to_train == to_control).sum() / 2)
+    num_closer = float(
+        (to_train < to_control).sum() + (to_train == to_control).sum() / 2
+    )
     return ClosestRecords(
         to_train=_histogram(to_train, edges),
         to_control=_histogram(to_control, edges),

@@ -51,7 +51,9 @@ class Ordinals:
 def ordinals(tables: Aligned) -> Ordinals:
     """Number the values of every column."""
     levels: list[NDArray[Any]] = []
-    codes_by_table: dict[str, list[NDArray[np.int32]]] = {table: [] for table in tables.num_rows}
+    codes_by_table: dict[str, list[NDArray[np.int32]]] = {
+        table: [] for table in tables.num_rows
+    }
     for column in tables.columns:
         codes = column.values
         column_levels = np.arange(len(column.labels))
@@ -147,7 +149,11 @@ class Space:
     def scaled(self, totals: NDArray[Any]) -> Floats:
         """Turn what blocks hold into distances."""
         values = np.asarray(totals, dtype=np.float64)
-        return np.sqrt(values) if self.metric == "l2" else values / (self.unit * self.width)
+        return (
+            np.sqrt(values)
+            if self.metric == "l2"
+            else values / (self.unit * self.width)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +167,9 @@ class Nearest:
 class Blocks:
     """Distances from targets to rows, a block at a time, in buffers that are used again."""
 
-    def __init__(self, within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> None:
+    def __init__(
+        self, within: Space, targets: EmbeddedRows, among: EmbeddedRows
+    ) -> None:
         self.within = within
         self.targets = targets
         self.among = among
@@ -217,7 +225,9 @@ class Blocks:
             for k in range(len(self.among.codes)):
                 self._code(k, rows, columns, differ)
                 np.add(counts, differ.view(np.uint8), out=counts)
-            np.multiply(counts, total.dtype.type(self._weight), out=total, dtype=total.dtype)
+            np.multiply(
+                counts, total.dtype.type(self._weight), out=total, dtype=total.dtype
+            )
         else:
             total.fill(0)
         for k in range(len(self.among.numbers)):
@@ -230,7 +240,9 @@ class Blocks:
         among = self.among.codes[k][columns]
         np.not_equal(targets[:, None], among, out=out)
 
-    def _number(self, k: int, rows: slice, columns: slice, out: NDArray[Any]) -> NDArray[Any]:
+    def _number(
+        self, k: int, rows: slice, columns: slice, out: NDArray[Any]
+    ) -> NDArray[Any]:
         """Measure how far one column of numbers is apart."""
         targets = self.targets.numbers[k][rows]
         among = self.among.numbers[k][columns]
@@ -259,7 +271,9 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
     chosen_names = tables.names if names is None else names
     columns = [tables.column(name) for name in chosen_names]
     if not columns:
-        raise InputError("names is empty; give one column or more to measure distances over")
+        raise InputError(
+            "names is empty; give one column or more to measure distances over"
+        )
     # Hamming's distance sees whether numbers are equal, so they are codes to it.
     numeric = [column for column in columns if column.numeric and metric != "hamming"]
     coded = [column for column in columns if column not in numeric]
@@ -295,7 +309,10 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
 
 def _gap_codes(column: AlignedColumn) -> dict[str, NDArray[Any]]:
     """Return 1 for each missing number and 0 for all others, per table."""
-    return {table: np.isnan(values).astype(np.uint8) for table, values in column.values.items()}
+    return {
+        table: np.isnan(values).astype(np.uint8)
+        for table, values in column.values.items()
+    }
 
 
 def _num_one_hot(columns: Sequence[AlignedColumn]) -> int:
@@ -333,7 +350,8 @@ def _whole(column: AlignedColumn, unit: int) -> dict[str, NDArray[Any]]:
     """Return numbers as multiples of a part of their range, and missing ones far off."""
     low = min(float(np.nanmin(values)) for values in column.values.values())
     high = max(float(np.nanmax(values)) for values in column.values.values())
-    half_range = high / 2 - low / 2  # halves, because a range may be too large for a float
+    # Halves, because a range may be too large for a float.
+    half_range = high / 2 - low / 2
     has_scale = half_range > 0 and np.isfinite(unit / half_range)
     scale = unit / half_range if has_scale else 0.0
     multiples = {}
@@ -346,8 +364,11 @@ def _whole(column: AlignedColumn, unit: int) -> dict[str, NDArray[Any]]:
 
 def _standard(column: AlignedColumn) -> dict[str, NDArray[Any]]:
     """Return numbers less their mean over their deviation, and missing ones at the mean."""
-    pooled = np.concatenate([values[~np.isnan(values)] for values in column.values.values()])
-    largest = float(np.abs(pooled).max()) or 1.0  # squares of large numbers would overflow
+    pooled = np.concatenate(
+        [values[~np.isnan(values)] for values in column.values.values()]
+    )
+    # Squares of large numbers would overflow.
+    largest = float(np.abs(pooled).max()) or 1.0
     scaled = pooled / largest
     mean = float(scaled.mean())
     deviation = float(scaled.std())
@@ -366,8 +387,11 @@ def _codes(column: AlignedColumn) -> dict[str, NDArray[Any]]:
     """Return codes in the smallest type; numbers by their place among all that occur."""
     if not column.numeric:
         code_type = np.min_scalar_type(column.levels - 1)
-        return {table: values.astype(code_type) for table, values in column.values.items()}
-    pooled = np.unique(np.concatenate(list(column.values.values())))  # one NaN, at the end
+        return {
+            table: values.astype(code_type) for table, values in column.values.items()
+        }
+    # One NaN, at the end.
+    pooled = np.unique(np.concatenate(list(column.values.values())))
     code_type = np.min_scalar_type(len(pooled) - 1)
     return {
         table: np.searchsorted(pooled, values).astype(code_type)

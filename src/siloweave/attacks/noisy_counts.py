@@ -112,10 +112,14 @@ def membership_scores(
 
         # A record is one of the suspects, so its own part is taken out of its cell again.
         cells = records.flat(clique)
-        excess = (np.asarray(measurement.counts, dtype=np.float64) - expected).reshape(-1)
+        excess = (np.asarray(measurement.counts, dtype=np.float64) - expected).reshape(
+            -1
+        )
         total_variance = (sigma**2 + variance).reshape(-1)
         excess_of_cell = excess[cells] + prior_of_record
-        variance_of_cell = total_variance[cells] - prior_of_record * (1 - prior_of_record)
+        variance_of_cell = total_variance[cells] - prior_of_record * (
+            1 - prior_of_record
+        )
 
         # With the record the mean is 1 higher: the ratio of two normals is (x - 1/2) / sigma^2.
         weight = 1 / variance_of_cell
@@ -144,10 +148,16 @@ def transcript_attack(
         raise InputError("there are no measurements; give those of a run's transcript")
     suspects = Codes.concat([members, others])
     prior = members.num_rows / max(1, suspects.num_rows)
-    inside, _ = membership_scores(measurements, members, known, suspects=suspects, prior=prior)
-    outside, _ = membership_scores(measurements, others, known, suspects=suspects, prior=prior)
+    inside, _ = membership_scores(
+        measurements, members, known, suspects=suspects, prior=prior
+    )
+    outside, _ = membership_scores(
+        measurements, others, known, suspects=suspects, prior=prior
+    )
     if min(len(inside), len(outside)) < 4:
-        raise InputError(f"{len(inside)} members, {len(outside)} others: give at least 4 of each")
+        raise InputError(
+            f"{len(inside)} members, {len(outside)} others: give at least 4 of each"
+        )
 
     # Every other score sets the threshold; the rest are judged by it.
     threshold = best_threshold(inside[::2], outside[::2])
@@ -155,13 +165,20 @@ def transcript_attack(
 
 
 def judged(
-    inside: Floats, outside: Floats, threshold: float, *, rho: float, confidence: float = 0.95
+    inside: Floats,
+    outside: Floats,
+    threshold: float,
+    *,
+    rho: float,
+    confidence: float = 0.95,
 ) -> NoisyCountsRisk:
     """Compare scores of members and of others, and a threshold of both, with what rho allows."""
     from scipy.special import ndtr, ndtri
 
     if not rho > 0:
-        raise InputError(f"rho={rho} must be greater than 0: what the ledger says a row paid")
+        raise InputError(
+            f"rho={rho} must be greater than 0: what the ledger says a row paid"
+        )
     mu = sqrt(2 * rho)
     curve = roc(inside, outside, confidence)
     num_inside = int((inside >= threshold).sum())

@@ -133,8 +133,12 @@ class Roc(msgspec.Struct, frozen=True):
         return Operating(
             asked=fpr,
             threshold=threshold,
-            tpr=clopper_pearson(reached_tpr * self.members, self.members, self.confidence),
-            fpr=clopper_pearson(reached_fpr * self.others, self.others, self.confidence),
+            tpr=clopper_pearson(
+                reached_tpr * self.members, self.members, self.confidence
+            ),
+            fpr=clopper_pearson(
+                reached_fpr * self.others, self.others, self.confidence
+            ),
             chance=chance,
         )
 
@@ -234,7 +238,9 @@ def privacy_risk(
 
     # |dR/dtrain| = 1 / (1 - control) and |dR/dcontrol| = (1 - train) / (1 - control)^2.
     train_error = (train_rate.high - train_rate.low) / 2 / room
-    control_error = (control_rate.high - control_rate.low) / 2 * (1 - train_rate.value) / room**2
+    control_error = (
+        (control_rate.high - control_rate.low) / 2 * (1 - train_rate.value) / room**2
+    )
     error = hypot(train_error, control_error)
     return Risk(
         value=_cut(excess),
@@ -246,7 +252,9 @@ def privacy_risk(
     )
 
 
-def roc(members_scores: ArrayLike, others_scores: ArrayLike, confidence: float = 0.95) -> Roc:
+def roc(
+    members_scores: ArrayLike, others_scores: ArrayLike, confidence: float = 0.95
+) -> Roc:
     """Trace how well scores separate members from others.
 
     The area is the share of pairs in which the member's score is higher, a tie counting half. Its
@@ -301,7 +309,11 @@ def best_threshold(members_scores: ArrayLike, others_scores: ArrayLike) -> float
 
 
 def threshold_risk(
-    members_scores: ArrayLike, others_scores: ArrayLike, *, key: Key, confidence: float = 0.95
+    members_scores: ArrayLike,
+    others_scores: ArrayLike,
+    *,
+    key: Key,
+    confidence: float = 0.95,
 ) -> ThresholdRisk:
     """Guess membership with a threshold from one half of the scores, and judge the other half.
 

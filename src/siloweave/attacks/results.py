@@ -179,7 +179,9 @@ class Risks(msgspec.Struct, frozen=True):
         if len(matches) == 1:
             return matches[0]
 
-        choices = ", ".join(f"{part.attack} ({part.variant})" for part in matches or self.parts)
+        choices = ", ".join(
+            f"{part.attack} ({part.variant})" for part in matches or self.parts
+        )
         count = "more than one part" if matches else "no part"
         text = f"there is {count}; choose from {choices}"
         if attack in self.not_measured:
@@ -234,7 +236,9 @@ class Risks(msgspec.Struct, frozen=True):
         from siloweave.report.plots import Picture, receiver_curves
 
         if not self.memberships:
-            raise InputError("no membership attack was made; add 'membership' to attacks=")
+            raise InputError(
+                "no membership attack was made; add 'membership' to attacks="
+            )
         curves = {}
         for result in self.memberships:
             curves[result.attack] = (result.roc.fpr, result.roc.tpr)
@@ -273,7 +277,10 @@ class Risks(msgspec.Struct, frozen=True):
             lines += _worst_lines(self.worst, unit_name)
         if self.closest is not None:
             lines.append(_closest_line(self.closest))
-        lines += [f"not measured: {name}: {reason}" for name, reason in self.not_measured.items()]
+        lines += [
+            f"not measured: {name}: {reason}"
+            for name, reason in self.not_measured.items()
+        ]
 
         # An interval lies above the truth in half of the cases in which it misses it.
         false_alarms = len(self.parts) * (1 - self.confidence) / 2
@@ -300,7 +307,9 @@ def compared(
     guess = wilson(*baseline, confidence)
     notes = [note] if note else []
     if risk.train.value <= guess.value:
-        notes.append("no better than guessing at random, so it says nothing about the rows")
+        notes.append(
+            "no better than guessing at random, so it says nothing about the rows"
+        )
     control_successes, control_trials = control
     if control_successes >= control_trials:
         notes.append("it always succeeds on control rows, so no excess can be measured")

@@ -28,7 +28,12 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import (
+    Executor,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -64,7 +69,13 @@ from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.display import html_table
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.persons import ROW, owners_in, refuse_shared, relabelled, without_ids
+from siloweave.tables.persons import (
+    ROW,
+    owners_in,
+    refuse_shared,
+    relabelled,
+    without_ids,
+)
 from siloweave.tables.read import Frame, Table, frame_of, read
 from siloweave.tables.schema import Schema
 
@@ -85,7 +96,8 @@ The key is a `numpy.random.SeedSequence`; a tool that wants a number takes
 ``int(generator(key).integers(2**31))``. Call ``table.to_native()`` for a frame.
 """
 
-_worker: list[Any] = []  # what a worker process was started with: its function and what all share
+# What a worker process was started with: its function and what all share.
+_worker: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -147,7 +159,9 @@ def _pool(reason: str, workers: int, work: object, shared: object) -> Executor:
     if not reason:
         # A forked process could hang on locks that JAX's threads hold at that moment.
         spawn = get_context("spawn")
-        return ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(work, shared))
+        return ProcessPoolExecutor(
+            workers, spawn, initializer=_start, initargs=(work, shared)
+        )
     warnings.warn(
         f"{reason}, so the fits run in threads of this process, which is slower; define the "
         "function in a module file to run them in processes",
@@ -305,7 +319,17 @@ class ShadowRisks(msgspec.Struct, frozen=True):
             row["accuracy"] = risk.accuracy.value
             row["auc"] = risk.curve.auc.value
             rows.append(row)
-        names = ("attack", "record", "risk", "low", "high", "raw", "threshold", "accuracy", "auc")
+        names = (
+            "attack",
+            "record",
+            "risk",
+            "low",
+            "high",
+            "raw",
+            "threshold",
+            "accuracy",
+            "auc",
+        )
         return frame_of(rows, names, kind)
 
     def __repr__(self) -> str:
@@ -323,7 +347,9 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         lines = [f"{'attack':<24}{'record':>7}{'risk':>8}  interval"]
         for risk in self.risks:
             interval = f"{risk.low:.3f} to {risk.high:.3f}"
-            lines.append(f"{risk.attack:<24}{risk.record:>7}{risk.risk:>8.3f}  {interval}")
+            lines.append(
+                f"{risk.attack:<24}{risk.record:>7}{risk.risk:>8.3f}  {interval}"
+            )
         lines.append(
             f"noise: with {self.test_sets} test sets a guess shows a risk of {self.noise:.3f}, the "
             f"best of all attacks {self.noise_record:.3f} on a record and {self.noise_worst:.3f} "
@@ -391,10 +417,14 @@ def _risk_of(
     if attack in train.summaries:
         train_summaries = train.summaries[attack]
         test_summaries = test.summaries[attack]
-        scores, threshold = forest_scores(train_summaries, is_train_member, test_summaries, key=key)
+        scores, threshold = forest_scores(
+            train_summaries, is_train_member, test_summaries, key=key
+        )
     else:
         train_scores = train.near[attack][record]
-        threshold = best_threshold(train_scores[is_train_member], train_scores[~is_train_member])
+        threshold = best_threshold(
+            train_scores[is_train_member], train_scores[~is_train_member]
+        )
         scores = test.near[attack][record]
 
     # Judge on the test sets, half of which have it: a blind guess has an accuracy of 1/2.
@@ -449,7 +479,11 @@ class Sampler:
         table = read(table)
         seed = int(generator(fold_in(key, "fit")).integers(2**31))
         fitted = self.synthesizer.fit(
-            self._parts(table), self.schema, budget=self.budget, seed=seed, noise=self.noise
+            self._parts(table),
+            self.schema,
+            budget=self.budget,
+            seed=seed,
+            noise=self.noise,
         )
         rows = self.num_rows or table.num_rows
         sampled: Table = fitted.sample_table(rows, seed=fold_in(key, "sample"))
@@ -462,7 +496,10 @@ class Sampler:
         if self.parties <= 1:
             return table
         party_of_row = owners % self.parties
-        return [table.take(np.flatnonzero(party_of_row == party)) for party in range(self.parties)]
+        return [
+            table.take(np.flatnonzero(party_of_row == party))
+            for party in range(self.parties)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -573,7 +610,9 @@ def shadow_attack(
         1.0
     """
     if not attacks or any(name not in SHADOW_ATTACKS for name in attacks):
-        raise InputError(f"attacks={list(attacks)}: choose from {', '.join(SHADOW_ATTACKS)}")
+        raise InputError(
+            f"attacks={list(attacks)}: choose from {', '.join(SHADOW_ATTACKS)}"
+        )
     rows = read(auxiliary)
     if unit != ROW and not isinstance(targets, int | np.ndarray | Sequence):
         # Records that came as a table are persons of their own, or a set without them has them.
@@ -622,18 +661,24 @@ def shadow_attack(
     )
 
 
-def _exposed(rows: Table, count: int, key: Key, schema: Schema | None, unit: str) -> Ints:
+def _exposed(
+    rows: Table, count: int, key: Key, schema: Schema | None, unit: str
+) -> Ints:
     """Return the rows of the records that stand out most: a row of each person, where these are."""
     if unit == ROW:
         return exposed_records(rows, count, key=key, schema=schema)
-    owners, counts = relabelled(owners_in({"auxiliary": rows}, unit, schema)["auxiliary"])
+    owners, counts = relabelled(
+        owners_in({"auxiliary": rows}, unit, schema)["auxiliary"]
+    )
     if not 1 <= count < len(counts):
         raise InputError(
             f"targets={count} must be from 1 to {len(counts) - 1}, one less than there are persons"
         )
     compared = without_ids(rows, unit)
     facts = None if schema is None else schema.select(compared.names)
-    ranked = exposed_records(compared, rows.num_rows - 1, key=key, schema=facts, owners=owners)
+    ranked = exposed_records(
+        compared, rows.num_rows - 1, key=key, schema=facts, owners=owners
+    )
 
     # The first row of each person, most exposed first: the row that makes her stand out.
     _, first_ranks = np.unique(owners[ranked], return_index=True)
@@ -673,7 +718,8 @@ def _view(shared: _Shadow, job: _Set) -> _View:
         record_places = np.flatnonzero(shared.owners == record)
         record_rows = layout.read(shared.rows.take(record_places))
         by_row = [
-            nearness(synthetic, record_rows.take([i]), layout) for i in range(record_rows.num_rows)
+            nearness(synthetic, record_rows.take([i]), layout)
+            for i in range(record_rows.num_rows)
         ]
         near.append(np.max(by_row, axis=0))  # the row that gives the person away
     return _View(
@@ -734,7 +780,9 @@ def _check_places(places: NDArray[Any], num_rows: int) -> None:
         )
     if places.min() < 0 or places.max() >= num_rows:
         outside = places.max() if places.min() >= 0 else places.min()
-        raise InputError(f"targets holds place {outside}; auxiliary has rows 0 to {num_rows - 1}")
+        raise InputError(
+            f"targets holds place {outside}; auxiliary has rows 0 to {num_rows - 1}"
+        )
     if len(set(places.tolist())) < len(places):
         raise InputError("targets names a row twice; name each once")
 
@@ -766,7 +814,9 @@ def _pool_of(layout: SummaryLayout, rows: Table, owners: Ints, records: Ints) ->
     return np.flatnonzero(is_free)
 
 
-def _design(key: Key, records: int, train_sets: int, test_sets: int) -> Mapping[str, Bools]:
+def _design(
+    key: Key, records: int, train_sets: int, test_sets: int
+) -> Mapping[str, Bools]:
     """Draw which set has which record: (sets, records), exactly half of every column."""
     splits = {}
     counts = {"training": ("train_sets", train_sets), "test": ("test_sets", test_sets)}
@@ -779,7 +829,9 @@ def _design(key: Key, records: int, train_sets: int, test_sets: int) -> Mapping[
         is_first_half = np.arange(count) < count // 2
         rng = generator(fold_in(key, split))
         # Each record has a draw of its own: no record's sets say anything of another's.
-        splits[split] = np.column_stack([rng.permutation(is_first_half) for _ in range(records)])
+        splits[split] = np.column_stack(
+            [rng.permutation(is_first_half) for _ in range(records)]
+        )
     return splits
 
 

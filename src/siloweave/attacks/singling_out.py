@@ -106,7 +106,9 @@ def singling_out(
     train = tables["train"]
     control = tables["control"]
     train_successes = int((train.counts(predicates) == 1).sum())
-    control_successes = _rescaled(control.counts(predicates), control.units, train.units)
+    control_successes = _rescaled(
+        control.counts(predicates), control.units, train.units
+    )
     guess_successes = int((train.counts(guesses) == 1).sum())
     note = ""
     if count < attacks:
@@ -153,7 +155,9 @@ class _Index:
             is_column = predicates.columns == column
             ordered = self._sorted[column]
             first[is_column] = np.searchsorted(ordered, predicates.low[is_column])
-            last[is_column] = np.searchsorted(ordered, predicates.high[is_column], side="right")
+            last[is_column] = np.searchsorted(
+                ordered, predicates.high[is_column], side="right"
+            )
         # An empty interval, whose high end is below its low one, has no row.
         return first, np.maximum(first, last)
 
@@ -171,7 +175,9 @@ class _Index:
         lists = [array.tolist() for array in arrays]
         counts = []
         for start, *predicate in zip(starts.tolist(), *lists, strict=True):
-            conditions = [_Condition(*fields) for fields in zip(*predicate, strict=True)]
+            conditions = [
+                _Condition(*fields) for fields in zip(*predicate, strict=True)
+            ]
             narrowest = conditions.pop(start)
             counts.append(self._count(narrowest, conditions))
         return np.array(counts, np.int64)
@@ -236,7 +242,10 @@ def _indexes(values: Ordinals, owners: Mapping[str, Ints] | None) -> dict[str, _
 
 def _has_shared_units(owners: Mapping[str, Ints]) -> bool:
     """Return whether any unit has more than one row."""
-    return any(len(np.unique(table_owners)) < len(table_owners) for table_owners in owners.values())
+    return any(
+        len(np.unique(table_owners)) < len(table_owners)
+        for table_owners in owners.values()
+    )
 
 
 def _distinct(values: Ordinals) -> dict[str, NDArray[np.int32]]:
@@ -282,14 +291,20 @@ def _single(conditions: Ints) -> Predicates:
 
 
 def _multivariate(
-    values: Ordinals, synthetic: _Index, count: int, width: int, rng: np.random.Generator
+    values: Ordinals,
+    synthetic: _Index,
+    count: int,
+    width: int,
+    rng: np.random.Generator,
 ) -> Predicates:
     """Make conditions that random synthetic rows meet and no other synthetic row does."""
     # Small codes, in random order: most candidates fit a second row among the first few.
     code_type: Any = np.uint16 if synthetic.codes.max() < 1 << 16 else np.uint32
     order = rng.permutation(synthetic.rows)
     shuffled = synthetic.codes.astype(code_type)[:, order]
-    above = np.array([_median(values, synthetic, column) for column in range(len(values.names))])
+    above = np.array(
+        [_median(values, synthetic, column) for column in range(len(values.names))]
+    )
 
     fingerprints: set[bytes] = set()
     batches: list[Predicates] = []
@@ -303,7 +318,11 @@ def _multivariate(
 
 
 def _candidates(
-    values: Ordinals, synthetic: _Index, width: int, above: Ints, rng: np.random.Generator
+    values: Ordinals,
+    synthetic: _Index,
+    width: int,
+    above: Ints,
+    rng: np.random.Generator,
 ) -> Iterator[Predicates]:
     """Yield batches of predicates made from random rows and columns."""
     num_columns = len(values.names)
@@ -332,7 +351,9 @@ def _choices(
         return
     for _ in range(0, ATTEMPTS, _BATCH):
         # The places of the `width` smallest of random numbers are a random set of columns.
-        smallest = rng.random((_BATCH, columns)).argpartition(width - 1, axis=1)[:, :width]
+        smallest = rng.random((_BATCH, columns)).argpartition(width - 1, axis=1)[
+            :, :width
+        ]
         yield rng.integers(rows, size=_BATCH), np.sort(smallest, axis=1)
 
 
@@ -360,7 +381,11 @@ def _median(values: Ordinals, synthetic: _Index, column: int) -> int:
 
 
 def _random(
-    values: Ordinals, synthetic: _Index, count: int, width: int, rng: np.random.Generator
+    values: Ordinals,
+    synthetic: _Index,
+    count: int,
+    width: int,
+    rng: np.random.Generator,
 ) -> Predicates:
     """Make conditions with random columns, operators and values that occur."""
     columns = rng.random((count, len(values.names))).argsort(axis=1)[:, :width]
@@ -423,7 +448,12 @@ def _rescaled(counts: Ints, rows: int, target_rows: int) -> float:
     parameters: Any = start
     if len(sizes) >= 3:  # two parameters take more points than two
         parameters, _ = curve_fit(
-            _uniqueness, sizes, means, p0=start, bounds=(0, (1, np.inf)), max_nfev=10_000
+            _uniqueness,
+            sizes,
+            means,
+            p0=start,
+            bounds=(0, (1, np.inf)),
+            max_nfev=10_000,
         )
     of_target = _uniqueness(np.float64(target_rows), *parameters)
     of_rows = _uniqueness(np.float64(rows), *parameters)

@@ -61,7 +61,13 @@ from siloweave.protocols.secure_marginals import (
     Tables,
     opened_tables,
 )
-from siloweave.protocols.secure_sums import Count, Counts, MaskShares, opened_sum, summed
+from siloweave.protocols.secure_sums import (
+    Count,
+    Counts,
+    MaskShares,
+    opened_sum,
+    summed,
+)
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Clique, Codes, Domain
@@ -172,7 +178,9 @@ def _question(records: Sequence[TranscriptRecord], kind: type[_Message]) -> _Mes
     return messages.decode(records[0].question, kind)
 
 
-def _answers(records: Sequence[TranscriptRecord], kind: type[_Message]) -> dict[str, _Message]:
+def _answers(
+    records: Sequence[TranscriptRecord], kind: type[_Message]
+) -> dict[str, _Message]:
     """Return all answers, by party; WireError if one is of another kind."""
     return {record.party: messages.decode(record.answer, kind) for record in records}
 
@@ -196,7 +204,9 @@ def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
             joined += [record.party for record in records]
             for record in records:
                 words = messages.decode(record.answer, CountShare).words.value
-                sums += CheckedReply(record.party).array("words", words, WORDS, sums.shape)
+                sums += CheckedReply(record.party).array(
+                    "words", words, WORDS, sums.shape
+                )
         if tag == "distaim/open":
             request = _question(records, OpenTables)
             # Without the answers of all servers nothing opens: the run was cut short.
@@ -230,8 +240,12 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
         if tag == "secure/measure" and len(records) == len(everyone):
             tables = _question(records, MeasureTables).tables
             replies = _answers(records, Tables)
-            measurements = opened_tables(plan, model.encoder.domain, rows, tables, replies)
-            marginals += [NoisyMarginal(everyone, everyone, m) for m in measurements.values()]
+            measurements = opened_tables(
+                plan, model.encoder.domain, rows, tables, replies
+            )
+            marginals += [
+                NoisyMarginal(everyone, everyone, m) for m in measurements.values()
+            ]
     return marginals
 
 
@@ -302,7 +316,9 @@ def _marginals(
 
     absent = sorted({name for clique in cliques for name in clique} - set(domain.names))
     if absent:
-        raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
+        raise WireError(
+            f"the transcript counts {', '.join(absent)}, which the domain lacks"
+        )
     shapes = [domain.shape(clique) for clique in cliques]
 
     # Masks cancel in the sum of all parties, or are taken away with what opened them.
@@ -318,7 +334,9 @@ def _marginals(
         contributors = cohort
         # In FLAIM a party adds counts only to the marginals that it chose, and noise to all.
         if isinstance(request, MeasureQueries):
-            contributors = tuple(name for name in cohort if clique in choices.get(name, ()))
+            contributors = tuple(
+                name for name in cohort if clique in choices.get(name, ())
+            )
         measurement = Measurement(clique, table / count, sigma / count)
         yield NoisyMarginal(cohort, contributors, measurement)
 
@@ -335,7 +353,9 @@ def sent_latents(path: Path) -> dict[str, Matrix]:
         if tag in ("silofuse/code", "silofuse/code_noised"):
             latents |= {record.party: _latents(tag, record) for record in answers}
     if not latents:
-        raise InputError(f"{path}: holds no latents of all rows; give the folder of a SiloFuse run")
+        raise InputError(
+            f"{path}: holds no latents of all rows; give the folder of a SiloFuse run"
+        )
     return latents
 
 
@@ -416,7 +436,9 @@ def attack_run(
     files = sorted((folder / "parties").glob("*/ledger.jsonl"))
     ledgers = {ledger.owner: ledger for ledger in map(Ledger.read, files)}
     if not ledgers:
-        raise InputError(f"{folder}: there are no ledgers; give the folder of a finished run")
+        raise InputError(
+            f"{folder}: there are no ledgers; give the folder of a finished run"
+        )
     # A central run has one party, whose name nobody has to know.
     if len(ledgers) == 1 and not isinstance(data, dict | list | tuple):
         data = {next(iter(ledgers)): data}
@@ -429,12 +451,15 @@ def attack_run(
 
     encoder = fitted.model.encoder
     parts = {
-        name: coded_rows(name, _rows(fitted, table), encoder) for name, table in tables.items()
+        name: coded_rows(name, _rows(fitted, table), encoder)
+        for name, table in tables.items()
     }
     others = _coded(fitted, control)
     views = _views(folder / TRANSCRIPT, fitted)
     return tuple(
-        _exposure(name, parts, others, views, ledgers[name].rho, count, fold_in(seed, name))
+        _exposure(
+            name, parts, others, views, ledgers[name].rho, count, fold_in(seed, name)
+        )
         for name in parts
     )
 
@@ -444,7 +469,8 @@ def _views(transcript: Path, fitted: Fit) -> list[NoisyMarginal]:
     if fitted.info.name == "distaim":
         return shared_counts(transcript, fitted)
     vanishing = {
-        name: int(fitted.settings.get(name, default)) for name, default in _VANISHING.items()
+        name: int(fitted.settings.get(name, default))
+        for name, default in _VANISHING.items()
     }
     model: Any = fitted.model
     return noisy_marginals(transcript, model.encoder.domain, **vanishing)
@@ -461,7 +487,10 @@ def _whole_rows(
 ) -> Exposure:
     """Attack rows that lie at all parties, and compare with what all ledgers together allow."""
     encoder = fitted.model.encoder
-    parts = [read(tables[name]).select(list(columns)) for name, columns in fitted.columns.items()]
+    parts = [
+        read(tables[name]).select(list(columns))
+        for name, columns in fitted.columns.items()
+    ]
     learned = fitted.learned(beside(parts)).select(list(encoder.schema.names))
     rows = {EVERYONE: encoder.encode(learned)}
     others = _coded(fitted, control)
@@ -624,7 +653,9 @@ def invert_run(
     by_party = _parties_of_run(data, names, parties)
     tables = {name: read(table) for name, table in by_party.items()}
     latents = sent_latents(Path(folder) / TRANSCRIPT)
-    return _inverted(latents, fitted, tables, leaked=known, pairs=pairs, most=most, key=seed)
+    return _inverted(
+        latents, fitted, tables, leaked=known, pairs=pairs, most=most, key=seed
+    )
 
 
 def _inverted(
@@ -663,7 +694,9 @@ def _inverted(
     return tuple(inversions)
 
 
-def _synthetic_pairs(fitted: Fit, count: int, key: Key) -> dict[str, tuple[Matrix, Table]]:
+def _synthetic_pairs(
+    fitted: Fit, count: int, key: Key
+) -> dict[str, tuple[Matrix, Table]]:
     """Return latents that the coordinator draws, and the columns that it is given for them."""
     net: JoinedGenerator = fitted.model.net
     V = net.joint.sample(count, key=key)
@@ -677,7 +710,9 @@ def _synthetic_pairs(fitted: Fit, count: int, key: Key) -> dict[str, tuple[Matri
     return pairs
 
 
-def recovered_shares(path: Path, fitted: Any, tables: Mapping[str, Table]) -> dict[str, float]:
+def recovered_shares(
+    path: Path, fitted: Any, tables: Mapping[str, Table]
+) -> dict[str, float]:
     """Return shares of real cells that the coordinator recovers from latents.
 
     They are for the owners' report. Quick inverses on a few rows give a lower bound of what more

@@ -162,7 +162,11 @@ class Condition:
     def take(self, rows: Ints) -> Condition:
         """Return the same for some of its rows, which may repeat."""
         return Condition(
-            self.column, self.table, self.places[rows], self.values[rows], self.whole[rows]
+            self.column,
+            self.table,
+            self.places[rows],
+            self.values[rows],
+            self.whole[rows],
         )
 
     @property
@@ -205,7 +209,9 @@ def values_in(column: Column, table: Table) -> Floats:
         SchemaError: A value is outside the schema; a category is not taken for `other`.
     """
     # What somebody asks for is not moved to where it fits.
-    strict = msgspec.structs.replace(column, outside="refuse", fallback=None, other=None)
+    strict = msgspec.structs.replace(
+        column, outside="refuse", fallback=None, other=None
+    )
     if column.kind not in BINNED:
         return codes_of(strict, table).astype(np.float64)
     values, missing = encoding_of_bounds(column).values_of(strict, table)
@@ -222,7 +228,11 @@ def imposed(table: Table, cells: Sequence[Condition], like: Table | None) -> Tab
 
 
 def conditions(
-    schema: Schema, names: Sequence[str], given: Any, num_rows: int | None, otherwise: int
+    schema: Schema,
+    names: Sequence[str],
+    given: Any,
+    num_rows: int | None,
+    otherwise: int,
 ) -> tuple[int, tuple[Condition, ...]]:
     """Return what `given` asks for.
 
@@ -265,7 +275,9 @@ def _conditions_of_values(
     ]
 
 
-def _conditions_of_rows(schema: Schema, names: Sequence[str], frame: Table) -> list[Condition]:
+def _conditions_of_rows(
+    schema: Schema, names: Sequence[str], frame: Table
+) -> list[Condition]:
     """Return conditions that give each row what the same row of a frame has."""
     _check_known(frame.names, names)
     cells = []
@@ -282,7 +294,9 @@ def _check_known(given_names: Iterable[str], names: Sequence[str]) -> None:
     """Raise InputError for a column that cannot be given."""
     for name in given_names:
         if name not in names:
-            raise InputError(f"given names {name!r}, and rows can be given only {', '.join(names)}")
+            raise InputError(
+                f"given names {name!r}, and rows can be given only {', '.join(names)}"
+            )
 
 
 _STAND_INS: Mapping[str, Any] = {
@@ -298,7 +312,9 @@ def _cell(column: Column, value: Any) -> Table:
     """Return a table of one value, which may be a missing one."""
     name = column.name
     if np.ndim(value):
-        raise InputError(f"given: {name!r} has several values; give one, or a frame of rows")
+        raise InputError(
+            f"given: {name!r} has several values; give one, or a frame of rows"
+        )
     if _is_missing(value):
         if not column.missing:
             raise SchemaError(
@@ -333,7 +349,9 @@ def balanced_column(
         )
     name = target if balanced is True else balanced
     classes = [
-        column.name for column in schema.columns if column.kind in ("categorical", "boolean")
+        column.name
+        for column in schema.columns
+        if column.kind in ("categorical", "boolean")
     ]
     if balanced is not True and name not in classes:
         raise InputError(
@@ -355,7 +373,9 @@ def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Co
     options = 2 if column.kind == "boolean" else len(column.categories)
     classes = np.flatnonzero(np.array(shares)[:options] > 0.0)
     if not classes.size:
-        raise InputError(f"balanced={column.name!r}: the model makes no value of it but missing")
+        raise InputError(
+            f"balanced={column.name!r}: the model makes no value of it but missing"
+        )
     table = Table.from_columns({column.name: labels_of(column, classes)})
     order = generator(fold_in(key, "balanced")).permutation(count)
     return Condition.of(column, table, order % len(classes))
@@ -422,7 +442,9 @@ def _completed_by_pattern(
             sample = model.sample(len(rows), key=pattern_key)
         for name in names:
             columns[name][rows] = sample.column(name)
-    return Codes(encoder.domain, tuple(columns[name].astype(np.uint64) for name in names))
+    return Codes(
+        encoder.domain, tuple(columns[name].astype(np.uint64) for name in names)
+    )
 
 
 def _codes_of(cells: Condition, encoder: Encoder) -> Ints:
@@ -456,7 +478,9 @@ class VectorCondition:
             encoding for encoding in features.encodings if encoding.column == cells.name
         )
         alone = Features(Schema((cells.column,)), encodings)
-        start = next(block.start for block in features.blocks if block.column == cells.name)
+        start = next(
+            block.start for block in features.blocks if block.column == cells.name
+        )
         vectors = np.full((len(cells.places), alone.width), np.nan, dtype=np.float32)
         if cells.table.num_rows:
             fixed = ~cells.free
@@ -495,7 +519,9 @@ class VectorCondition:
         return np.asarray(is_same | self.cells.free[rows])
 
 
-def shares_in(model: Generator, features: Features, column: Column, key: Key) -> Sequence[float]:
+def shares_in(
+    model: Generator, features: Features, column: Column, key: Key
+) -> Sequence[float]:
     """Return how frequent each option of a column is: by the model, else in rows that it draws."""
     shares = model.shares(column.name)
     if shares is not None:

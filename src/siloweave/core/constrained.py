@@ -61,7 +61,11 @@ _Columns = Mapping[str, tuple[NDArray[Any], Bools]]
 
 
 def constrained_rows(
-    modelled: Modelled, model: Model, wanted: Wanted, otherwise: int | None, like: Table | None
+    modelled: Modelled,
+    model: Model,
+    wanted: Wanted,
+    otherwise: int | None,
+    like: Table | None,
 ) -> Table:
     """Draw rows of a model that keep all constraints.
 
@@ -111,7 +115,9 @@ class _Drawing:
         self.like = like
         self.present: tuple[str, ...] = ()
         if not wanted.missing:
-            self.present = tuple(column.name for column in self.schema.coded if column.missing)
+            self.present = tuple(
+                column.name for column in self.schema.coded if column.missing
+            )
         self.model_like = None if like is None else _known_to(like, model.schema)
         self.cells = self._cells()
         self.is_pooled = not self.cells and getattr(model, "decoded_apart", False)
@@ -125,7 +131,9 @@ class _Drawing:
         if count is None:
             count = self._of_model(None, None, wanted.seed).num_rows
         names = [column.name for column in self.schema.coded]
-        count, cells = conditions(self.schema, names, wanted.given, wanted.num_rows, count)
+        count, cells = conditions(
+            self.schema, names, wanted.given, wanted.num_rows, count
+        )
         for cell in cells:
             if not wanted.missing and cell.table.missing(cell.name).any():
                 raise InputError(
@@ -162,9 +170,13 @@ class _Drawing:
         wanted_cells = {condition.name: _asked(condition) for condition in cells}
         if self.modelled.takes(wanted_cells):
             # Columns that follow from others: what is wanted of them takes a row of the model.
-            pilot = self._of_model(len(rows), tuple(direct) or None, fold_in(seed, "pilot"))
+            pilot = self._of_model(
+                len(rows), tuple(direct) or None, fold_in(seed, "pilot")
+            )
             random = generator(fold_in(seed, "pilots"))
-            translated = self.modelled.asked(wanted_cells, pilot, self.model.schema, random)
+            translated = self.modelled.asked(
+                wanted_cells, pilot, self.model.schema, random
+            )
             direct = [
                 condition_of(self.model.schema[name], cells_wanted)
                 for name, cells_wanted in translated.items()
@@ -175,10 +187,14 @@ class _Drawing:
         self, rows: _Rows, count: int | None, seed: Key, extra: Sequence[Condition] = ()
     ) -> tuple[Table, dict[str, Bools]]:
         """Draw new rows for some of those that are wanted; return which of them break what."""
-        table, bad = self._as_declared(self._of_model(count, self._given(rows, seed, extra), seed))
+        table, bad = self._as_declared(
+            self._of_model(count, self._given(rows, seed, extra), seed)
+        )
         table = with_single_values(table, self.schema, self.like)
         if self.cells:
-            table = imposed(table, [condition.take(rows) for condition in self.cells], self.like)
+            table = imposed(
+                table, [condition.take(rows) for condition in self.cells], self.like
+            )
         if not table.num_rows:
             return table, {}
         broken = self.rules.broken(table)
@@ -218,7 +234,8 @@ class _Drawing:
         if not is_wrong.any():
             return table
         columns = {
-            name: (table.values(name).copy(), table.missing(name).copy()) for name in table.names
+            name: (table.values(name).copy(), table.missing(name).copy())
+            for name in table.names
         }
         failures = {words: int(mask.sum()) for words, mask in broken.items()}
         if count >= _LEAST:
@@ -230,7 +247,9 @@ class _Drawing:
             raise self._too_rare(int(is_wrong.sum()), count, drawn_count, failures)
         return self._table(columns, table.names, table)
 
-    def _replace_wrong(self, columns: _Columns, is_wrong: Bools, failures: dict[str, int]) -> int:
+    def _replace_wrong(
+        self, columns: _Columns, is_wrong: Bools, failures: dict[str, int]
+    ) -> int:
         """Draw rows again until none is wrong, or as many were drawn as `tries` allows.
 
         Args:
@@ -250,8 +269,12 @@ class _Drawing:
             # At first rows keep the categories that they had, so that these keep their frequency.
             is_anchored = drawn_count < most // 2
             room = (most // 2 if is_anchored else most) - drawn_count
-            per_place = _SPARE / max(good_share, _RAREST) if self.is_pooled else _PER_PLACE
-            batch = int(min(max(per_place * missed.size, _SMALLEST_BATCH), _LARGEST_BATCH, room))
+            per_place = (
+                _SPARE / max(good_share, _RAREST) if self.is_pooled else _PER_PLACE
+            )
+            batch = int(
+                min(max(per_place * missed.size, _SMALLEST_BATCH), _LARGEST_BATCH, room)
+            )
             rows = np.resize(missed, batch)
             anchors: tuple[Condition, ...] = ()
             if is_anchored and not self.is_pooled:
@@ -267,7 +290,9 @@ class _Drawing:
             # Good rows go to the places that they were drawn for, or that they fit.
             good = np.flatnonzero(~_any(broken, len(rows)))
             if self.is_pooled:
-                places, chosen = self._placed(columns, missed, new, good, anchored=is_anchored)
+                places, chosen = self._placed(
+                    columns, missed, new, good, anchored=is_anchored
+                )
             else:
                 places, first = np.unique(rows[good], return_index=True)
                 chosen = good[first]
@@ -279,7 +304,9 @@ class _Drawing:
             drawn_count += len(rows)
         return drawn_count
 
-    def _table(self, columns: _Columns, names: Sequence[str], like: Table | None = None) -> Table:
+    def _table(
+        self, columns: _Columns, names: Sequence[str], like: Table | None = None
+    ) -> Table:
         """Return some columns of the rows so far."""
         parts = {}
         for name in names:
@@ -291,7 +318,9 @@ class _Drawing:
         """Return the constraints that compare rows."""
         return [rule for rule in self.schema.constraints if isinstance(rule, Unique)]
 
-    def _repeated(self, rule: Unique, columns: _Columns, right: _Rows, new: Table) -> Bools:
+    def _repeated(
+        self, rule: Unique, columns: _Columns, right: _Rows, new: Table
+    ) -> Bools:
         """Return which new rows have values that one of the rows so far has."""
         together = {
             name: (
@@ -317,7 +346,9 @@ class _Drawing:
 
         Else a category of a narrow range would become rarer than the model has it.
         """
-        names = _range_categories(self.schema) - {condition.name for condition in self.cells}
+        names = _range_categories(self.schema) - {
+            condition.name for condition in self.cells
+        }
         anchors = []
         for name in sorted(names & set(self.model.schema.names)):
             column = self.schema[name]
@@ -327,7 +358,13 @@ class _Drawing:
         return tuple(anchors)
 
     def _placed(
-        self, columns: _Columns, missed: _Rows, new: Table, good: _Rows, *, anchored: bool
+        self,
+        columns: _Columns,
+        missed: _Rows,
+        new: Table,
+        good: _Rows,
+        *,
+        anchored: bool,
     ) -> tuple[_Rows, _Rows]:
         """Return places that are missed, and good new rows for them.
 
@@ -337,7 +374,9 @@ class _Drawing:
         group = np.zeros(len(missed) + len(good), dtype=np.int64)
         for name in sorted(_range_categories(self.schema)) if anchored else ():
             column = self.schema[name]
-            missed_codes = cells_of(column, self._table(columns, (name,))).values[missed]
+            missed_codes = cells_of(column, self._table(columns, (name,))).values[
+                missed
+            ]
             new_codes = cells_of(column, new).values[good]
             codes = np.concatenate([missed_codes, new_codes])
             group = group * (options_of(column) + 1) + codes
@@ -402,7 +441,8 @@ def with_single_values(table: Table, schema: Schema, like: Table | None) -> Tabl
     if not changed:
         return table
     columns = {name: (table.values(name), table.missing(name)) for name in table.names}
-    return Table.from_columns(columns | changed, table)  # its types list the declared categories
+    # Its types list the declared categories.
+    return Table.from_columns(columns | changed, table)
 
 
 def _range_categories(schema: Schema) -> set[str]:

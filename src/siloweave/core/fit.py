@@ -51,7 +51,15 @@ VERSION = 2
 _FIT = "fit.json"
 _LIKE = "like.parquet"
 _FILES = {
-    *("model.safetensors", _LIKE, _FIT, "encoder.json", "features.json", "one_way.json", "parties"),
+    *(
+        "model.safetensors",
+        _LIKE,
+        _FIT,
+        "encoder.json",
+        "features.json",
+        "one_way.json",
+        "parties",
+    ),
     *("generated.json", "woven.json", "homes"),  # of the format before
 }  # what saved fits of all kinds consist of
 
@@ -104,9 +112,11 @@ class Cost:
             4.2
         """
         carried_bytes = sum(
-            traffic.bytes_to_party + traffic.bytes_from_party for traffic in self.parties.values()
+            traffic.bytes_to_party + traffic.bytes_from_party
+            for traffic in self.parties.values()
         )
-        carrying = 8e-6 * carried_bytes / megabits  # 8 bits a byte, a million bits a megabit
+        # 8 bits a byte, a million bits a megabit.
+        carrying = 8e-6 * carried_bytes / megabits
         waiting = self.rounds * (2 * latency + message)
         return round(sum(self.phases.values()) + waiting + carrying, 3)
 
@@ -172,13 +182,19 @@ class Ledgers:
             return None
         if not self.is_complete:
             return inf
-        events = [[entry.event for entry in entries] for entries in self.entries.values()]
+        events = [
+            [entry.event for entry in entries] for entries in self.entries.values()
+        ]
         return epsilon_at_parties(events, self.parties_per_unit, self.delta)
 
     def __repr__(self) -> str:
         count = sum(map(len, self.entries.values()))
         most = _up(self.epsilon)
-        whose = "epsilon of a row over all" if self.split == "columns" else "largest epsilon"
+        whose = (
+            "epsilon of a row over all"
+            if self.split == "columns"
+            else "largest epsilon"
+        )
         return (
             f"Ledgers({len(self.entries)} parties, {count} releases, {whose} {most} at delta "
             f"{self.delta:g})"
@@ -196,9 +212,13 @@ class Ledgers:
             for name, cost in self.epsilons.items()
         ]
         if self.split == "columns":
-            lines.append(f"a row over all: epsilon {_up(self.epsilon)}, delta {self.delta:g}")
+            lines.append(
+                f"a row over all: epsilon {_up(self.epsilon)}, delta {self.delta:g}"
+            )
         if (most := self.epsilon_to_parties) is not None:
-            lines.append(f"towards another party: epsilon {_up(most)}, delta {self.delta:g}")
+            lines.append(
+                f"towards another party: epsilon {_up(most)}, delta {self.delta:g}"
+            )
         if (most := self.epsilon_at_parties) is not None:
             parties = min(self.parties_per_unit, len(self.entries))
             lines.append(
@@ -214,7 +234,9 @@ def _up(epsilon: float) -> str:
     return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}"
 
 
-def epsilon_of_row(ledgers: Mapping[str, Sequence[Entry]], split: str, delta: float) -> float:
+def epsilon_of_row(
+    ledgers: Mapping[str, Sequence[Entry]], split: str, delta: float
+) -> float:
     """Return the largest epsilon of any party; with split columns that of all together.
 
     There a row lies at all parties.
@@ -247,7 +269,9 @@ def _instead_of(folder: Path) -> Iterator[Path]:
             with naming_file(target):
                 yield stage
         except SafetensorError as error:  # which names no file either
-            raise InputError(f"{target}: {error}. See that the disk has room") from error
+            raise InputError(
+                f"{target}: {error}. See that the disk has room"
+            ) from error
         if target.exists():
             target.replace(Path(beside) / "old")
         stage.replace(target)
@@ -290,7 +314,8 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, tuple[str, ...]]
     simulated: bool
     declared: str = ""  # a schema file's text
-    rows_per_unit: int | None = None  # None in fits of versions that bounded no unit but a row
+    # None in fits of versions that bounded no unit but a row.
+    rows_per_unit: int | None = None
     parties_per_unit: int = 1
 
     @property
@@ -299,7 +324,12 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
         bound = inf if self.epsilon is None else self.epsilon
         unit = self.unit if self.rows_per_unit is not None else ROW
         return Budget(
-            bound, self.delta, unit, self.relation, self.rows_per_unit, self.parties_per_unit
+            bound,
+            self.delta,
+            unit,
+            self.relation,
+            self.rows_per_unit,
+            self.parties_per_unit,
         )
 
 
@@ -348,7 +378,9 @@ class Fit:
         allowed, spent = self.budget.epsilon, _up(self.epsilon)
         promise = f"epsilon {spent} of {allowed:g} at delta {self.budget.delta:g}"
         if not self.private:
-            promise = f"NOT PRIVATE (epsilon {spent})" if isfinite(allowed) else "NOT PRIVATE"
+            promise = (
+                f"NOT PRIVATE (epsilon {spent})" if isfinite(allowed) else "NOT PRIVATE"
+            )
         return (
             f"<fit of {self.info.title}: {len(self.schema.columns)} columns, "
             f"{len(self.ledgers)} {'party' if len(self.ledgers) == 1 else 'parties'}, {promise}>"
@@ -425,7 +457,8 @@ class Fit:
             self.ledgers,
             budget.delta,
             split=self.info.split,
-            same_people=self.info.same_people and budget.relation is Relation.ADD_REMOVE,
+            same_people=self.info.same_people
+            and budget.relation is Relation.ADD_REMOVE,
             parties_per_unit=budget.parties_per_unit,
             is_complete=not self.unaccounted,
         )
@@ -530,7 +563,9 @@ class Fit:
                 stay with their parties.
         """
         if given is not None and not self.shared:
-            raise InputError("given: columns stay with their parties in this fit (shared=False)")
+            raise InputError(
+                "given: columns stay with their parties in this fit (shared=False)"
+            )
         tables = self.part_tables(num_rows, seed=seed, given=given)
         return {name: table.to_native() for name, table in tables.items()}
 
@@ -539,7 +574,9 @@ class Fit:
     ) -> dict[str, Table]:
         """Draw every party's synthetic columns as tables; see `sample_parts`."""
         if not self.columns:
-            raise InputError("parties hold all columns in this fit; sample() draws whole rows")
+            raise InputError(
+                "parties hold all columns in this fit; sample() draws whole rows"
+            )
         table = self._drawn(num_rows, seed, given=given, raked=self.shared)
         party_columns = {column for names in self.columns.values() for column in names}
         # Rows were aligned by ids that no party's table has afterwards; every party had them.
@@ -549,7 +586,9 @@ class Fit:
             if column.kind == "id" and column.name not in party_columns
         ]
         return {
-            name: table.select([column for column in (*ids, *names) if column in table.names])
+            name: table.select(
+                [column for column in (*ids, *names) if column in table.names]
+            )
             for name, names in self.columns.items()
         }
 
@@ -561,12 +600,16 @@ class Fit:
         if self.model.schema.constraints:  # a run drew rows that keep them
             modelled = None
         if not wanted.missing and any(column.missing for column in self.schema.coded):
-            rules = tuple(r for r in self.model.schema.constraints if isinstance(r, Unique))
+            rules = tuple(
+                r for r in self.model.schema.constraints if isinstance(r, Unique)
+            )
             modelled = modelled or Modelled(Schema(self.model.schema.columns, rules))
         if modelled is None:
             rows: Table = self.model.draw(wanted, self.num_rows, self.like)
         else:
-            rows = constrained_rows(modelled, self.model, wanted, self.num_rows, self.like)
+            rows = constrained_rows(
+                modelled, self.model, wanted, self.num_rows, self.like
+            )
         if any(column.other == UNLISTED for column in self.schema.columns):
             rows = listed_instead(rows, self.schema, key=wanted.seed, kept=wanted.named)
         if self.schema.coded == self.schema.columns:
@@ -623,7 +666,8 @@ class Fit:
             >>> model.impute(pl.DataFrame(gaps), seed=0)["age"].null_count()
             0
         """
-        return self.impute_table(table, seed=seed, columns=columns, tries=tries).to_native()
+        filled = self.impute_table(table, seed=seed, columns=columns, tries=tries)
+        return filled.to_native()
 
     def impute_table(
         self,
@@ -761,7 +805,9 @@ class Fit:
         rows = read(table)
         shares = self._questions(seed).class_shares(rows, target, blanks, draws)
         options = self.schema[target].options
-        columns = {str(option): (shares[:, i], None) for i, option in enumerate(options)}
+        columns = {
+            str(option): (shares[:, i], None) for i, option in enumerate(options)
+        }
         return Table.from_columns(columns).framed(rows.frame).to_native()
 
     def _questions(self, seed: Key | None, tries: int = 100) -> Questions:
@@ -864,7 +910,9 @@ class Fit:
         )
 
     @classmethod
-    def read(cls, folder: Path | str, loaders: Mapping[str, Callable[[Path], Model]]) -> Fit:
+    def read(
+        cls, folder: Path | str, loaders: Mapping[str, Callable[[Path], Model]]
+    ) -> Fit:
         """Read what `save` wrote.
 
         Args:
@@ -899,13 +947,19 @@ class Fit:
 
 def _check_version(folder: Path) -> None:
     """Refuse a fit of another format, and name what wrote it."""
-    old = [name for name in ("generated.json", "woven.json") if (folder / name).is_file()]
+    old = [
+        name for name in ("generated.json", "woven.json") if (folder / name).is_file()
+    ]
     version: Any = 1
     if not old:
         try:
-            version = msgspec.json.decode((folder / _FIT).read_bytes(), type=dict).get("version", 1)
+            version = msgspec.json.decode((folder / _FIT).read_bytes(), type=dict).get(
+                "version", 1
+            )
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise DataError(f"{folder} cannot be read as a saved fit: {error}") from error
+            raise DataError(
+                f"{folder} cannot be read as a saved fit: {error}"
+            ) from error
     if version != VERSION:
         raise DataError(
             f"{folder} holds a fit of format {version}, and this siloweave reads format {VERSION}: "

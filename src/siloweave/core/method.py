@@ -96,7 +96,9 @@ def openings(dropouts: int) -> Views:
 def own_columns(sent: str | None = None) -> View:
     """Return the line of parties with different columns; one may send the classes of a column."""
     but = f", but for the classes of {sent!r}" if sent else ""
-    return View("each party", "its own columns", f"no message carries them as they are{but}")
+    return View(
+        "each party", "its own columns", f"no message carries them as they are{but}"
+    )
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -164,7 +166,9 @@ class MethodSettings:
             if setting.default_factory is not MISSING:
                 default = setting.default_factory()
             if is_dataclass(default):
-                object.__setattr__(self, setting.name, built(hint, setting.name, value, default))
+                object.__setattr__(
+                    self, setting.name, built(hint, setting.name, value, default)
+                )
             elif hint is bool or get_origin(hint) is Literal:
                 allowed = get_args(hint) or (True, False)
                 if value not in allowed:
@@ -224,7 +228,9 @@ class Setup:
         if not self.schema.constraints:
             return
         modelled = Modelled(self.schema, tuple(self.columns.values()))
-        columns = {name: modelled.names_of(names) for name, names in self.columns.items()}
+        columns = {
+            name: modelled.names_of(names) for name, names in self.columns.items()
+        }
         object.__setattr__(self, "modelled", modelled)
         object.__setattr__(self, "schema", modelled.schema)
         object.__setattr__(self, "columns", columns)
@@ -248,7 +254,11 @@ class Setup:
     def held(self) -> Mapping[str, tuple[str, ...]]:
         """With split columns, every party's columns as the study declares them."""
         parts = None if self.modelled is None else self.modelled.parts
-        return self.columns if parts is None else dict(zip(self.columns, parts, strict=True))
+        return (
+            self.columns
+            if parts is None
+            else dict(zip(self.columns, parts, strict=True))
+        )
 
 
 def job_for(synth: MethodSettings, budget: Budget | None, **facts: Any) -> Job:
@@ -687,5 +697,7 @@ def names_of(methods: Sequence[Method]) -> tuple[str, ...]:
     names = [method.name for method in methods]
     for name in names:
         if names.count(name) > 1:
-            raise TypeError(f"two methods are called {name!r}; each needs a name of its own")
+            raise TypeError(
+                f"two methods are called {name!r}; each needs a name of its own"
+            )
     return tuple(names)

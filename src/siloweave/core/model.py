@@ -98,13 +98,17 @@ class MarginalModel:
         else:
             otherwise = round(self.mrf.total) if num_rows is None else num_rows
             names = self.encoder.domain.names
-            count, cells = conditions(self.schema, names, wanted.given, wanted.num_rows, otherwise)
+            count, cells = conditions(
+                self.schema, names, wanted.given, wanted.num_rows, otherwise
+            )
             if wanted.balanced is not False:
                 column = balanced_column(self.schema, wanted.balanced, None, cells)
                 shares = mrf.marginal((column.name,)).tolist()
                 cells = (*cells, equally(column, shares, count, wanted.seed))
             codes = completed(mrf, self.encoder, count, cells, wanted.seed)
-        table = self.encoder.decode(codes, key=fold_in(wanted.seed, "values"), like=like)
+        table = self.encoder.decode(
+            codes, key=fold_in(wanted.seed, "values"), like=like
+        )
         return imposed(table, cells, like)
 
     @cached_property
@@ -119,7 +123,9 @@ class MarginalModel:
         for name in missing:
             self._check_has_values(name)
         # A missing value is the last code of a column: the others are kept.
-        sizes = {name: domain.size_of(name) - (name in missing) for name in domain.names}
+        sizes = {
+            name: domain.size_of(name) - (name in missing) for name in domain.names
+        }
         potentials = {
             clique: table[tuple(slice(sizes[name]) for name in clique)]
             for clique, table in self.mrf.potentials.items()
@@ -220,9 +226,13 @@ class FeatureModel:
             count = otherwise if wanted.num_rows is None else wanted.num_rows
             return self._free(count, wanted, like)
         names = [encoding.column for encoding in features.encodings]
-        count, cells = conditions(self.schema, names, wanted.given, wanted.num_rows, otherwise)
+        count, cells = conditions(
+            self.schema, names, wanted.given, wanted.num_rows, otherwise
+        )
         asked = [
-            VectorCondition.of(condition, features, fold_in(seed, "given", condition.name))
+            VectorCondition.of(
+                condition, features, fold_in(seed, "given", condition.name)
+            )
             for condition in cells
         ]
         if wanted.balanced is not False:
@@ -289,4 +299,6 @@ class FeatureModel:
         features = Features.from_json(facts["features"])
         path = folder / "one_way.json"
         one_way = OneWay.from_json(path.read_bytes()) if path.is_file() else None
-        return cls(net(folder / "model.safetensors"), features, one_way, facts["target"])
+        return cls(
+            net(folder / "model.safetensors"), features, one_way, facts["target"]
+        )

@@ -165,7 +165,9 @@ class PartySide:
     apart: bool = False
 
 
-class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class StageFacts(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """What a stage begins with.
 
     Attributes:
@@ -185,7 +187,9 @@ class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     @classmethod
     def of(cls, setup: Setup, job: Job, study: bytes) -> StageFacts:
         """Return what the stage of a setup begins with."""
-        encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
+        encoder = (
+            setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
+        )
         return cls(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
 
     def found_in(self, setup: Setup) -> Setup:
@@ -195,7 +199,9 @@ class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     def shown(self) -> bytes:
         """Return what is compared with the facts that a stage began with."""
-        return agreed({"stage": self.stage, "schema": self.schema, "encoder": self.encoder})
+        return agreed(
+            {"stage": self.stage, "schema": self.schema, "encoder": self.encoder}
+        )
 
 
 # In a simulation every party is sent the same text.
@@ -333,7 +339,8 @@ class Party:
         """
         with self._busy:
             envelope = messages.decode(question.data, Envelope)
-            if envelope.run == self.job.named(PARTING):  # of no site: it reads no row and no ledger
+            # Of no site: it reads no row and no ledger.
+            if envelope.run == self.job.named(PARTING):
                 self._part(messages.decode(envelope.body, Part))
                 return messages.encode(envelope.answered(messages.encode(Parted())))
             try:
@@ -344,7 +351,10 @@ class Party:
             except Exception as error:
                 raise self._as_shown(envelope.run, error) from error
             self._note_ledger()
-            if envelope.run == self.job.run and _CLOSE in (envelope.body, envelope.then):
+            if envelope.run == self.job.run and _CLOSE in (
+                envelope.body,
+                envelope.then,
+            ):
                 self._end(self)
             _log.info(
                 "run %s: a question of %d bytes, answered with %d",
@@ -370,7 +380,9 @@ class Party:
             before = messages.decode(first_facts or b"", StageFacts).shown()
             now = messages.decode(facts, StageFacts).shown()
             odd = "; ".join(differences(before, now)[:3])
-            raise WireError(f"party {self.name!r}: run {run!r} began with other facts: {odd}")
+            raise WireError(
+                f"party {self.name!r}: run {run!r} began with other facts: {odd}"
+            )
         self.begin(run, facts or first_facts or b"")
         # Stored last: facts that could not be prepared from are forgotten.
         store.put(key, facts or first_facts or b"")
@@ -608,7 +620,8 @@ class StudySide:
                 f"{'; '.join(odd[:5])}. Agree on one study.toml and schema.json, and start both "
                 "ends again"
             )
-        if facts.noise != party.job.noise:  # else the coordinator's report would call it private
+        # Else the coordinator's report would call it private.
+        if facts.noise != party.job.noise:
             raise StudyError(
                 f"party {party.name!r}: its noise = {party.job.noise!r}, and the coordinator's "
                 f"report would say noise = {facts.noise!r}. Start all ends alike; seeded noise "
@@ -624,7 +637,9 @@ class StudySide:
         stages = self.setup.synth.method.before
         names = [stage.name for stage in stages]
         if facts.stage not in (*names, "method"):
-            raise WireError(f"party {party.name!r}: the study has no stage {facts.stage!r}")
+            raise WireError(
+                f"party {party.name!r}: the study has no stage {facts.stage!r}"
+            )
         sent_setup = facts.found_in(self.setup)
         # The party goes the coordinator's way from its own study, one stage after the other.
         setup = self.setup
@@ -641,14 +656,18 @@ class StudySide:
             return setup
         planned = stages[names.index(facts.stage)].plan(setup, party.job.learn)
         if planned is None:
-            raise WireError(f"party {party.name!r}: nothing is open in stage {facts.stage!r}")
+            raise WireError(
+                f"party {party.name!r}: nothing is open in stage {facts.stage!r}"
+            )
         return planned
 
     def _alignment_side(self, party: Party, run: str) -> PartySide:
         """Return its side of finding common rows, whose releases no budget covers."""
         assert self.aligned is not None
         if run != party.job.named(ALIGNMENT):
-            raise WireError(f"party {party.name!r}: {run!r} aligns no rows of {party.job.run!r}")
+            raise WireError(
+                f"party {party.name!r}: {run!r} aligns no rows of {party.job.run!r}"
+            )
         return PartySide(self.aligned, PARTY, apart=True)
 
     def _rows(self, party: Party) -> Any:
@@ -668,7 +687,8 @@ class StudySide:
         run = party.job.named(ALIGNMENT)
         schema = self.setup.declared
         party.begin(
-            run, messages.encode(StageFacts(self.study, ALIGNMENT, "", "", party.job.noise))
+            run,
+            messages.encode(StageFacts(self.study, ALIGNMENT, "", "", party.job.noise)),
         )
         rows = read(
             rows_of_units(
@@ -732,7 +752,13 @@ def site_of(
     if job.is_seeded:
         entropy = SeededEntropy(f"{job.seed}/{index}".encode())
     return Site(
-        name, data, ledger=ledger, entropy=entropy, store=store, digest=data.digest, terms=terms
+        name,
+        data,
+        ledger=ledger,
+        entropy=entropy,
+        store=store,
+        digest=data.digest,
+        terms=terms,
     )
 
 
@@ -746,7 +772,8 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
     if not job.limited:  # no bound, and yet the relation in which events are stated
         limit = msgspec.structs.replace(limit, epsilon=inf)
     if home is None:
-        return Ledger(name, limit=limit, identity=_seeded_identity(name, job)), MemoryStore()
+        seeded = _seeded_identity(name, job)
+        return Ledger(name, limit=limit, identity=seeded), MemoryStore()
     store = FolderStore(home / "store", job.secret)
     _mark(home / SEEDED, name, job)
     identity = job.identity
@@ -759,7 +786,9 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
             require_unspent(name, ledger.entries, job.runs, job.budget)
         paid = {"", *(entry.hash for entry in ledger.entries)}
         if not paid.issuperset(store.payments()):
-            raise lost_ledger(home / LEDGER_FILE, "lacks what paid for answers in the store beside")
+            raise lost_ledger(
+                home / LEDGER_FILE, "lacks what paid for answers in the store beside"
+            )
         if job.limited:
             _require_alike(ledger, store, limit)
     except BaseException:  # a full disk, too
@@ -776,7 +805,8 @@ def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
     now = [limit.unit, str(limit.relation), limit.rows_per_unit]
     stored = store.get(_NEIGHBOURS)
     priced_for: Any = now if stored is None else msgspec.json.decode(stored)
-    if len(priced_for) == 2:  # written before units were bounded: a row was protected, by any name
+    # Written before units were bounded: a row was protected, by any name.
+    if len(priced_for) == 2:
         priced_for = [ROW, priced_for[1], 1]
     if ledger.entries and priced_for != now:
         unit, relation, rows_per_unit = priced_for
@@ -898,7 +928,9 @@ def place_of(
 # The parties of a run, and their rows
 
 
-def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+def parties_of(
+    method: Method, data: Any, names: Sequence[str] | None
+) -> dict[str, Any]:
     """Return the parties' tables, by name; the one owner's for a central method.
 
     A single table is that of one party, "party-1", where parties hold different rows.
@@ -918,7 +950,9 @@ def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[s
     if method.split != "central":
         tables = named_parties(data, names)
         if not tables:
-            raise RosterError("data has no party; give one table per party, as a list or by name")
+            raise RosterError(
+                "data has no party; give one table per party, as a list or by name"
+            )
         return tables
     if not isinstance(data, Mapping):
         return named_parties([data], ["curator"] if names is None else names)
@@ -937,22 +971,30 @@ def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
             parties have one name.
     """
     if isinstance(names, str):
-        raise RosterError(f"names={names!r} is one text; give a list with a name for every table")
+        raise RosterError(
+            f"names={names!r} is one text; give a list with a name for every table"
+        )
     if isinstance(data, Mapping):
         tables = list(data.values())
         party_names = [str(name) for name in data]
     elif isinstance(data, Sequence) and not isinstance(data, str | bytes):
         tables = list(data)
-        party_names = _numbered(len(tables)) if names is None else [str(name) for name in names]
+        party_names = (
+            _numbered(len(tables)) if names is None else [str(name) for name in names]
+        )
     else:
         raise RosterError(
             f"data is a {type(data).__name__}; give one table per party, as a list or by name"
         )
     if len(tables) != len(party_names):
-        raise RosterError(f"names has {len(party_names)} entries for {len(tables)} tables")
+        raise RosterError(
+            f"names has {len(party_names)} entries for {len(tables)} tables"
+        )
     repeated = [name for name, count in Counter(party_names).items() if count > 1]
     if repeated:
-        raise RosterError(f"two parties are called {repeated[0]!r}; give each a name of its own")
+        raise RosterError(
+            f"two parties are called {repeated[0]!r}; give each a name of its own"
+        )
     return dict(zip(party_names, tables, strict=True))
 
 
@@ -1012,7 +1054,9 @@ def samples(synth: MethodSettings, relation: Relation, sample: float) -> bool:
     """
     if synth.method.split == "columns" or sample == 1:
         return False
-    is_count_private = synth.method.needs_budget(synth) and relation is Relation.ADD_REMOVE
+    is_count_private = (
+        synth.method.needs_budget(synth) and relation is Relation.ADD_REMOVE
+    )
     return sample < 1 or not is_count_private
 
 
@@ -1071,7 +1115,9 @@ def rows_to_learn(
 def _secret_for(purpose: str, job: Job, index: int, home: Path | None) -> bytes:
     """Return a party's own secret for a purpose; it stays the same in the party's folder."""
     if job.noise == SEEDED:
-        return SeededEntropy(f"{job.seed}/{index}/{purpose}".encode()).bytes(_SECRET_BYTES)
+        return SeededEntropy(f"{job.seed}/{index}/{purpose}".encode()).bytes(
+            _SECRET_BYTES
+        )
     store = FolderStore(home / "store", job.secret) if home else MemoryStore()
     secret = store.get(purpose) or OSEntropy().bytes(_SECRET_BYTES)
     store.put(purpose, secret)
@@ -1090,11 +1136,15 @@ def require_row(name: str, budget: Budget) -> None:
         )
 
 
-def rows_taking_part(part: Any, split: str, schema: Schema, job: Job, index: int) -> Table:
+def rows_taking_part(
+    part: Any, split: str, schema: Schema, job: Job, index: int
+) -> Table:
     """Read a party's rows that take part; arguments and errors are those of `rows_of_units`."""
     is_ordered = not isinstance(unread(part), Database)
     home = job.home(index)
-    rows = rows_of_units(read(part), split, schema, job, index, home, ordered=is_ordered)
+    rows = rows_of_units(
+        read(part), split, schema, job, index, home, ordered=is_ordered
+    )
     return read(rows)
 
 
@@ -1136,7 +1186,9 @@ def rows_of_units(
         secret = _secret_for(_UNITS, job, index, home)
     most = job.budget.neighbours.rows
     table = read(rows)
-    bounded = bounded_rows(table, schema[job.budget.unit], most, secret, ordered=ordered)
+    bounded = bounded_rows(
+        table, schema[job.budget.unit], most, secret, ordered=ordered
+    )
     omitted = table.num_rows - bounded.num_rows
     if omitted:
         _log.info(
@@ -1172,7 +1224,9 @@ def columns_of(
     return columns
 
 
-def check_same_people(tables: Mapping[str, Table], schema: Schema, *, empty: bool = False) -> None:
+def check_same_people(
+    tables: Mapping[str, Table], schema: Schema, *, empty: bool = False
+) -> None:
     """Refuse tables of which row i is not one person; arguments and errors as of `columns_of`."""
     if not empty:
         for name, table in tables.items():
@@ -1181,7 +1235,9 @@ def check_same_people(tables: Mapping[str, Table], schema: Schema, *, empty: boo
     _check_ids(tables, schema)
 
 
-def own_columns(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, tuple[str, ...]]:
+def own_columns(
+    columns: Mapping[str, Sequence[str]], schema: Schema
+) -> dict[str, tuple[str, ...]]:
     """Return every party's columns without ids, each at one party, from the names of all.
 
     Raises:
@@ -1196,11 +1252,14 @@ def own_columns(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[st
             "party's table, or take them out of the schema."
         )
     parts = {
-        party: tuple(name for name in names if name in owners) for party, names in columns.items()
+        party: tuple(name for name in names if name in owners)
+        for party, names in columns.items()
     }
     for party, names in parts.items():
         if not names:
-            raise RosterError(f"party {party!r} has no column but ids; leave it out of the roster")
+            raise RosterError(
+                f"party {party!r} has no column but ids; leave it out of the roster"
+            )
     return parts
 
 

@@ -138,9 +138,13 @@ class Questions:
 
     def _asked_columns(self, columns: Sequence[str], table: Table) -> list[str]:
         """Return the columns that are to be filled, in the schema's order."""
-        modelled_names = [column.name for column in self.schema.coded if column.name in table.names]
+        modelled_names = [
+            column.name for column in self.schema.coded if column.name in table.names
+        ]
         if isinstance(columns, str):
-            raise InputError(f"columns={columns!r} must be a list of names, such as [{columns!r}]")
+            raise InputError(
+                f"columns={columns!r} must be a list of names, such as [{columns!r}]"
+            )
         for name in columns:
             if name not in modelled_names:
                 raise InputError(
@@ -151,7 +155,9 @@ class Questions:
 
     def _skips(self) -> list[MissingUnless]:
         """Return the constraints by which a category decides whether others have a value."""
-        return [rule for rule in self.schema.constraints if isinstance(rule, MissingUnless)]
+        return [
+            rule for rule in self.schema.constraints if isinstance(rule, MissingUnless)
+        ]
 
     def _may_fill(self, name: str, cells: Mapping[str, CellValues]) -> Bools:
         """Return the rows in which a column may have a value, as far as other cells say."""
@@ -225,7 +231,9 @@ class Questions:
             drawn_count += len(rows)
         return stacked(tables).take(np.argsort(np.concatenate(places)))
 
-    def _rows(self, model: Model, given: tuple[Condition, ...], seed: Key, like: Table) -> Table:
+    def _rows(
+        self, model: Model, given: tuple[Condition, ...], seed: Key, like: Table
+    ) -> Table:
         """Draw rows of a model with conditions, one for each."""
         wanted = msgspec.structs.replace(self.wanted, given=given, seed=seed)
         empty = like.without_rows()
@@ -240,7 +248,9 @@ class Questions:
             for rule in self._skips():
                 if name in rule.dependent:
                     by = self.schema[rule.by]
-                    is_needed = is_needed & allowed_rows(rule, by, cells_of(by, drawn).values)
+                    is_needed = is_needed & allowed_rows(
+                        rule, by, cells_of(by, drawn).values
+                    )
             is_complete &= ~(is_needed & drawn.missing(name))
         return is_complete
 
@@ -251,7 +261,9 @@ class Questions:
             return
         followed = net.takes if net.keeps else frozenset()
         learned = self.model.schema.coded
-        by_chance = [c.name for c in learned if c.kind in BINNED and c.name not in followed]
+        by_chance = [
+            c.name for c in learned if c.kind in BINNED and c.name not in followed
+        ]
         for condition in conditions:
             column = condition.column
             if column.kind not in BINNED or condition.free.all():
@@ -297,7 +309,9 @@ class Questions:
 
     # Predictions
 
-    def class_shares(self, source: Any, target: str, blanks: Blanks, draws: int) -> Floats:
+    def class_shares(
+        self, source: Any, target: str, blanks: Blanks, draws: int
+    ) -> Floats:
         """Return how likely each option of a target is in each row, (rows, options)."""
         column = self._target(target)
         if column.kind in BINNED:
@@ -384,17 +398,25 @@ class Questions:
             raise InputError(f"predict: {error}") from error
         totals = value_shares.sum(axis=1, keepdims=True)
         uniform = np.full_like(value_shares, 1.0 / values)
-        return np.asarray(np.divide(value_shares, totals, out=uniform, where=totals > 0.0))
+        return np.asarray(
+            np.divide(value_shares, totals, out=uniform, where=totals > 0.0)
+        )
 
     def _draws(
-        self, column: Column, evidence: Mapping[str, WantedCells], table: Table, draws: int
+        self,
+        column: Column,
+        evidence: Mapping[str, WantedCells],
+        table: Table,
+        draws: int,
     ) -> list[Any]:
         """Return several draws of a target, each a code or number per row."""
         whole("draws", draws, 1)
         count = table.num_rows
         if not count:
             return [np.zeros(0)]
-        nothing = CellValues(np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.bool_))
+        nothing = CellValues(
+            np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.bool_)
+        )
         free = WantedCells(nothing, np.zeros(count, dtype=np.bool_))
         conditions = [
             condition_of(self.schema[name], cells)
@@ -435,7 +457,8 @@ def _codes_inside(
     placed = placed_cells(msgspec.structs.replace(column, **facts), table)
     is_outside = placed.moved
     if column.other is not None:
-        is_outside = is_outside & placed.missing  # a category that is not listed is `other`
+        # A category that is not listed is `other`.
+        is_outside = is_outside & placed.missing
     is_blank = placed.missing & ~is_outside
     codes = _codes(column, encoder, CellValues(placed.values, placed.missing))
     inside = np.zeros(len(codes))
@@ -443,7 +466,9 @@ def _codes_inside(
         edges = encoder.edges(column.name)
         cuts = (encoder.cuts or {}).get(column.name)
         filled = np.flatnonzero(~placed.missing)
-        inside[filled] = log_density(column, edges, codes[filled], placed.values[filled], cuts)
+        inside[filled] = log_density(
+            column, edges, codes[filled], placed.values[filled], cuts
+        )
     if blanks == "unknown" or not column.missing:
         codes = np.where(is_blank, UNKNOWN, codes)
     if blanks == "missing" and not column.missing:

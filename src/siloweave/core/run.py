@@ -153,7 +153,14 @@ class Synthesizer(MethodSettings):
         roster = tuple(party_columns) or tuple(f"party-{i}" for i in range(parties))
         setup = Setup(self, facts, allowed, roster, party_columns, encoder)
         check_named(setup, learn)
-        case = Case(setup.encoder or setup.schema, allowed, len(roster), rows, learn, setup.columns)
+        case = Case(
+            setup.encoder or setup.schema,
+            allowed,
+            len(roster),
+            rows,
+            learn,
+            setup.columns,
+        )
         return self.method.forecast(self, case)
 
     @shows_progress
@@ -215,7 +222,9 @@ class Synthesizer(MethodSettings):
             CapacityError: A query does not fit into the model's memory.
         """
         if learn and not self.method.learns:
-            raise InputError(f"{self.method.title} learns no schema; leave learn={learn!r} out")
+            raise InputError(
+                f"{self.method.title} learns no schema; leave learn={learn!r} out"
+            )
         schema = _needed_schema(self.info.title, schema, encoder=self.method.learns)
         if at_once is None:
             at_once = os.cpu_count() or 1
@@ -314,7 +323,9 @@ def fit_parties(
     facts = facts.without_reasons()
     if isinstance(schema, Encoder):
         if facts.constraints:
-            raise SchemaError("an Encoder keeps no constraints; give its Schema instead of it")
+            raise SchemaError(
+                "an Encoder keeps no constraints; give its Schema instead of it"
+            )
         encoder = replace(schema, schema=facts)
 
     # What can be refused is refused before anything is read.
@@ -327,12 +338,15 @@ def fit_parties(
     for index, (name, part) in enumerate(parts.items()):
         tables[name] = _read(name, part, setup, job, index)
     if method.split == "columns":
-        columns = own_columns({name: table.names for name, table in tables.items()}, facts)
+        columns = own_columns(
+            {name: table.names for name, table in tables.items()}, facts
+        )
         setup = Setup(synth, facts, job.budget, tuple(parts), columns)
         check_named(setup, job.learn)
         method.affordable(setup, job.learn)
     for sentence in check_tables(setup, tables, job):
-        warnings.warn(sentence, stacklevel=4)  # to whoever gave the rows, and nobody else
+        # To whoever gave the rows, and nobody else.
+        warnings.warn(sentence, stacklevel=4)
     carrier = opener(setup, tables, job)
     try:
         is_coded = any(isinstance(table, Codes) for table in tables.values())
@@ -382,9 +396,14 @@ def with_tables(fitted: Fit, tables: Mapping[str, Any], setup: Setup, job: Job) 
     if setup.columns:
         columns = {name: table.names for name, table in tables.items()}
     settings = dict(fitted.settings)
-    if any(isinstance(table, Table) and table.drawn_of is not None for table in tables.values()):
+    if any(
+        isinstance(table, Table) and table.drawn_of is not None
+        for table in tables.values()
+    ):
         settings["sample"] = sample_words(job.sample)
-    return replace(fitted, like=_like(tables, setup), columns=columns, settings=settings)
+    return replace(
+        fitted, like=_like(tables, setup), columns=columns, settings=settings
+    )
 
 
 def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
@@ -471,8 +490,14 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
                 )
         apart = not getattr(synth, "shared", True)
         for rule in modelled.declared.constraints if setup.columns else ():
-            if not modelled.local(rule) and (apart or isinstance(rule, ColumnSum | Computed)):
-                why = "stay apart (shared=False)" if apart else "can be computed by none of them"
+            if not modelled.local(rule) and (
+                apart or isinstance(rule, ColumnSum | Computed)
+            ):
+                why = (
+                    "stay apart (shared=False)"
+                    if apart
+                    else "can be computed by none of them"
+                )
                 raise InputError(
                     f"constraint {rule.words}: names columns of several parties, which {why}. Take "
                     "it out of the schema"
@@ -491,7 +516,12 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
 
 
 def run_study(
-    setup: Setup, job: Job, carrier: Carrier, *, study: bytes = _LOCAL_STUDY, coded: bool = False
+    setup: Setup,
+    job: Job,
+    carrier: Carrier,
+    *,
+    study: bytes = _LOCAL_STUDY,
+    coded: bool = False,
 ) -> Fit:
     """Run all stages of a method, the method last.
 
@@ -517,7 +547,8 @@ def run_study(
     for stage in () if coded else method.before:
         planned = stage.plan(setup, job.learn)
         if planned is None:
-            if stage.name == "schema":  # without open facts, no share of delta names categories
+            # Without open facts, no share of delta names categories.
+            if stage.name == "schema":
                 job = replace(job, learn=0.0)
             continue
         start = time.perf_counter()
@@ -527,7 +558,9 @@ def run_study(
         with _stage_of(planned, stage, job, carrier, study) as (session, task):
             answer = stage.coordinate(session, replace(task, rho=remaining_rho * share))
         remaining_rho *= 1 - share
-        info = msgspec.structs.replace(info, visibility=stage.views(info.visibility, setup))
+        info = msgspec.structs.replace(
+            info, visibility=stage.views(info.visibility, setup)
+        )
         setup = stage.refine(setup, answer)
         seconds = time.perf_counter() - start
         cost += Cost(session.traffic, session.rounds, {stage.phase: seconds})
@@ -578,13 +611,16 @@ def _stage_of(
     """Begin a stage at all parties: the coordinator's session, and its task without its rho."""
     with open_session(setup, job, carrier, study) as session:
         share = 0.0
-        if carrier.simulated and isinstance(side, Method):  # parties show their progress here
+        # Parties show their progress here.
+        if carrier.simulated and isinstance(side, Method):
             share = side.party_share(setup.synth)
         yield session, _task_of(setup, side, job, share)
 
 
 @contextmanager
-def open_session(setup: Setup, job: Job, carrier: Carrier, study: bytes) -> Iterator[Session]:
+def open_session(
+    setup: Setup, job: Job, carrier: Carrier, study: bytes
+) -> Iterator[Session]:
     """Begin a stage at all parties, and yield what the coordinator asks them by.
 
     How far the stage is, is written down in the run's folder, and so is how it ends.
@@ -667,7 +703,11 @@ def _task_of(setup: Setup, side: Method | Stage, job: Job, share: float) -> Task
         job.progress(text, share + (1.0 - share) * done)
 
     store = None
-    if isinstance(side, Method) and "coordinator" in side.trains_at and job.folder is not None:
+    if (
+        isinstance(side, Method)
+        and "coordinator" in side.trains_at
+        and job.folder is not None
+    ):
         store = training_store(setup, job, job.folder / "coordinator")
     entropy: Entropy = OSEntropy()
     if job.is_seeded:

@@ -46,7 +46,9 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def settings_of(kind: Callable[..., _Settings], values: Any, path: str = "settings") -> _Settings:
+def settings_of(
+    kind: Callable[..., _Settings], values: Any, path: str = "settings"
+) -> _Settings:
     """Make a dataclass of settings from a mapping; settings within settings are mappings too.
 
     Args:
@@ -130,7 +132,10 @@ def part_of(kind: type[_Settings], synth: Any) -> _Settings:
     """Return those settings of a synthesizer that belong to a dataclass which it extends."""
     dataclass_kind: Any = kind
     return kind(
-        **{setting.name: getattr(synth, setting.name) for setting in fields(dataclass_kind)}
+        **{
+            setting.name: getattr(synth, setting.name)
+            for setting in fields(dataclass_kind)
+        }
     )
 
 
@@ -151,8 +156,14 @@ def built(hint: Any, name: str, value: Any, default: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         names = " or ".join(kind.__name__ for kind in kinds)  # type: ignore[union-attr]
-        raise InputError(f"{name}={value!r} must be a mapping from names to values, or {names}")
-    fitting = [kind for kind in kinds if set(value) <= {setting.name for setting in fields(kind)}]
+        raise InputError(
+            f"{name}={value!r} must be a mapping from names to values, or {names}"
+        )
+    fitting = [
+        kind
+        for kind in kinds
+        if set(value) <= {setting.name for setting in fields(kind)}
+    ]
     if fitting and type(default) not in fitting:
         return settings_of(fitting[0], value, name)  # type: ignore[arg-type]
     return settings_of(type(default), merged(asdict(default), value), name)
@@ -195,14 +206,18 @@ class Job:
     rows: int | None = None
     sample: float = SAMPLE
     identity: Identity | None = None
-    proofs: dict[str, dict[str, bytes]] = field(default_factory=dict, repr=False, compare=False)
+    proofs: dict[str, dict[str, bytes]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     asking: Stopwatch = field(default_factory=Stopwatch, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise InputError for what no run can be."""
         check_sample("sample", self.sample)
         if not isinstance(self.budget, Budget):
-            raise InputError(f"budget={self.budget!r} is no Budget; give Budget(epsilon, delta)")
+            raise InputError(
+                f"budget={self.budget!r} is no Budget; give Budget(epsilon, delta)"
+            )
         whole("seed", self.seed)
         if self.noise not in ("os", SEEDED):
             raise InputError(
@@ -211,7 +226,9 @@ class Job:
             )
         if self.folder is not None:
             object.__setattr__(self, "folder", Path(self.folder))
-        number("learn", self.learn, 0, 1, "[)", ": the share of the budget for open facts")
+        number(
+            "learn", self.learn, 0, 1, "[)", ": the share of the budget for open facts"
+        )
 
     @property
     def is_seeded(self) -> bool:

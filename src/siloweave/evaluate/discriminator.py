@@ -76,7 +76,9 @@ class Discriminator:
         parts = []
         for fold in np.unique(self.fold):
             in_fold = self.fold == fold
-            part = Discriminator(self.truth[in_fold], self.probability[in_fold], self.fold[in_fold])
+            part = Discriminator(
+                self.truth[in_fold], self.probability[in_fold], self.fold[in_fold]
+            )
             parts.append(part)
         return tuple(parts)
 
@@ -130,7 +132,9 @@ def discriminate(
     require_tables(tables, real, synthetic)
     count = min(tables.num_rows[real], tables.num_rows[synthetic], max_rows)
     if count < FOLDS:
-        raise InputError(f"{count} rows of each table are fewer than {FOLDS} folds; give more rows")
+        raise InputError(
+            f"{count} rows of each table are fewer than {FOLDS} folds; give more rows"
+        )
     parts: list[Floats] = []
     halves_of_folds: list[list[Ints]] = []
     for i, table in enumerate((real, synthetic)):
@@ -161,7 +165,9 @@ def discriminate(
             probability[fold] = model.predict_proba(X[fold])[:, 1]
             fold_of_row[fold] = i
             if rank_columns and i == 0:
-                lost_areas = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
+                lost_areas = _lost_area(
+                    model, X[fold], y[fold], fold_in(key, "shuffle")
+                )
                 ranked = zip(tables.names, lost_areas, strict=True)
                 distinguishing = tuple(sorted(ranked, key=lambda column: -column[1]))
     return Discriminator(y, probability, fold_of_row, distinguishing)
@@ -187,7 +193,9 @@ def _code_alike(X: Floats, tables: Aligned) -> None:
         X[has_value, place] = ranks[codes]
 
 
-def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None, trees: Trees) -> Any:
+def _judge(
+    X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None, trees: Trees
+) -> Any:
     """Fit trees, or, where `numeric` says which columns are numbers, a logistic regression.
 
     Of a column with more than 100 categories the rarest share one indicator.
@@ -203,11 +211,14 @@ def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None, trees: 
     is_numeric = np.asarray(numeric)
     imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
     numbers = make_pipeline(imputer, StandardScaler())
-    categories = OneHotEncoder(max_categories=INDICATORS, handle_unknown="infrequent_if_exist")
+    categories = OneHotEncoder(
+        max_categories=INDICATORS, handle_unknown="infrequent_if_exist"
+    )
     transformer = make_column_transformer(
         (numbers, np.flatnonzero(is_numeric)), (categories, np.flatnonzero(~is_numeric))
     )
-    model = LogisticRegression(max_iter=1_000, random_state=0)  # its solver draws nothing
+    # Its solver draws nothing.
+    model = LogisticRegression(max_iter=1_000, random_state=0)
     return make_pipeline(transformer, model).fit(X, y)
 
 

@@ -79,11 +79,15 @@ def one_thread() -> AbstractContextManager[Any]:
     """
     from threadpoolctl import threadpool_limits
 
-    limited: AbstractContextManager[Any] = threadpool_limits(limits=1, user_api="openmp")
+    limited: AbstractContextManager[Any] = threadpool_limits(
+        limits=1, user_api="openmp"
+    )
     return limited
 
 
-def features(tables: Aligned, table: str, rows: Rows, *, without: str | None = None) -> Floats:
+def features(
+    tables: Aligned, table: str, rows: Rows, *, without: str | None = None
+) -> Floats:
     """Return some rows as float64, NaN where a value is missing.
 
     There is a column for each of the table's columns but for `without`.
@@ -125,7 +129,9 @@ def require_folds(rows: int, owners: Ints, which: str) -> None:
     units = len(np.unique(owners))
     if units < FOLDS:
         unit_name = "rows" if units == rows else "persons"
-        raise InputError(f"{units} {which}{unit_name} are fewer than {FOLDS} folds; give more rows")
+        raise InputError(
+            f"{units} {which}{unit_name} are fewer than {FOLDS} folds; give more rows"
+        )
 
 
 def all_but(folds: Sequence[Rows], left_out: int) -> Rows:
@@ -133,14 +139,21 @@ def all_but(folds: Sequence[Rows], left_out: int) -> Rows:
     return np.concatenate([part for i, part in enumerate(folds) if i != left_out])
 
 
-def boosted(X: Floats, y: NDArray[Any], key: Key, trees: Trees, *, numeric: bool = False) -> Any:
+def boosted(
+    X: Floats, y: NDArray[Any], key: Key, trees: Trees, *, numeric: bool = False
+) -> Any:
     """Fit a classifier to two classes or more, or a regressor.
 
     The regressor minimises the squared error, as XGBoost by default (decision 0017).
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.ensemble import (
+        HistGradientBoostingClassifier,
+        HistGradientBoostingRegressor,
+    )
 
-    model_class = HistGradientBoostingRegressor if numeric else HistGradientBoostingClassifier
+    model_class = (
+        HistGradientBoostingRegressor if numeric else HistGradientBoostingClassifier
+    )
     leaf_rows = trees.leaf_rows or max(1, min(20, len(X) // 20))
     seed = generator(fold_in(key, "trees")).integers(2**31)
     model = model_class(
@@ -224,7 +237,9 @@ class Utilities:
         percents = 100.0 * np.array(list(ratios.values()))
         return float(percents.mean()), tuple(percents.mean(axis=0).tolist())
 
-    def ratio(self, table: str, targets: Sequence[str] | None = None) -> tuple[float, Folds]:
+    def ratio(
+        self, table: str, targets: Sequence[str] | None = None
+    ) -> tuple[float, Folds]:
         """Return a table's utility as a share of the real rows' own, in percent, at most 100.
 
         The 90th percentile over targets (all by default) of the table's scores over that of the
@@ -241,7 +256,9 @@ class Utilities:
         # DP-TLDM's ratio: the 90th percentile over targets, of either side's means over folds.
         real_top = float(np.quantile(real_scores.mean(axis=1), 0.9))
         if real_top <= 0:
-            raise InputError("real rows predict none of the targets; there is no utility to keep")
+            raise InputError(
+                "real rows predict none of the targets; there is no utility to keep"
+            )
         table_top = float(np.quantile(table_scores.mean(axis=1), 0.9))
         percent = min(100.0, 100.0 * table_top / real_top)
 
@@ -256,7 +273,9 @@ class Utilities:
 
     def _no_target(self) -> InputError:
         """Return the error for a table of which no column could be predicted, with the reasons."""
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.left_out.items())
+        reasons = "; ".join(
+            f"{name}: {reason}" for name, reason in self.left_out.items()
+        )
         return InputError(f"there is no target to predict ({reasons})")
 
 
@@ -306,7 +325,9 @@ def utilities(
     most = len(rows) - min(map(len, folds))
     source_rows = {}
     for source in sources:
-        source_rows[source] = pick(tables.num_rows[source], most, fold_in(key, "rows", source))
+        source_rows[source] = pick(
+            tables.num_rows[source], most, fold_in(key, "rows", source)
+        )
 
     real_scores: dict[str, Folds] = {}
     source_scores: dict[str, dict[str, Folds]] = {source: {} for source in sources}
@@ -324,12 +345,16 @@ def utilities(
             real_grades = task.cross_validated(real, rows, folds, target_key)
             real_scores[target] = tuple(grade.score for grade in real_grades)
             for source in sources:
-                model = task.fit(source, source_rows[source], fold_in(target_key, source))
+                model = task.fit(
+                    source, source_rows[source], fold_in(target_key, source)
+                )
                 grades = [task.grade(model, fold) for fold in folds]
                 source_scores[source][target] = tuple(grade.score for grade in grades)
                 if task.is_predicted(real_grades):
                     grade_pairs = zip(grades, real_grades, strict=True)
-                    ratios = [grade.beside(real_grade) for grade, real_grade in grade_pairs]
+                    ratios = [
+                        grade.beside(real_grade) for grade, real_grade in grade_pairs
+                    ]
                     relative[source][target] = tuple(ratios)
     return Utilities(real_scores, source_scores, left_out, relative)
 
@@ -367,7 +392,9 @@ _TINY = 0.01  # of a standard deviation: two models that err by less are alike
 class _Task:
     """One target: how it is coded, learnt and scored."""
 
-    def __init__(self, tables: Aligned, column: AlignedColumn, real: str, rows: Rows) -> None:
+    def __init__(
+        self, tables: Aligned, column: AlignedColumn, real: str, rows: Rows
+    ) -> None:
         self.tables = tables
         self.column = column
         values = column.values[real][rows]
@@ -517,18 +544,26 @@ def _svm_targets(
     if names is None:
         columns = [column for column in tables.categorical if varies(column)]
         if not columns:
-            raise InputError("the real rows have no categorical column with two values to predict")
+            raise InputError(
+                "the real rows have no categorical column with two values to predict"
+            )
         return columns
     columns = [tables.column(name) for name in names]
     for column in columns:
         if column.numeric:
-            raise InputError(f"target {column.name!r} is numeric; a classifier needs categories")
+            raise InputError(
+                f"target {column.name!r} is numeric; a classifier needs categories"
+            )
         if not varies(column):
-            raise InputError(f"target {column.name!r} has one value in the real rows used")
+            raise InputError(
+                f"target {column.name!r} has one value in the real rows used"
+            )
     return columns
 
 
-def _error_rate(tables: Aligned, column: AlignedColumn, train: _Part, test: _Part) -> float:
+def _error_rate(
+    tables: Aligned, column: AlignedColumn, train: _Part, test: _Part
+) -> float:
     """Return the share of test rows whose class a support vector machine gets wrong."""
     from sklearn.svm import SVC
 
@@ -576,7 +611,9 @@ def _standardised(
 # FLAIM's experiment
 
 
-def train_on_synthetic(synthetic: Codes, real_test: Codes, target: str, *, key: Key) -> float:
+def train_on_synthetic(
+    synthetic: Codes, real_test: Codes, target: str, *, key: Key
+) -> float:
     """Return the AUC on real rows of gradient boosting trained on synthetic rows.
 
     100 trees of depth 4 with learning rate 0.1, as FLAIM's experiments (Maddock, Cormode and
@@ -606,9 +643,13 @@ def train_on_synthetic(synthetic: Codes, real_test: Codes, target: str, *, key: 
     require_same_domain(real_test, synthetic)
     names = real_test.domain.names
     if target not in names:
-        raise InputError(f"target={target!r} is no attribute; choose from {', '.join(names)}")
+        raise InputError(
+            f"target={target!r} is no attribute; choose from {', '.join(names)}"
+        )
     if len(names) < 2:
-        raise InputError(f"target={target!r} is the only attribute; there is nothing to learn from")
+        raise InputError(
+            f"target={target!r} is the only attribute; there is nothing to learn from"
+        )
     truth = real_test.column(target)
     labels = synthetic.column(target)
     classes = np.unique(labels)
@@ -628,7 +669,11 @@ def train_on_synthetic(synthetic: Codes, real_test: Codes, target: str, *, key: 
 
     seed = int(generator(key).integers(2**31))
     model = HistGradientBoostingClassifier(
-        max_iter=100, max_depth=4, learning_rate=0.1, early_stopping=False, random_state=seed
+        max_iter=100,
+        max_depth=4,
+        learning_rate=0.1,
+        early_stopping=False,
+        random_state=seed,
     )
     X = _codes_without(synthetic, target)
     Z = _codes_without(real_test, target)
@@ -643,7 +688,9 @@ def _codes_without(rows: Codes, target: str) -> NDArray[np.float32]:
     return np.column_stack([rows.column(name).astype(np.float32) for name in names])
 
 
-def _macro_auc(truth: NDArray[Any], probability: Floats, classes: NDArray[Any]) -> float:
+def _macro_auc(
+    truth: NDArray[Any], probability: Floats, classes: NDArray[Any]
+) -> float:
     """Return the mean one-vs-rest AUC over the classes in `truth`.
 
     `classes` are those that the model has learnt, one for each column of its probabilities.
@@ -656,6 +703,7 @@ def _macro_auc(truth: NDArray[Any], probability: Floats, classes: NDArray[Any]) 
         if label in columns:
             area = float(roc_auc_score(truth == label, probability[:, columns[label]]))
         else:
-            area = 0.5  # a class that was never shown is not distinguished from the others
+            # A class that was never shown is not distinguished from the others.
+            area = 0.5
         areas.append(area)
     return float(np.mean(areas))

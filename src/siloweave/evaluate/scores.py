@@ -164,7 +164,9 @@ class Scores(msgspec.Struct, frozen=True):
         for gap in self.not_measured:
             if gap.name == name:
                 raise InputError(f"{name!r} was not measured: {gap.reason}")
-        raise InputError(f"there is no score {name!r}; there are {', '.join(self.names)}")
+        raise InputError(
+            f"there is no score {name!r}; there are {', '.join(self.names)}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as dictionaries, lists, text and numbers."""
@@ -226,7 +228,9 @@ class Scores(msgspec.Struct, frozen=True):
         if column is None:
             chart = pairs_chart(msgspec.to_builtins(self.associations))
             if chart is None:
-                raise InputError("there is one column and no pair of columns; name the column")
+                raise InputError(
+                    "there is one column and no pair of columns; name the column"
+                )
             return Picture(chart["svg"])
 
         histograms = {histogram.name: histogram for histogram in self.columns}
@@ -241,7 +245,9 @@ class Scores(msgspec.Struct, frozen=True):
         return "\n".join([summary, *_text(self)])
 
     def __repr__(self) -> str:
-        rows = ", ".join(f"{count} {name}" for name, count in self.settings.rows.items())
+        rows = ", ".join(
+            f"{count} {name}" for name, count in self.settings.rows.items()
+        )
         return f"Scores({len(self.parts)} scores of {rows} rows)"
 
     def _repr_html_(self) -> str:
@@ -262,7 +268,9 @@ def _text(scores: Scores) -> list[str]:
 
     settings = scores.settings
     counts = ", ".join(f"{count} {name}" for name, count in settings.rows.items())
-    lines.append(f"rows: {counts}; at most {settings.max_rows} per fit; seed {settings.seed}")
+    lines.append(
+        f"rows: {counts}; at most {settings.max_rows} per fit; seed {settings.seed}"
+    )
     lines.append(f"ceiling: {settings.ceiling}")
     lines.append(f"floor: {settings.floor}")
     if settings.left_out:

@@ -44,7 +44,13 @@ from siloweave.evaluate.scores import (
     Scores,
     ScoreSettings,
 )
-from siloweave.evaluate.shares import BINS, LEVELS, column_shares, numbers, require_tables
+from siloweave.evaluate.shares import (
+    BINS,
+    LEVELS,
+    column_shares,
+    numbers,
+    require_tables,
+)
 from siloweave.evaluate.support import Support, support
 from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
 from siloweave.progress import Progress, duration, shows_progress
@@ -212,9 +218,13 @@ def score(
     sheet = Sheet(sides)
 
     progress("distinguishing rows", 0.05)
-    distinguishing = _add_discriminability(sheet, fold_in(key, "discriminator"), max_rows)
+    distinguishing = _add_discriminability(
+        sheet, fold_in(key, "discriminator"), max_rows
+    )
     progress("distinguishing all rows", 0.15)
-    _add_detectors(sheet, fold_in(key, "detectors"), max_rows, detector_rows, thorough=thorough)
+    _add_detectors(
+        sheet, fold_in(key, "detectors"), max_rows, detector_rows, thorough=thorough
+    )
     if thorough:
         progress("looking for neighbours", 0.35)
         _add_support(sheet, fold_in(key, "support"), max_rows)
@@ -316,7 +326,9 @@ def expected_seconds(
     # Associations: a pair of numeric columns takes longer than one with a category.
     pairs = columns * (columns - 1) / 2
     numeric_pairs = numeric * (numeric - 1) / 2
-    associations = 6.6e-6 * rows * numeric_pairs + 1.5e-6 * rows * (pairs - numeric_pairs)
+    associations = 6.6e-6 * rows * numeric_pairs + 1.5e-6 * rows * (
+        pairs - numeric_pairs
+    )
     return 4.0 + utility + detectors + associations
 
 
@@ -338,7 +350,10 @@ def with_forecast(progress: Progress, seconds: float) -> Progress:
 
 
 def _check(
-    max_rows: int, detector_rows: int, model: DensitySource | None, encoder: Encoder | None
+    max_rows: int,
+    detector_rows: int,
+    model: DensitySource | None,
+    encoder: Encoder | None,
 ) -> None:
     """Refuse limits with which nothing is learnt, and a model without its encoder."""
     whole("max_rows", max_rows, LEAST_ROWS)  # with fewer the trees learn nothing
@@ -497,7 +512,9 @@ def _with_floor(tables: Aligned, key: Key) -> Aligned:
     """Add the real table with each column shuffled on its own."""
     columns = []
     for column in tables.columns:
-        shuffled = generator(fold_in(key, column.name)).permutation(column.values["real"])
+        shuffled = generator(fold_in(key, column.name)).permutation(
+            column.values["real"]
+        )
         values = {**column.values, "floor": shuffled}
         columns.append(replace(column, values=values))
     num_rows = {**tables.num_rows, "floor": tables.num_rows["real"]}
@@ -685,7 +702,9 @@ def _resemblance_measures() -> list[Measure]:
     return [
         _resemblance("column similarity", similarity.column_similarity),
         _resemblance("correlation similarity", similarity.correlation_similarity),
-        _resemblance("statistical similarity", similarity.statistical_similarity, DP_TLDM),
+        _resemblance(
+            "statistical similarity", similarity.statistical_similarity, DP_TLDM
+        ),
         _resemblance("Jensen-Shannon similarity", similarity.jensen_shannon_similarity),
         replace(kolmogorov_smirnov, note=_numeric_only),
     ]
@@ -700,7 +719,13 @@ def _distance_measures() -> list[Measure]:
             note=lambda tables, real, synthetic: "over categorical columns",
         ),
         Measure(
-            Heading("average Wasserstein distance", "distances", "lower", "real range", FED_TGAN),
+            Heading(
+                "average Wasserstein distance",
+                "distances",
+                "lower",
+                "real range",
+                FED_TGAN,
+            ),
             _wasserstein,
             note=_unscaled,
         ),
@@ -715,10 +740,14 @@ def _marginal_measures(key: Key) -> list[Measure]:
         compute = partial(similarity.marginal_tvd, ways=ways, key=key)
         measures.append(Measure(heading, compute, quick=False))
     for reading in ("closure", "queries"):
-        heading = Heading(f"workload error ({reading})", "marginals", "lower", "0 to 2", FLAIM)
+        heading = Heading(
+            f"workload error ({reading})", "marginals", "lower", "0 to 2", FLAIM
+        )
         measures.append(Measure(heading, partial(_workload, reading, key), quick=False))
     for statistic in ("largest", "mean"):
-        heading = Heading(f"{statistic} invented link", "marginals", "lower", "0 to 1", BERGSMA)
+        heading = Heading(
+            f"{statistic} invented link", "marginals", "lower", "0 to 1", BERGSMA
+        )
         compute = partial(_invented, statistic)
         measures.append(Measure(heading, compute, _invented_pair, quick=False))
 
@@ -726,7 +755,9 @@ def _marginal_measures(key: Key) -> list[Measure]:
     information_error = Measure(
         heading,
         similarity.information_error,
-        note=lambda tables, real, synthetic: "of pairs, weighted by what they share in both tables",
+        note=lambda tables, real, synthetic: (
+            "of pairs, weighted by what they share in both tables"
+        ),
         quick=False,
     )
     measures.append(information_error)
@@ -744,15 +775,23 @@ def _quoted_percentages() -> list[Measure]:
     ]
 
 
-def _resemblance(name: str, compute: OfTables, source: str = f"{SILOFUSE}; {DP_TLDM}") -> Measure:
+def _resemblance(
+    name: str, compute: OfTables, source: str = f"{SILOFUSE}; {DP_TLDM}"
+) -> Measure:
     """Return the measure of a similarity from 0 to 1, shown from 0 to 100."""
     heading = Heading(name, "resemblance", "higher", OF_100, source)
-    return Measure(heading, lambda tables, real, table: 100 * compute(tables, real, table))
+    return Measure(
+        heading, lambda tables, real, table: 100 * compute(tables, real, table)
+    )
 
 
 def _numeric_only(tables: Aligned, real: str, synthetic: str) -> str:
     """Note that a measure leaves categorical columns out, where there are any."""
-    return "over numeric columns only; categories have no order" if tables.categorical else ""
+    return (
+        "over numeric columns only; categories have no order"
+        if tables.categorical
+        else ""
+    )
 
 
 def _wasserstein(tables: Aligned, real: str, synthetic: str) -> float:
@@ -760,7 +799,9 @@ def _wasserstein(tables: Aligned, real: str, synthetic: str) -> float:
     return similarity.average_wasserstein(tables, real, synthetic).mean
 
 
-def _workload(reading: str, key: Key, tables: Aligned, real: str, synthetic: str) -> float:
+def _workload(
+    reading: str, key: Key, tables: Aligned, real: str, synthetic: str
+) -> float:
     """Return FLAIM's workload error under one of its two readings."""
     error = similarity.marginal_error(tables, real, synthetic, key=key)
     return error.closure if reading == "closure" else error.queries
@@ -834,7 +875,9 @@ def _add_measures(sheet: Sheet, key: Key) -> None:
         _add_mean(sheet, heading, parts, replicates)
 
 
-def _replicates(measure: Measure, sides: Sides, reduced_tables: list[Aligned]) -> list[float]:
+def _replicates(
+    measure: Measure, sides: Sides, reduced_tables: list[Aligned]
+) -> list[float]:
     """Return the values without each tenth of the rows; none where that is slow or undefined."""
     if not measure.quick:
         return []
@@ -845,7 +888,10 @@ def _replicates(measure: Measure, sides: Sides, reduced_tables: list[Aligned]) -
 
 
 def _add_mean(
-    sheet: Sheet, heading: Heading, names: Sequence[str], replicates: dict[str, list[float]]
+    sheet: Sheet,
+    heading: Heading,
+    names: Sequence[str],
+    replicates: dict[str, list[float]],
 ) -> None:
     """Add a mean of parts; one that lacks a part says so."""
     part_by_name = {part.name: part for part in sheet.parts}
@@ -870,7 +916,9 @@ def _mean_unless_missing(values: Sequence[float | None]) -> float | None:
     return float(np.mean(present))
 
 
-def _mean_band(value: float, parts: list[Score], replicates: dict[str, list[float]]) -> Band:
+def _mean_band(
+    value: float, parts: list[Score], replicates: dict[str, list[float]]
+) -> Band:
     """Return the interval of a mean: the quick parts together, then propensity's own.
 
     Quick parts vary together, since their replicates leave out the same rows; propensity is
@@ -897,7 +945,9 @@ def _mean_band(value: float, parts: list[Score], replicates: dict[str, list[floa
 # Scores of fitted models: discriminability, utility, misclassification, likelihood
 
 
-def _add_discriminability(sheet: Sheet, key: Key, max_rows: int) -> tuple[tuple[str, float], ...]:
+def _add_discriminability(
+    sheet: Sheet, key: Key, max_rows: int
+) -> tuple[tuple[str, float], ...]:
     """Add propensity, area under the curve and logistic detection.
 
     Returns the columns that give synthetic rows away, the clearest first.
@@ -920,11 +970,19 @@ def _add_discriminability(sheet: Sheet, key: Key, max_rows: int) -> tuple[tuple[
         Heading("propensity", family, "higher", OF_100, f"{SILOFUSE}; {DP_TLDM}"),
         lambda real, table: 100.0 * trees(real, table).propensity,
         note="50 where the trees are always sure, 100 where they never lean either way",
-        interval=_interval(trees, sides.value, lambda fold: 100.0 * fold.propensity, 100.0),
+        interval=_interval(
+            trees, sides.value, lambda fold: 100.0 * fold.propensity, 100.0
+        ),
         interval_by=OVER_FOLDS,
     )
     sheet.add(
-        Heading("discriminator AUC", family, "lower", "0 to 1", "Lopez-Paz and Oquab, ICLR 2017"),
+        Heading(
+            "discriminator AUC",
+            family,
+            "lower",
+            "0 to 1",
+            "Lopez-Paz and Oquab, ICLR 2017",
+        ),
         lambda real, table: trees(real, table).auc,
         note="0.5 where rows cannot be distinguished; below 0.5 rows stand in both tables",
         interval=_interval(trees, sides.value, lambda fold: fold.auc, 1.0),
@@ -979,7 +1037,9 @@ def _add_detector(
         is_floor = (real, table) == sides.floor
         most_rows = max_rows if is_floor else detector_rows
         fit_key = fold_in(key, name)
-        return discriminate(sides.tables, real, table, key=fit_key, max_rows=most_rows, trees=trees)
+        return discriminate(
+            sides.tables, real, table, key=fit_key, max_rows=most_rows, trees=trees
+        )
 
     def rows_of(pair: Pair) -> int:
         num_rows = sides.tables.num_rows
@@ -1022,7 +1082,9 @@ def _add_support(sheet: Sheet, key: Key, max_rows: int) -> None:
     sheet.add(
         Heading("beta-recall", "distances", "higher", OF_100, ALAA),
         lambda real, table: 100.0 * compared(real, table).beta_recall,
-        note=lambda: f"{note()}; real rows reach about 50, copies of the training rows 100",
+        note=lambda: (
+            f"{note()}; real rows reach about 50, copies of the training rows 100"
+        ),
     )
 
 
@@ -1038,7 +1100,9 @@ def _add_utility(sheet: Sheet, target: str | None, key: Key, max_rows: int) -> N
     pairs = [pair for pair in (sides.value, sides.ceiling, sides.floor) if pair]
     sources = [table for _, table in pairs]
     try:
-        results = utilities(sides.tables, sides.base, sources, key=key, max_rows=max_rows)
+        results = utilities(
+            sides.tables, sides.base, sources, key=key, max_rows=max_rows
+        )
     except InputError as error:
         for name in names + target_names:
             sheet.add_gap(name, str(error))
@@ -1055,7 +1119,9 @@ def _add_utility(sheet: Sheet, target: str | None, key: Key, max_rows: int) -> N
     _add_utility_of_target(sheet, results, target, target_names)
 
 
-def _add_utility_over_columns(sheet: Sheet, results: Utilities, names: Sequence[str]) -> None:
+def _add_utility_over_columns(
+    sheet: Sheet, results: Utilities, names: Sequence[str]
+) -> None:
     """Add the three scores over all columns: a quantile, a mean, and TabStruct's."""
     ratio_name, mean_name, tabstruct_name = names
     _, synthetic = sheet.sides.value
@@ -1112,7 +1178,11 @@ def _add_utility_of_target(
 
 
 def _add_ratio(
-    sheet: Sheet, name: str, results: Utilities, targets: tuple[str, ...] | None, note: str
+    sheet: Sheet,
+    name: str,
+    results: Utilities,
+    targets: tuple[str, ...] | None,
+    note: str,
 ) -> None:
     """Add the utility of some targets as a share of the real rows' own."""
     _, synthetic = sheet.sides.value
@@ -1133,7 +1203,9 @@ def _add_ratio(
 def _mean_utility(results: Utilities, table: str) -> float:
     """Return the mean of a table's scores over targets and folds."""
     if not results.real:
-        raise InputError("every column has one real value; there is no target to predict")
+        raise InputError(
+            "every column has one real value; there is no target to predict"
+        )
     return float(np.mean(list(results.trained_on[table].values())))
 
 
@@ -1153,7 +1225,9 @@ def _add_misclassification(sheet: Sheet, target: str | None, key: Key) -> None:
         scope = f"of {target!r}"
 
     # A numeric target has no classes: the mean over all categorical columns remains.
-    compute = partial(svm_misclassification, sides.tables, sides.base, key=key, targets=targets)
+    compute = partial(
+        svm_misclassification, sides.tables, sides.base, key=key, targets=targets
+    )
     sheet.add(
         Heading("SVM misclassification", "utility", "lower", "0 to 1", VERTIMRF),
         lambda real, table: compute(table),
@@ -1162,12 +1236,20 @@ def _add_misclassification(sheet: Sheet, target: str | None, key: Key) -> None:
 
 
 def _add_likelihood(
-    sheet: Sheet, real: Any, holdout: Any, model: DensitySource | None, encoder: Encoder | None
+    sheet: Sheet,
+    real: Any,
+    holdout: Any,
+    model: DensitySource | None,
+    encoder: Encoder | None,
 ) -> None:
     """Add the mean negative log-likelihood of the holdout, or why it is missing."""
-    heading = Heading("negative log-likelihood", "likelihood", "lower", "nats per row", FLAIM)
+    heading = Heading(
+        "negative log-likelihood", "likelihood", "lower", "nats per row", FLAIM
+    )
     if model is None or encoder is None:
-        reason = "it takes the model behind the synthetic rows; give model= and encoder="
+        reason = (
+            "it takes the model behind the synthetic rows; give model= and encoder="
+        )
         sheet.add_gap(heading.name, reason)
         return
 
@@ -1189,7 +1271,8 @@ def _add_likelihood(
     note = "of the holdout rows"
     if holdout is None:
         note = (
-            "of the rows the model learnt from, as there is no holdout: memorised rows score well"
+            "of the rows the model learnt from, as there is no holdout: "
+            "memorised rows score well"
         )
     note += "; no ceiling, as nobody knows the true distribution; floor: independent columns"
     floor = _independent_likelihood(training_rows, test_rows)
@@ -1216,7 +1299,9 @@ def _independent_likelihood(training_rows: Codes, test_rows: Codes) -> float:
 # What plots need: small, and the same cells for both tables
 
 
-def column_histograms(tables: Aligned, real: str, synthetic: str) -> tuple[ColumnHistogram, ...]:
+def column_histograms(
+    tables: Aligned, real: str, synthetic: str
+) -> tuple[ColumnHistogram, ...]:
     """Count how each column spreads over at most 30 cells in both tables.
 
     Numbers: cells of equal width, one per value of a short range of whole numbers, else between the
@@ -1225,7 +1310,9 @@ def column_histograms(tables: Aligned, real: str, synthetic: str) -> tuple[Colum
     frequent real ones; the last cell holds all others.
     """
     require_tables(tables, real, synthetic)
-    return tuple(_column_histogram(column, (real, synthetic)) for column in tables.columns)
+    return tuple(
+        _column_histogram(column, (real, synthetic)) for column in tables.columns
+    )
 
 
 def _column_histogram(column: AlignedColumn, names: Pair) -> ColumnHistogram:
@@ -1291,12 +1378,16 @@ def _counts(values: Floats, edges: Floats) -> Ints:
     return np.bincount(cells, minlength=num_cells)
 
 
-def _frequencies(column: AlignedColumn, names: Pair) -> tuple[tuple[str, ...], tuple[Ints, Ints]]:
+def _frequencies(
+    column: AlignedColumn, names: Pair
+) -> tuple[tuple[str, ...], tuple[Ints, Ints]]:
     """Return the names of a categorical column's cells, and both tables' counts of them."""
     real, synthetic = names
     # Without the last code, which stands for a missing value.
     real_counts = np.bincount(column.values[real], minlength=column.levels)[:-1]
-    synthetic_counts = np.bincount(column.values[synthetic], minlength=column.levels)[:-1]
+    synthetic_counts = np.bincount(column.values[synthetic], minlength=column.levels)[
+        :-1
+    ]
     order = np.argsort(-real_counts, kind="stable")
     if len(order) <= CELLS:
         labels = tuple(str(column.labels[code]) for code in order)
@@ -1306,5 +1397,7 @@ def _frequencies(column: AlignedColumn, names: Pair) -> tuple[tuple[str, ...], t
     rare = order[CELLS - 1 :]
     labels = tuple(str(column.labels[code]) for code in frequent)
     real_cells = np.append(real_counts[frequent], real_counts[rare].sum())
-    synthetic_cells = np.append(synthetic_counts[frequent], synthetic_counts[rare].sum())
+    synthetic_cells = np.append(
+        synthetic_counts[frequent], synthetic_counts[rare].sum()
+    )
     return (*labels, f"{len(rare)} others"), (real_cells, synthetic_cells)

@@ -40,7 +40,9 @@ def numbers(column: AlignedColumn, table: str) -> Floats:
     return values[~np.isnan(values)]
 
 
-def column_shares(column: AlignedColumn, real: str, synthetic: str) -> tuple[Floats, Floats]:
+def column_shares(
+    column: AlignedColumn, real: str, synthetic: str
+) -> tuple[Floats, Floats]:
     """Return how the rows of both tables spread over a column's cells.
 
     Quantiles of the real table cut a numeric column; a missing value has the last cell. Returns two
@@ -48,7 +50,9 @@ def column_shares(column: AlignedColumn, real: str, synthetic: str) -> tuple[Flo
     """
     real_cells, synthetic_cells, size = _cells(column, real, synthetic)
     real_shares = np.bincount(real_cells, minlength=size) / len(real_cells)
-    synthetic_shares = np.bincount(synthetic_cells, minlength=size) / len(synthetic_cells)
+    synthetic_shares = np.bincount(synthetic_cells, minlength=size) / len(
+        synthetic_cells
+    )
     return real_shares, synthetic_shares
 
 
@@ -102,7 +106,11 @@ def _cells(column: AlignedColumn, real: str, synthetic: str) -> tuple[Ints, Ints
     real_values = column.values[real]
     synthetic_values = column.values[synthetic]
     if not column.numeric:
-        return real_values.astype(np.int64), synthetic_values.astype(np.int64), column.levels
+        return (
+            real_values.astype(np.int64),
+            synthetic_values.astype(np.int64),
+            column.levels,
+        )
 
     ordered = np.sort(numbers(column, real))
     levels = np.arange(1, BINS) / BINS
@@ -127,7 +135,9 @@ def overlap(ours: Cells, theirs: Cells) -> float:
     our_cells, our_counts = ours
     their_cells, their_counts = theirs
     # Only cells that both tables have add to the sum of minima.
-    _, i, j = np.intersect1d(our_cells, their_cells, assume_unique=True, return_indices=True)
+    _, i, j = np.intersect1d(
+        our_cells, their_cells, assume_unique=True, return_indices=True
+    )
     p = our_counts / our_counts.sum()
     q = their_counts / their_counts.sum()
     return float(np.minimum(p[i], q[j]).sum())

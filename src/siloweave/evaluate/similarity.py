@@ -112,7 +112,9 @@ def associations(tables: Aligned, table: str) -> Floats:
     return matrix
 
 
-def _association_with_numbers(first: AlignedColumn, second: AlignedColumn, table: str) -> float:
+def _association_with_numbers(
+    first: AlignedColumn, second: AlignedColumn, table: str
+) -> float:
     """Return the association of two columns, at least one of them numeric; it is symmetric."""
     first_values = first.values[table]
     second_values = second.values[table]
@@ -245,7 +247,8 @@ def _quantile_correlation(x: Floats, y: Floats) -> float:
         levels = (np.arange(size) + 0.5) / size
         x = quantiles(x, levels)
         y = quantiles(y, levels)
-        if np.ptp(x) == 0 or np.ptp(y) == 0:  # the few values that vary fell between the levels
+        # The few values that vary fell between the levels.
+        if np.ptp(x) == 0 or np.ptp(y) == 0:
             return 0.0
 
     x = _unit_range(x)
@@ -317,7 +320,9 @@ def correlation_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     x = real_matrix[is_pair]
     y = synthetic_matrix[is_pair]
     if np.ptp(x) < 1e-12:
-        raise InputError("all pairs of real columns go together equally; nothing to correlate")
+        raise InputError(
+            "all pairs of real columns go together equally; nothing to correlate"
+        )
     if np.ptp(y) < 1e-12:
         return 0.0
     correlation = np.corrcoef(x, y)[0, 1]
@@ -341,7 +346,9 @@ def jensen_shannon_similarity(tables: Aligned, real: str, synthetic: str) -> flo
         1.0
     """
     require_tables(tables, real, synthetic)
-    distances = [jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.columns]
+    distances = [
+        jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.columns
+    ]
     return 1.0 - float(np.mean(distances))
 
 
@@ -373,7 +380,9 @@ def kolmogorov_smirnov_similarity(tables: Aligned, real: str, synthetic: str) ->
     """
     require_tables(tables, real, synthetic)
     _require(tables, "numeric")
-    similarities = [1.0 - _kolmogorov_smirnov(c, real, synthetic) for c in tables.numeric]
+    similarities = [
+        1.0 - _kolmogorov_smirnov(c, real, synthetic) for c in tables.numeric
+    ]
     return float(np.mean(similarities))
 
 
@@ -420,7 +429,9 @@ def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     x = _summary_statistics(tables, real)
     y = _summary_statistics(tables, synthetic)
     if np.ptp(x) == 0:
-        raise InputError("all summary statistics of the real table are equal; nothing to rank")
+        raise InputError(
+            "all summary statistics of the real table are equal; nothing to rank"
+        )
     if np.ptp(y) == 0:
         return 0.0
     correlation = spearmanr(x, y).statistic
@@ -463,7 +474,9 @@ def average_jsd(tables: Aligned, real: str, synthetic: str) -> float:
     """
     require_tables(tables, real, synthetic)
     _require(tables, "categorical")
-    distances = [jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.categorical]
+    distances = [
+        jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.categorical
+    ]
     return float(np.mean(distances))
 
 
@@ -504,11 +517,15 @@ def average_wasserstein(tables: Aligned, real: str, synthetic: str) -> Wasserste
         synthetic_scaled = (synthetic_values - low) / span
         distances.append(wasserstein_distance(real_scaled, synthetic_scaled))
     if not distances:
-        raise InputError("every numeric column holds one real value; there is no range to scale by")
+        raise InputError(
+            "every numeric column holds one real value; there is no range to scale by"
+        )
     return Wasserstein(float(np.mean(distances)), tuple(left_out))
 
 
-def marginal_tvd(tables: Aligned, real: str, synthetic: str, ways: int, *, key: Key) -> float:
+def marginal_tvd(
+    tables: Aligned, real: str, synthetic: str, ways: int, *, key: Key
+) -> float:
     """Return the mean total variation distance over random marginals of `ways` columns, 0 to 1.
 
     The key draws 300 of them; all count where there are no more. Numeric columns are cut
@@ -537,7 +554,9 @@ def marginal_tvd(tables: Aligned, real: str, synthetic: str, ways: int, *, key: 
     return tvd(real_codes, synthetic_codes, ways, key=key)
 
 
-def marginal_error(tables: Aligned, real: str, synthetic: str, *, key: Key) -> WorkloadError:
+def marginal_error(
+    tables: Aligned, real: str, synthetic: str, *, key: Key
+) -> WorkloadError:
     """Return the mean L1 distance over a random workload, under both readings, each 0 to 2.
 
     The key draws at most 64 queries of three columns each, or of all where the tables have fewer; a
@@ -620,7 +639,9 @@ class _Trend(NamedTuple):
 
 
 # All readings and their notes ask for the same pairs, so these are stored as long as the tables.
-_TRENDS: WeakKeyDictionary[Aligned, dict[tuple[str, str], list[_Trend]]] = WeakKeyDictionary()
+_TRENDS: WeakKeyDictionary[Aligned, dict[tuple[str, str], list[_Trend]]] = (
+    WeakKeyDictionary()
+)
 
 
 def column_pair_trends(
@@ -658,10 +679,14 @@ def column_pair_trends(
         trends_by_pair[real, synthetic] = _trends(tables, real, synthetic)
     trends = trends_by_pair[real, synthetic]
 
-    similarities = [trend.similarity for trend in trends if trend.is_strong or not strong]
+    similarities = [
+        trend.similarity for trend in trends if trend.is_strong or not strong
+    ]
     if not similarities:
         pairs = len(tables.columns) * (len(tables.columns) - 1) // 2
-        what_fails = "goes together strongly in the real table" if strong else "can be compared"
+        what_fails = (
+            "goes together strongly in the real table" if strong else "can be compared"
+        )
         raise InputError(f"none of the {pairs} pairs of columns {what_fails}")
     return PairTrends(100.0 * float(np.mean(similarities)), len(similarities))
 
@@ -702,11 +727,15 @@ def information_error(tables: Aligned, real: str, synthetic: str) -> float:
     weights = []
     for first, second in combinations(columns, 2):
         real_information = _shared_information(first.real, second.real, second.size)
-        synthetic_information = _shared_information(first.synthetic, second.synthetic, second.size)
+        synthetic_information = _shared_information(
+            first.synthetic, second.synthetic, second.size
+        )
         errors.append(abs(real_information - synthetic_information))
         weights.append(real_information + synthetic_information)
     if not sum(weights) > 0:
-        raise InputError("no two columns share information in either table; nothing to compare")
+        raise InputError(
+            "no two columns share information in either table; nothing to compare"
+        )
     return float(np.average(errors, weights=weights))
 
 
@@ -724,7 +753,9 @@ class _InformationCells(NamedTuple):
     size: int
 
 
-def _information_cells(column: AlignedColumn, real: str, synthetic: str) -> _InformationCells:
+def _information_cells(
+    column: AlignedColumn, real: str, synthetic: str
+) -> _InformationCells:
     """Place both tables' rows in the cells of a column, which the real table cuts."""
     real_values = column.values[real]
     synthetic_values = column.values[synthetic]
@@ -823,13 +854,17 @@ def invented_links(tables: Aligned, real: str, synthetic: str) -> InventedLinks:
     """
     require_tables(tables, real, synthetic)
     real_cells = {column.name: _bin(column, real) for column in tables.columns}
-    synthetic_cells = {column.name: _bin(column, synthetic) for column in tables.columns}
+    synthetic_cells = {
+        column.name: _bin(column, synthetic) for column in tables.columns
+    }
 
     links: dict[tuple[str, str], float] = {}
     for first, second in combinations(tables.names, 2):
         real_v, chance = _unbiased_v(real_cells[first], real_cells[second])
         if real_v < max(INDEPENDENT, chance):
-            synthetic_v, _ = _unbiased_v(synthetic_cells[first], synthetic_cells[second])
+            synthetic_v, _ = _unbiased_v(
+                synthetic_cells[first], synthetic_cells[second]
+            )
             links[first, second] = synthetic_v
     if not links:
         raise InputError("every pair of columns goes together in the real table")
@@ -879,7 +914,9 @@ def _trends(tables: Aligned, real: str, synthetic: str) -> list[_Trend]:
     synthetic_cells: dict[str, Ints] = {}
     if tables.categorical:  # tables of numbers alone need no cells
         real_cells = {column.name: _bin(column, real) for column in tables.columns}
-        synthetic_cells = {column.name: _bin(column, synthetic) for column in tables.columns}
+        synthetic_cells = {
+            column.name: _bin(column, synthetic) for column in tables.columns
+        }
 
     trends = []
     for first, second in combinations(tables.columns, 2):
@@ -891,7 +928,9 @@ def _trends(tables: Aligned, real: str, synthetic: str) -> list[_Trend]:
         # Ten bins, one for what is below them, and one for what is above and for missing numbers.
         width = TREND_BINS + 2 if second.numeric else second.levels
         real_joint = real_cells[first.name] * width + real_cells[second.name]
-        synthetic_joint = synthetic_cells[first.name] * width + synthetic_cells[second.name]
+        synthetic_joint = (
+            synthetic_cells[first.name] * width + synthetic_cells[second.name]
+        )
         trends.append(_contingency_trend(real_joint, synthetic_joint, width))
     return trends
 
@@ -923,7 +962,8 @@ def _bin(column: AlignedColumn, table: str) -> Ints:
     if not column.numeric:
         return values.astype(np.int64)
     edges = np.histogram_bin_edges(numbers(column, table), bins=TREND_BINS)
-    cells: Ints = np.digitize(values, edges).astype(np.int64)  # a missing value: the last
+    # A missing value: the last.
+    cells: Ints = np.digitize(values, edges).astype(np.int64)
     return cells
 
 

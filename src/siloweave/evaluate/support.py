@@ -201,7 +201,9 @@ def nearest(rows: _Rows, others: _Rows, *, apart: bool = False) -> tuple[Floats,
     return distances, places
 
 
-def _differing_codes(rows: _Rows, others: _Rows) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+def _differing_codes(
+    rows: _Rows, others: _Rows
+) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """Return both sides' codes of each column in which any two rows differ.
 
     Columns that are equal in all rows say nothing, and cost as much as others.

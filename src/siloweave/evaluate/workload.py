@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.evaluate.shares import coded, overlap
-from siloweave.statistics.marginals import closure, marginal, random_workload, sparse_marginal
+from siloweave.statistics.marginals import (
+    closure,
+    marginal,
+    random_workload,
+    sparse_marginal,
+)
 from siloweave.tables.aligned import align
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Codes, Encoder
@@ -44,7 +49,11 @@ class WorkloadError(NamedTuple):
 
 
 def workload_error(
-    real: Any, synthetic: Any, cliques: Iterable[Sequence[str]], *, encoder: Encoder | None = None
+    real: Any,
+    synthetic: Any,
+    cliques: Iterable[Sequence[str]],
+    *,
+    encoder: Encoder | None = None,
 ) -> float:
     """Return the mean L1 distance between normalised marginals.
 
@@ -76,7 +85,11 @@ def workload_error(
 
 
 def workload_errors(
-    real: Any, synthetic: Any, workload: Iterable[Sequence[str]], *, encoder: Encoder | None = None
+    real: Any,
+    synthetic: Any,
+    workload: Iterable[Sequence[str]],
+    *,
+    encoder: Encoder | None = None,
 ) -> WorkloadError:
     """Return the workload error over the downward closure and over the queries.
 
@@ -175,7 +188,9 @@ def _distances(
     if isinstance(synthetic, Codes):
         require_rows(synthetic, "synthetic")
         require_same_domain(real, synthetic)
-    return {clique: _distance(real, synthetic, clique) for clique in dict.fromkeys(cliques)}
+    return {
+        clique: _distance(real, synthetic, clique) for clique in dict.fromkeys(cliques)
+    }
 
 
 def _distance(real: Codes, synthetic: Codes | MarginalSource, clique: Clique) -> float:
@@ -188,7 +203,9 @@ def _distance(real: Codes, synthetic: Codes | MarginalSource, clique: Clique) ->
         synthetic_counts = np.asarray(synthetic.marginal(clique), dtype=np.float64)
     elif real.domain.size(clique) > SPARSE_FROM:
         # Memory grows with rows, not with the domain. L1 is twice the total variation distance.
-        shared = overlap(sparse_marginal(real, clique), sparse_marginal(synthetic, clique))
+        shared = overlap(
+            sparse_marginal(real, clique), sparse_marginal(synthetic, clique)
+        )
         return 2 - 2 * shared
     else:
         synthetic_counts = marginal(synthetic, clique)
@@ -222,13 +239,19 @@ def require_same_domain(real: Codes, synthetic: Codes) -> None:
     if real.domain == synthetic.domain:
         return
     real_sizes = dict(zip(real.domain.names, real.domain.sizes, strict=True))
-    synthetic_sizes = dict(zip(synthetic.domain.names, synthetic.domain.sizes, strict=True))
+    synthetic_sizes = dict(
+        zip(synthetic.domain.names, synthetic.domain.sizes, strict=True)
+    )
     differing = [
         name
         for name in {**real_sizes, **synthetic_sizes}
         if real_sizes.get(name) != synthetic_sizes.get(name)
     ]
-    place = f"in {', '.join(differing)}" if differing else "in the order of their attributes"
+    place = (
+        f"in {', '.join(differing)}"
+        if differing
+        else "in the order of their attributes"
+    )
     raise InputError(
         f"real and synthetic have different domains, {place}; encode both with the same Encoder"
     )

@@ -106,8 +106,15 @@ class Alignment:
         columns = ", ".join(self.on)
         lines = [f"{self.common:,} common rows of {len(self.ids)} parties on {columns}"]
         for name, number in self.ids.items():
-            left_out = {"without id": self.missing[name], "with a shared id": self.duplicated[name]}
-            rest = [f"{count:,} {reason} left out" for reason, count in left_out.items() if count]
+            left_out = {
+                "without id": self.missing[name],
+                "with a shared id": self.duplicated[name],
+            }
+            rest = [
+                f"{count:,} {reason} left out"
+                for reason, count in left_out.items()
+                if count
+            ]
             lines.append(", ".join([f"{name}: {number:,} ids", *rest]))
         if self.share < _FEW:
             lines.append(
@@ -145,7 +152,9 @@ def align(
     """
     check_rules(on, rules or {})
     if len(session.roster) < 2:
-        raise RosterError("an alignment needs two parties or more; one has nothing to align with")
+        raise RosterError(
+            "an alignment needs two parties or more; one has nothing to align with"
+        )
 
     # Step 1: keys and numbers of ids. A party without an id would make every result empty.
     progress("asking for ids", 0.0)
@@ -155,7 +164,9 @@ def align(
     for name, reply in zip(session.roster, replies, strict=True):
         checked = CheckedReply(name)
         counts[name] = reply.counts.value
-        for quantity, least, count in zip(_COUNTED, (1, 0, 0), counts[name], strict=True):
+        for quantity, least, count in zip(
+            _COUNTED, (1, 0, 0), counts[name], strict=True
+        ):
             checked.number(quantity, count, least=least, most=MOST_ROWS)
         keys.append(checked.mask_key("key", reply.key.value))
 
@@ -292,9 +303,12 @@ class _Run:
         # Rows in another order would be joined to those of other people, and nothing would show it.
         replies = ask(Confirm(plan, common))
         digests = {
-            name: reply.digest.value for name, reply in zip(plan.names, replies, strict=True)
+            name: reply.digest.value
+            for name, reply in zip(plan.names, replies, strict=True)
         }
-        deviating = [name for name, digest in digests.items() if digest != digests[plan.leader]]
+        deviating = [
+            name for name, digest in digests.items() if digest != digests[plan.leader]
+        ]
         if deviating:
             raise WireError(
                 f"party {deviating[0]!r} was sent other common rows, or another order, than "
@@ -319,7 +333,10 @@ class _Run:
 def _nothing_common(session: Session, on: Sequence[str]) -> DataError:
     """Return the error that says what to check when no id is common to all."""
     replies = session.ask(DescribeIds())
-    shapes = {name: reply.shape.value for name, reply in zip(session.roster, replies, strict=True)}
+    shapes = {
+        name: reply.shape.value
+        for name, reply in zip(session.roster, replies, strict=True)
+    }
     # A party's text is shown on a terminal, where control characters would do as they say.
     for name, shape in shapes.items():
         if len(shape) > _LONGEST or not shape.isprintable():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 
 import msgspec
@@ -56,12 +57,16 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         # Checked where it is read: all that follows counts on lists of one length and on sizes
         # that no part exceeds.
         if len(self.names) != len(self.sizes) or len(self.names) != len(self.keys):
-            raise WireError("an alignment announces names, sizes and keys of different number")
+            raise WireError(
+                "an alignment announces names, sizes and keys of different number"
+            )
         if self.leader not in self.names:
             raise WireError(
                 f"an alignment announces a leader {self.leader!r} who is no party of it"
             )
-        if not (1 <= self.chunk <= MOST_POINTS and 1 <= min(self.sizes) <= max(self.sizes)):
+        if not (
+            1 <= self.chunk <= MOST_POINTS and 1 <= min(self.sizes) <= max(self.sizes)
+        ):
             raise WireError(
                 f"an alignment announces parts of {self.chunk} points (1 to {MOST_POINTS:,}) and "
                 f"{self.sizes} ids (1 or more each)"
@@ -99,7 +104,9 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         # A part below 0 would slice from the end, and answer a second time under another number.
         if not 0 <= part < self.parts(number):
-            raise WireError(f"party {party!r} was asked about part {part} of {self.parts(number)}")
+            raise WireError(
+                f"party {party!r} was asked about part {part} of {self.parts(number)}"
+            )
         start = part * self.chunk
         stop = min(number, start + self.chunk)
         return start, stop
@@ -267,7 +274,9 @@ def common_rows(site: Party, run: str) -> Table:
     """
     rows = site.recall("rows", run)
     if rows is None:
-        raise WireError(f"party {site.name!r}: its rows have not been aligned in run {run!r}")
+        raise WireError(
+            f"party {site.name!r}: its rows have not been aligned in run {run!r}"
+        )
     return site.rows.table.take(np.frombuffer(rows, dtype="<i8"))
 
 
@@ -284,11 +293,15 @@ def check_points(points: bytes, number: int, sender: str) -> None:
     # ignores the highest bit, so that others could repeat a point unnoticed. Zero has small order.
     has_top_bit = rows[:, 31] > 0x7F
     is_p_or_more = (
-        (rows[:, 31] == 0x7F) & (rows[:, 1:31] == 0xFF).all(axis=1) & (rows[:, 0] >= 0xED)
+        (rows[:, 31] == 0x7F)
+        & (rows[:, 1:31] == 0xFF).all(axis=1)
+        & (rows[:, 0] >= 0xED)
     )
     is_nonzero = rows.any(axis=1)
     if has_top_bit.any() or is_p_or_more.any() or not is_nonzero.all():
-        raise WireError(f"party {sender!r} sent a point that is zero or written in a foreign way")
+        raise WireError(
+            f"party {sender!r} sent a point that is zero or written in a foreign way"
+        )
 
     # Ids differ, and so do their points and the powers of these: a repetition is forged.
     if len(np.unique(rows.view(f"V{POINT}"))) < number:
@@ -302,7 +315,9 @@ def _greeting(site: Party) -> Greet:
     """Return the question for the ids, which the party was asked in this run."""
     stored = site.recall("asked")
     if stored is None:
-        raise WireError(f"party {site.name!r} was not asked for its ids yet in this run")
+        raise WireError(
+            f"party {site.name!r} was not asked for its ids yet in this run"
+        )
     return msgspec.msgpack.decode(stored, type=Greet)
 
 
@@ -353,7 +368,9 @@ def _once(site: Party, name: str, draw: Callable[[], bytes]) -> bytes:
         site.remember(name, value)
     # Else this very word, which everyone knows, would be used as the secret.
     if value == GONE:
-        raise WireError(f"party {site.name!r} has finished this alignment; start a new run")
+        raise WireError(
+            f"party {site.name!r} has finished this alignment; start a new run"
+        )
     return value
 
 
@@ -431,8 +448,12 @@ def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
     own_size = len(hashed_ids(site).values)
     facts = zip(plan.sizes, plan.keys, strict=True)
     announced = dict(zip(plan.names, facts, strict=True))
-    if announced.get(site.name) != (own_size, own_key) or len(announced) < len(plan.names):
-        raise WireError(f"party {site.name!r}: the coordinator announced it with other facts")
+    if announced.get(site.name) != (own_size, own_key) or len(announced) < len(
+        plan.names
+    ):
+        raise WireError(
+            f"party {site.name!r}: the coordinator announced it with other facts"
+        )
 
     # Everyone of the study takes part. Without one party, what is common to the others would be
     # common to fewer than all.
@@ -452,7 +473,9 @@ def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
 
     # A party answers the leader's questions, or the others', never both.
     if leads != (plan.leader == site.name):
-        raise WireError(f"party {site.name!r}: {plan.leader!r} leads, and a message mixes it up")
+        raise WireError(
+            f"party {site.name!r}: {plan.leader!r} leads, and a message mixes it up"
+        )
 
     # A leader may ask for as many ids as it announced, also for some that it does not hold: with
     # the fewest, it can guess at no more than another party has itself.
@@ -473,7 +496,9 @@ def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
 def _check_other(plan: AlignmentPlan, party: str, site: Party) -> None:
     """Raise WireError unless a party is one of the alignment, and not its leader."""
     if party not in plan.others:
-        raise WireError(f"party {site.name!r}: {party!r} is no other party of this alignment")
+        raise WireError(
+            f"party {site.name!r}: {party!r} is no other party of this alignment"
+        )
 
 
 def _check_common(plan: AlignmentPlan, common: int, site: Party) -> None:
@@ -507,12 +532,12 @@ def _ask_once(request: _Part, party: str, site: Party) -> None:
 def _pair_keys(plan: AlignmentPlan, site: Party) -> dict[str, bytes]:
     """Return the key shared with every other party, of this plan only."""
     signed_keys = zip(plan.names, plan.keys, strict=True)
-    peers = {name: signed[: masking.KEY] for name, signed in signed_keys if name != site.name}
-    secrets = masking.agree_with(_secret(site, "pair"), peers)
-    return {
-        name: blake2b(plan.digest, digest_size=32, key=secret, person=b"siloweave pair").digest()
-        for name, secret in secrets.items()
+    peers = {
+        name: signed[: masking.KEY] for name, signed in signed_keys if name != site.name
     }
+    secrets = masking.agree_with(_secret(site, "pair"), peers)
+    hash_plan = partial(blake2b, plan.digest, digest_size=32, person=b"siloweave pair")
+    return {name: hash_plan(key=secret).digest() for name, secret in secrets.items()}
 
 
 def _hashes(digests: Sequence[bytes], key: bytes, person: bytes) -> Words:
@@ -543,7 +568,9 @@ def _shares(digests: Sequence[bytes], keys: Mapping[str, bytes]) -> Words:
 def _outputs(digests: Sequence[bytes], points: bytes) -> Words:
     """Return F of each id, from its point under the party's power."""
     # F(y) = hash(y, H(y)^k): with the id in the hash, one point stands for one id.
-    pairs = [digest + points[i * POINT : (i + 1) * POINT] for i, digest in enumerate(digests)]
+    pairs = [
+        digest + points[i * POINT : (i + 1) * POINT] for i, digest in enumerate(digests)
+    ]
     return _hashes(pairs, b"", b"siloweave oprf")
 
 
@@ -552,7 +579,9 @@ def _to_power(points: bytes, power: bytes, workers: int, sender: str) -> bytes:
     try:
         return curve.powers(points, power, workers)
     except ValueError as error:
-        raise WireError(f"party {sender!r} sent a point of small order; start anew") from error
+        raise WireError(
+            f"party {sender!r} sent a point of small order; start anew"
+        ) from error
 
 
 def _piece(
@@ -569,7 +598,12 @@ def _piece(
 
 
 def _check_piece(
-    data: bytes, plan: AlignmentPlan, part: int, shape: tuple[int, int, int], site: Party, text: str
+    data: bytes,
+    plan: AlignmentPlan,
+    part: int,
+    shape: tuple[int, int, int],
+    site: Party,
+    text: str,
 ) -> None:
     """Refuse a part of a list of (number, size, head), see `_piece`, that has another length."""
     number, size, head = shape
@@ -593,7 +627,9 @@ def greet(request: Greet, site: Party) -> Present:
     greeting = msgspec.msgpack.encode(request)
     # Other columns or rules would make other ids, to which the same secrets would be applied.
     if _once(site, "asked", lambda: greeting) != greeting:
-        raise WireError(f"party {site.name!r} was asked for other ids before; start a new run")
+        raise WireError(
+            f"party {site.name!r} was asked for other ids before; start a new run"
+        )
     ids = hashed_ids(site)
     counts = (len(ids.values), ids.missing, ids.duplicated)
     if not ids.values:
@@ -601,10 +637,14 @@ def greet(request: Greet, site: Party) -> Present:
             f"party {site.name!r} has no row with an id of its own; leave it out of the roster, or "
             "correct the rules"
         )
-    event = NonPrivate("how many ids a party brings to an alignment is released exactly")
+    event = NonPrivate(
+        "how many ids a party brings to an alignment is released exactly"
+    )
     return Present(
         Public(_signed_key(site), "a key, drawn without looking at rows"),
-        site.release(event, "how many ids, missing ids and repeated ids", lambda: counts),
+        site.release(
+            event, "how many ids, missing ids and repeated ids", lambda: counts
+        ),
     )
 
 
@@ -614,7 +654,9 @@ def describe(request: DescribeIds, site: Party) -> IdsDescribed:
     _forget(site)
     event = NonPrivate("what ids look like is released, to find out why none is common")
     text = "lengths of ids and the kinds of characters in them"
-    return IdsDescribed(site.release(event, text, lambda: shape_of(_own_ids(site).values)))
+    return IdsDescribed(
+        site.release(event, text, lambda: shape_of(_own_ids(site).values))
+    )
 
 
 def hide(request: Hide, site: Party) -> Piece:
@@ -625,7 +667,9 @@ def hide(request: Hide, site: Party) -> Piece:
     def table() -> bytes:
         # Step 2 of alignment.py: the map from y to s(y) + F(y), in a table that hides its keys.
         digests = hashed_ids(site).values
-        points = curve.hashed_powers(b"".join(digests), _secret(site, "power"), site.rows.workers)
+        points = curve.hashed_powers(
+            b"".join(digests), _secret(site, "power"), site.rows.workers
+        )
         values = _shares(digests, _pair_keys(plan, site)) ^ _outputs(digests, points)
         seed, cells = curve.hide(digests, values)
         return seed + _bytes(cells)
@@ -684,7 +728,9 @@ def raise_points(request: Raise, site: Party) -> Raised:
     _ask_once(request, "", site)
     power = _secret(site, "power")
     points = _to_power(request.points, power, site.rows.workers, plan.leader)
-    return Raised(note, Public(points, "the leader's points; no row of this party enters"))
+    return Raised(
+        note, Public(points, "the leader's points; no row of this party enters")
+    )
 
 
 def unblind(request: Unblind, site: Party) -> Done:
@@ -721,7 +767,9 @@ def _refuse_echo(request: Unblind, site: Party) -> None:
         other_points = np.frombuffer(sent, dtype=f"V{POINT}")
         distinct = np.unique(np.concatenate([other_points, points]))
         if len(distinct) < len(other_points) + len(points):
-            raise WireError(f"party {request.party!r} sent points that came from {other!r}")
+            raise WireError(
+                f"party {request.party!r} sent points that came from {other!r}"
+            )
 
 
 def _table_of(plan: AlignmentPlan, party: str, site: Party) -> tuple[bytes, Words]:
@@ -729,7 +777,9 @@ def _table_of(plan: AlignmentPlan, party: str, site: Party) -> tuple[bytes, Word
     parts = range(plan.parts(curve.cells(plan.size(party))))
     pieces = [site.recall(f"table/{party}/{part}") for part in parts]
     if None in pieces:
-        raise WireError(f"party {site.name!r} was not sent the whole table of {party!r}")
+        raise WireError(
+            f"party {site.name!r} was not sent the whole table of {party!r}"
+        )
     whole = b"".join(piece or b"" for piece in pieces)
     return whole[:SEED], _words(whole[SEED:])
 
@@ -747,7 +797,9 @@ def match(request: Match, site: Party) -> Matched:
         parts = range(plan.parts(len(digests)))
         shares = b"".join(site.recall(f"share/{party}/{part}") or b"" for part in parts)
         if len(shares) != total.nbytes:
-            raise WireError(f"party {site.name!r} was not sent all that {party!r} answered")
+            raise WireError(
+                f"party {site.name!r} was not sent all that {party!r} answered"
+            )
         total ^= _words(shares)
     common = np.flatnonzero(~total.any(axis=1))
 

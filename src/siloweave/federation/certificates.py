@@ -68,12 +68,19 @@ def public_node_key(path: Path) -> str:
     Raises:
         InputError: It is no such file, or a key of another curve.
     """
-    remedy = "make one with: ssh-keygen -t ecdsa -b 384 -N '' -f node, and give node.pub"
+    remedy = (
+        "make one with: ssh-keygen -t ecdsa -b 384 -N '' -f node, and give node.pub"
+    )
     try:
         public = load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise InputError(f"{path}: is no public key of OpenSSH ({error}); {remedy}") from error
-    if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name != "secp384r1":
+        raise InputError(
+            f"{path}: is no public key of OpenSSH ({error}); {remedy}"
+        ) from error
+    if (
+        not isinstance(public, ec.EllipticCurvePublicKey)
+        or public.curve.name != "secp384r1"
+    ):
         raise InputError(f"{path}: is no key of the curve P-384; {remedy}")
     return _spelled(public)
 
@@ -112,9 +119,14 @@ def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) ->
     authority = _key(folder / AUTHORITY_KEY)
     path = folder / AUTHORITY
     if not path.exists() or _read(path).public_key() != authority.public_key():
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave authority")])
+        name = x509.Name(
+            [x509.NameAttribute(NameOID.COMMON_NAME, "siloweave authority")]
+        )
         # path_length 0: it signs servers' certificates, and no further authority.
-        limits = (x509.BasicConstraints(ca=True, path_length=0), _usage(sign_certificates=True))
+        limits = (
+            x509.BasicConstraints(ca=True, path_length=0),
+            _usage(sign_certificates=True),
+        )
         _issue(
             path,
             name=name,
@@ -129,10 +141,17 @@ def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) ->
     issuer = _read(path)
     key = _key(folder / SERVER_KEY)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave coordinator")])
-    limits = (x509.BasicConstraints(ca=False, path_length=None), _usage(sign_certificates=False))
+    limits = (
+        x509.BasicConstraints(ca=False, path_length=None),
+        _usage(sign_certificates=False),
+    )
     all_names = dict.fromkeys([*names, *LOCAL])
-    alternatives = x509.SubjectAlternativeName([_alternative(word) for word in all_names])
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    alternatives = x509.SubjectAlternativeName(
+        [_alternative(word) for word in all_names]
+    )
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(
+        authority.public_key()
+    )
     _issue(
         folder / SERVER,
         name=name,
@@ -205,7 +224,9 @@ def _alternative(name: str) -> x509.GeneralName:
     try:
         return x509.DNSName(name)
     except ValueError as error:
-        raise InputError(f"names={name!r} must be a DNS name in ASCII, or an IP address") from error
+        raise InputError(
+            f"names={name!r} must be a DNS name in ASCII, or an IP address"
+        ) from error
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -242,7 +263,9 @@ def _read(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a certificate ({error})") from error
+        raise InputError(
+            f"{path}: cannot be read as a certificate ({error})"
+        ) from error
 
 
 def check_own(folder: Path, host: str) -> None:
@@ -285,12 +308,16 @@ def trust(folder: Path, authority: Path) -> None:
     _check_time(str(authority), _read(authority).not_valid_after_utc)
     certificates = x509.load_pem_x509_certificates(authority.read_bytes())
     # Written anew, not copied: the file may hold the authority's private key as well.
-    text = b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
+    text = b"".join(
+        certificate.public_bytes(Encoding.PEM) for certificate in certificates
+    )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(folder / AUTHORITY, text)
 
 
-def check_server(host: str, port: int, authority: Path, proxy: Proxy | None = None) -> None:
+def check_server(
+    host: str, port: int, authority: Path, proxy: Proxy | None = None
+) -> None:
     """Check that a server is there and is the one that the authority vouches for.
 
     With a proxy, TLS is begun in a tunnel that the proxy opens.
@@ -312,9 +339,15 @@ def check_server(host: str, port: int, authority: Path, proxy: Proxy | None = No
             connected(host, port, _CONNECT_S, proxy) as plain,
             context.wrap_socket(plain, server_hostname=host) as end,
         ):
-            server = x509.load_der_x509_certificate(end.getpeercert(binary_form=True) or b"")
+            server = x509.load_der_x509_certificate(
+                end.getpeercert(binary_form=True) or b""
+            )
     except ssl.SSLCertVerificationError as error:
-        opened = f" (the proxy {proxy.address} may open TLS, which it must not)" if proxy else ""
+        opened = (
+            f" (the proxy {proxy.address} may open TLS, which it must not)"
+            if proxy
+            else ""
+        )
         raise InputError(f"{where}: {_why(error, host, authority)}{opened}") from error
     except ssl.SSLError as error:
         raise InputError(
@@ -336,7 +369,9 @@ def _why(error: ssl.SSLCertVerificationError, host: str, authority: Path) -> str
     """Say why a server's certificate was refused, and what to do."""
     clock = f"by this machine's clock, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if error.verify_code == _EXPIRED:
-        return f"its certificate has expired ({clock}); ask the coordinator for a new one"
+        return (
+            f"its certificate has expired ({clock}); ask the coordinator for a new one"
+        )
     if error.verify_code == _NOT_YET:
         return f"its certificate is not valid yet ({clock}); compare that with the time"
     if error.verify_code in _NAMES:

@@ -32,7 +32,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
 
 POINT = 32
 """Bytes of a point and of a scalar; a digest has twice as many."""
@@ -97,7 +100,9 @@ def _inverses(values: Sequence[int]) -> list[int]:
     # From the last: the inverse of a product of i values, times those before, leaves the i-th's.
     inverse_product = pow(products[-1], -1, _P)
     inverses = []
-    for value, product_before in zip(reversed(values), reversed(products[:-1]), strict=True):
+    for value, product_before in zip(
+        reversed(values), reversed(products[:-1]), strict=True
+    ):
         inverses.append(inverse_product * product_before % _P)
         inverse_product = inverse_product * value % _P
     return inverses[::-1]
@@ -133,7 +138,9 @@ def _raised(points: bytes, scalar: bytes) -> bytes:
     private_key = X25519PrivateKey.from_private_bytes(scalar)
     read_point = X25519PublicKey.from_public_bytes
     starts = range(0, len(points), POINT)
-    return b"".join(private_key.exchange(read_point(points[i : i + POINT])) for i in starts)
+    return b"".join(
+        private_key.exchange(read_point(points[i : i + POINT])) for i in starts
+    )
 
 
 def powers(points: bytes, scalar: bytes, workers: int = 1) -> bytes:
@@ -172,7 +179,8 @@ def _shared(task: bytes, data: bytes, size: int, scalar: bytes, workers: int) ->
 
 def _elsewhere(task: bytes, data: bytes, scalar: bytes) -> bytes:
     """Do a task in a process of its own, or here if none can be started."""
-    from siloweave.federation import processes  # not while this file is loaded, see above
+    # Not while this file is loaded, see above.
+    from siloweave.federation import processes
 
     # -P: no module of the current folder. The secret goes over standard input, which no list of
     # processes shows.
@@ -228,7 +236,10 @@ def look_up(keys: Sequence[bytes], seed: bytes, table: Words) -> Words:
 
 def _places(keys: Sequence[bytes], seed: bytes, number: int) -> _Places:
     """Return three cells per key, (keys, 3), one in each third of the table."""
-    hashes = (blake2b(key, digest_size=24, key=seed, person=b"siloweave cells") for key in keys)
+    hashes = (
+        blake2b(key, digest_size=24, key=seed, person=b"siloweave cells")
+        for key in keys
+    )
     hashed = b"".join(key_hash.digest() for key_hash in hashes)
     third = number // 3
     words = np.frombuffer(hashed, dtype="<u8").reshape(-1, 3) % np.uint64(third)

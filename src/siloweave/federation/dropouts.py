@@ -70,7 +70,9 @@ SEED = 32
 # Shamir's secret sharing
 
 
-def split(secrets: Sequence[bytes], holders: int, threshold: int, entropy: Entropy) -> list[bytes]:
+def split(
+    secrets: Sequence[bytes], holders: int, threshold: int, entropy: Entropy
+) -> list[bytes]:
     """Return shares of seeds, one after the other, for every holder.
 
     Any `threshold` holders can join them; fewer know nothing, whatever the seeds are.
@@ -210,11 +212,15 @@ class MaskPlan:
         neighbours = {}
         for i, name in enumerate(self.names):
             # In a small cohort both sides meet: nobody is its own neighbour, or one twice.
-            peers = (self.names[(i + offset) % size] for offset in offsets if offset % size)
+            peers = (
+                self.names[(i + offset) % size] for offset in offsets if offset % size
+            )
             neighbours[name] = tuple(dict.fromkeys(peers))
         return neighbours
 
-    def check_lists(self, party: str, active: Sequence[str], dead: Sequence[str]) -> None:
+    def check_lists(
+        self, party: str, active: Sequence[str], dead: Sequence[str]
+    ) -> None:
         """Raise WireError unless the lists make up the cohort, with this party and enough others.
 
         Nobody is on both, or twice: the coordinator could open both masks of one party.
@@ -242,7 +248,9 @@ class MaskPlan:
         peers = enumerate(self.neighbours[name], start=1)
         return (0, *(place for place, peer in peers if peer in dead_names))
 
-    def masks(self, name: str, seeds: Sequence[bytes], context: bytes, size: int) -> Words:
+    def masks(
+        self, name: str, seeds: Sequence[bytes], context: bytes, size: int
+    ) -> Words:
         """Return the words that a party adds, of its own seed and of those with each neighbour."""
         pair_seeds = dict(zip(self.neighbours[name], seeds[1:], strict=True))
         self_mask = own_mask(name, seeds[0], context, size)

@@ -60,7 +60,8 @@ _LASTED_S = 30.0  # after which a process that ends is started at once
 _ENDING_S = 9.0  # for a process to end
 _SILENT_S = 60.0  # without a report, which comes every second at the latest
 _READY_S = 60.0  # for a SuperLink to listen
-_LOG_BYTES = 10 * 2**20  # of a log that a process adds to, and of the older one that is kept
+# Of a log that a process adds to, and of the older one that is kept.
+_LOG_BYTES = 10 * 2**20
 _LOOKED_S = 10.0  # between two looks at the size of a log
 _PATIENCE_S = 30.0  # for a question's first outcome; a node that was killed gives none
 _BYTES_PER_S = 1e6  # that a slow link carries
@@ -100,7 +101,9 @@ def _parted(address: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``, or of ``[HOST]:PORT``."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 2**16:
-        raise InputError(f"address={address!r} must be HOST:PORT, such as office.example.org:9092")
+        raise InputError(
+            f"address={address!r} must be HOST:PORT, such as office.example.org:9092"
+        )
     return host.strip("[]"), int(port)
 
 
@@ -177,7 +180,8 @@ class _Supervised:
                 stderr=log,
                 env=environment,
                 cwd=processes.WORKING,
-                start_new_session=True,  # an interrupt from the keyboard is for its supervisor
+                # An interrupt from the keyboard is for its supervisor.
+                start_new_session=True,
             )
         assert self._process.stdin is not None
         # Over its standard input, as arguments of a process are there for every user to read.
@@ -203,7 +207,9 @@ class _Supervised:
         with suppress(OSError):
             if self.log.stat().st_size > _LOG_BYTES:
                 for_older = self.log.with_suffix(".log.old")
-                write_whole(for_older, self.log.read_bytes()[-_LOG_BYTES:], forced=False)
+                write_whole(
+                    for_older, self.log.read_bytes()[-_LOG_BYTES:], forced=False
+                )
                 os.truncate(self.log, 0)
 
     def _last_words(self) -> str:
@@ -271,7 +277,8 @@ class Engine:
     ) -> None:
         _need_flower()
         watch = watch or Watch("coordinator")
-        folder = folder.absolute() / HOME  # the engine's processes have another working folder
+        # The engine's processes have another working folder.
+        folder = folder.absolute() / HOME
         nodes = _nodes_in(folder / NODES)
         lacking = sorted(set(seals.roster.parties) - set(nodes))
         if lacking:
@@ -293,7 +300,8 @@ class Engine:
         self.noticed: Callable[[str, str], object] = lambda name, why: None
         self._untold = _UNTOLD if joined else ""
         self._stranger = -inf  # when a node of nobody's was refused
-        self._hindered: dict[str, tuple[float, str]] = {}  # by party, when it is said again
+        # By party, when it is said again.
+        self._hindered: dict[str, tuple[float, str]] = {}
 
         # All that can be refused is, before a process is started.
         host, port = _parted(address)
@@ -312,7 +320,9 @@ class Engine:
         self._server.__enter__()
         shared = join_secret.read_bytes().hex() if join_secret else ""
         secret = shared if joined else secrets.token_hex(32)
-        proxy = proxy_for(host, port, None, is_local=not joined or _on_this_machine(host))
+        proxy = proxy_for(
+            host, port, None, is_local=not joined or _on_this_machine(host)
+        )
         admitted = {name: nodes[name] for name in self._parties}
         certificate, key, authority = files
         pairing = flower.PairingFacts(
@@ -329,12 +339,23 @@ class Engine:
             server = "the SuperLink"
             if not joined:
                 keys = list(admitted.values())
-                link = flower.LinkFacts(host, port, secret, certificate, key, authority, keys)
+                link = flower.LinkFacts(
+                    host, port, secret, certificate, key, authority, keys
+                )
                 self.processes.append(_Supervised(link, folder, "superlink"))
                 server = f"the SuperLink (see {folder / 'superlink.log'})"
             trusted = None if plaintext else folder / certificates.AUTHORITY
             patience = seconds if joined else _READY_S
-            _await_server(reached, port, trusted, patience, server, proxy, watch, is_own=not joined)
+            _await_server(
+                reached,
+                port,
+                trusted,
+                patience,
+                server,
+                proxy,
+                watch,
+                is_own=not joined,
+            )
             if joined:
                 watch.connected()
             self.processes.append(_Supervised(pairing, folder, "pairing"))
@@ -356,7 +377,9 @@ class Engine:
             SiloweaveError: What the party refused the question with.
         """
         if name not in self._states:
-            raise RosterError(f"party {name!r} is not there; present are {sorted(self._states)}")
+            raise RosterError(
+                f"party {name!r} is not there; present are {sorted(self._states)}"
+            )
         self._began[name] = time.monotonic()
         self._taken.pop(name, None)
         self._states[name] = "has not answered yet"
@@ -372,9 +395,14 @@ class Engine:
             if time.monotonic() >= began + patience:
                 patience *= 2
             # A node's word alone, and perhaps of one frame: it is asked again before it counts.
-            refusals += self._states[name] in (_WHY[flower.REFUSED], _WHY[flower.MALFORMED])
+            refusals += self._states[name] in (
+                _WHY[flower.REFUSED],
+                _WHY[flower.MALFORMED],
+            )
             if refusals == _REFUSALS:
-                raise RosterError(f"party {name!r} {self._states[name]}. See {self._seals.again}")
+                raise RosterError(
+                    f"party {name!r} {self._states[name]}. See {self._seals.again}"
+                )
             if time.monotonic() >= end:
                 _, hindrance = self._hindered.get(name, (0.0, self._untold))
                 noticed = f". Noticed: {hindrance}" if hindrance else ""
@@ -417,14 +445,19 @@ class Engine:
         is_reporting = now - self._heard < _SILENT_S
         return self._taken.get(name, now if is_reporting else self._began[name])
 
-    def _asked(self, name: str, frame: bytes, facts: bytes, patience: float) -> Opened | None:
+    def _asked(
+        self, name: str, frame: bytes, facts: bytes, patience: float
+    ) -> Opened | None:
         """Return what the party sealed; None where it did not, or the frame was lost."""
-        sealed = self._seals.ask(name, frame, facts)  # anew: a party answers no frame twice
+        # Anew: a party answers no frame twice.
+        sealed = self._seals.ask(name, frame, facts)
         nonce = self._seals.checked(sealed, self._seals.name, name).nonce
         outcome = self._outcome(name, sealed, patience)
         if outcome is None:
             if time.monotonic() - self._heard > _SILENT_S:
-                self._states[name] = "cannot be asked, since the SuperLink is not reached"
+                self._states[name] = (
+                    "cannot be asked, since the SuperLink is not reached"
+                )
             return None
         if outcome.kind != flower.ANSWERED:
             why = _WHY[outcome.kind]
@@ -432,7 +465,10 @@ class Engine:
                 _log.warning("party %r %s", name, why)
             self._states[name] = why
             # Perhaps the stranger is this party's node, with a key that was made anew.
-            if outcome.kind == flower.AWAY and time.monotonic() - self._stranger < _SAID_S:
+            if (
+                outcome.kind == flower.AWAY
+                and time.monotonic() - self._stranger < _SAID_S
+            ):
                 self._hinders(name, _STRANGER)
             return None
         try:
@@ -443,7 +479,9 @@ class Engine:
             self._states[name] = "sent what it did not sign, or someone else did"
             return None
 
-    def _outcome(self, name: str, sealed: bytes, patience: float) -> flower.Outcome | None:
+    def _outcome(
+        self, name: str, sealed: bytes, patience: float
+    ) -> flower.Outcome | None:
         """Return what became of a question, once that is known; None where nothing did in time."""
         with self._news:
             self._count += 1
@@ -479,7 +517,9 @@ class Engine:
         elif seconds:
             direction = "ahead of" if seconds > 0 else "behind"
             difference = f"{abs(seconds):,.0f} s {direction} this machine's"
-            self._hinders(name, f"its clock is {difference}; set both by the network's time")
+            self._hinders(
+                name, f"its clock is {difference}; set both by the network's time"
+            )
 
     def _reported(self, data: bytes) -> bytes:
         """Take what the pairing reports, and give it the questions that it does not have."""
@@ -489,7 +529,8 @@ class Engine:
             self._refused(name, seconds)
         with self._news:
             for outcome in report.outcomes:
-                if self._open.pop(outcome.number, None):  # else nobody waits for it any more
+                # Else nobody waits for it any more.
+                if self._open.pop(outcome.number, None):
                     self._done[outcome.number] = outcome
             self._news.notify_all()
             in_hand = set(report.known)
@@ -542,7 +583,9 @@ def provision(
     Raises:
         InputError: A name, a key or the authority's certificate is malformed.
     """
-    party_keys = {name: certificates.public_node_key(path) for name, path in (nodes or {}).items()}
+    party_keys = {
+        name: certificates.public_node_key(path) for name, path in (nodes or {}).items()
+    }
     if authority is None:
         certificates.make_certificates(office / HOME, names)
     else:
@@ -554,8 +597,12 @@ def provision(
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(home / certificates.AUTHORITY, trusted)
         # A key that a party made itself stays there: the coordinator has its public half alone.
-        keys[name] = party_keys.get(name) or certificates.node_key(home / certificates.NODE_KEY)
-    write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(keys)) + b"\n")
+        keys[name] = party_keys.get(name) or certificates.node_key(
+            home / certificates.NODE_KEY
+        )
+    write_whole(
+        office / HOME / NODES, msgspec.json.format(msgspec.json.encode(keys)) + b"\n"
+    )
 
 
 def _nodes_in(path: Path) -> dict[str, str]:
@@ -625,7 +672,13 @@ def answering(
     watch = watch or Watch(f"party {seals.name!r}")
     certificates.node_key(home / certificates.NODE_KEY)
     facts = _node_facts(
-        home, path, address, plaintext=plaintext, seconds=seconds, proxy=proxy, watch=watch
+        home,
+        path,
+        address,
+        plaintext=plaintext,
+        seconds=seconds,
+        proxy=proxy,
+        watch=watch,
     )
     server = _party_server(seals, reply, path, watch)
     node = _Supervised(facts, home, "node", server.stop)
@@ -761,7 +814,11 @@ def _node_facts(
         raise InputError(
             "--proxy: a link without TLS stays on this machine, so leave the proxy out"
         )
-    tunnel = None if plaintext else proxy_for(host, port, proxy, is_local=_on_this_machine(host))
+    tunnel = (
+        None
+        if plaintext
+        else proxy_for(host, port, proxy, is_local=_on_this_machine(host))
+    )
     authority = home / certificates.AUTHORITY
     through = f" through {tunnel.address}" if tunnel else ""
     watch.waits(f"connecting to {address}{through}")

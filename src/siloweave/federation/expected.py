@@ -71,7 +71,9 @@ class CheckedReply:
             "check which software this party runs, and start a new run"
         )
 
-    def number(self, field: str, value: N, *, least: float = -inf, most: float = inf) -> N:
+    def number(
+        self, field: str, value: N, *, least: float = -inf, most: float = inf
+    ) -> N:
         """Return a finite number within bounds, both included."""
         # NaN fails every comparison, and so the first one here.
         if not (least <= value <= most and -inf < value < inf):
@@ -98,31 +100,49 @@ class CheckedReply:
             raise self.wrong(f"{field} of type {array.dtype}", " or ".join(dtypes))
         if not _fits(array.shape, shape):
             lengths = ("any" if length is None else f"{length:,}" for length in shape)
-            raise self.wrong(f"{field} of shape {array.shape}", f"({', '.join(lengths)})")
+            raise self.wrong(
+                f"{field} of shape {array.shape}", f"({', '.join(lengths)})"
+            )
         try:
             values = array.numpy()
         except WireError as error:
-            raise self.wrong(f"{field} with a number that is not finite", finite) from error
+            raise self.wrong(
+                f"{field} with a number that is not finite", finite
+            ) from error
 
         # An empty array has no smallest value.
         if values.size and (least, most) != (-inf, inf):
             for extreme in (values.min(), values.max()):
-                self.number(f"{field} with the value", extreme.item(), least=least, most=most)
+                self.number(
+                    f"{field} with the value", extreme.item(), least=least, most=most
+                )
         return values
 
     def reals(
-        self, field: str, array: Array, shape: Sequence[int | None], *, finite: str = "finite"
+        self,
+        field: str,
+        array: Array,
+        shape: Sequence[int | None],
+        *,
+        finite: str = "finite",
     ) -> npt.NDArray[np.float32]:
         """Return numbers for a network, of a size that its floats can multiply; see `array`."""
         values = self.array(field, array, FLOATS, shape, finite=finite)
         # A finite number may still overflow in the network's first product, and train to NaN.
         largest = float(np.abs(values).max()) if values.size else 0.0
         if largest > LARGEST:
-            raise self.wrong(f"{field} of size {largest:g}", f"{finite}, and {LARGEST:g} at most")
+            raise self.wrong(
+                f"{field} of size {largest:g}", f"{finite}, and {LARGEST:g} at most"
+            )
         return values.astype(np.float32)
 
     def items(
-        self, field: str, values: S, *, count: int | None = None, among: Collection[Any] = ()
+        self,
+        field: str,
+        values: S,
+        *,
+        count: int | None = None,
+        among: Collection[Any] = (),
     ) -> S:
         """Return a list, or bytes: as many as `count` says, each `among` these values.
 
@@ -133,7 +153,9 @@ class CheckedReply:
         for value in values:
             if among and value not in among:
                 allowed = ", ".join(map(repr, among))
-                raise self.wrong(f"{field} with {str(value)[:_SHOWN]!r}", f"among {allowed}")
+                raise self.wrong(
+                    f"{field} with {str(value)[:_SHOWN]!r}", f"among {allowed}"
+                )
         return values
 
     def json(self, field: str, text: str | bytes, read: Callable[[bytes], T]) -> T:
@@ -146,7 +168,12 @@ class CheckedReply:
             # Before it is read: a few bytes a value would become a gigabyte of objects.
             messages.check_json(data)
             return read(data)
-        except (SiloweaveError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        except (
+            SiloweaveError,
+            msgspec.MsgspecError,
+            UnicodeError,
+            RecursionError,
+        ) as error:
             raise WireError(
                 f"party {self.party!r} sent {field} that cannot be read: {error}"
             ) from error

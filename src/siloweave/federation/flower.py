@@ -77,38 +77,53 @@ _log = logging.getLogger("siloweave")
 _carrying = threading.Lock()  # a question, at a party
 _SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
 _CAME_HEADER = "x-siloweave-came"  # of the pairing: nodes whose message is there
-_REFUSED_HEADER = "x-siloweave-refused"  # to the pairing: nodes that were, and their clocks
-_WAITS_HEADER = "x-siloweave-waits"  # of a poll: whose it is; of its answer: that it waited
+# To the pairing: nodes that were, and their clocks.
+_REFUSED_HEADER = "x-siloweave-refused"
+# Of a poll: whose it is; of its answer: that it waited.
+_WAITS_HEADER = "x-siloweave-waits"
 _MOST_REFUSED = 20  # nodes in `_REFUSED_HEADER`
 _SIGNED_BYTES = 1000  # of each of Flower's headers of a node
 _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
 _POLL = _NODES + "pull-messages"
 _REPORT_BYTES = 64 * 2**20  # of answers in one report, if it has several
-_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
+_UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    IndexError,
+)
 """What reading a reply raises that is not as ours are, whichever of Flower's functions does it."""
 _FETCHED = 4  # replies that are fetched at a time
 _LOOKED_S = 5.0  # between two looks whether the SuperLink still knows this run
 _PIECE_BYTES = 4 * 2**20  # of a message
 _REQUEST_BYTES = 8 * 2**20  # of any request
-_HEARTBEAT_S = 10.0  # the least that Flower takes; a node that missed two counts as gone
+# The least that Flower takes; a node that missed two counts as gone.
+_HEARTBEAT_S = 10.0
 _FIRST_S = 0.05  # between two polls for a message, at first
 _LONGEST_S = 1.0  # and in the end
 _IDLE_S = 5.0  # longest, at a party, where the SuperLink lets no poll wait
 _HELD_S = 10.0  # that a poll waits at a SuperLink of ours
 _SHARE = 0.1  # of the time since the last message that a poll may wait
-_PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
-_LOST_S = 3.0  # without an answer of the SuperLink's, after which the party's terminal says so
+# Without a piece of it, after which a message that is being sent is given up.
+_PUSHED_S = 30.0
+# Without an answer of the SuperLink's, after which the party's terminal says so.
+_LOST_S = 3.0
 _NOTED_S = 5.0  # for the party to take a note
 _AHEAD_S = 4.0  # by which a clock is never why: Flower allows 5
 _BEHIND_S = 300.0  # by which a clock is never why: Flower allows 305
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
-_SIGNED = (b"public-key", b"signature", b"timestamp")  # Flower's headers of a node, after flwr-
+# Flower's headers of a node, after flwr-.
+_SIGNED = (b"public-key", b"signature", b"timestamp")
 _KIND = "query"  # of Flower's messages, which a stock SuperNode hands to an application
 _PIECE = "frame"  # name of a piece's bytes
 _FIRST = "000000"  # name of a message's first piece
 _IDLE = "ControlEventLog ControlLicense ControlSensitiveResponse FleetEventLog RuntimeTracing"
-_NO_ORDER = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
+_NO_ORDER = (
+    "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
+)
 _NO_TASK = "give the file of its --superexec-auth-secret-file with --join-secret"
 _APPLICATION = """[project]
 name = "siloweave"
@@ -242,13 +257,20 @@ class _Polls:
             parts.append(part)
 
         event = asyncio.Event()
-        self._waiting[event] = node  # before Flower answers, so that no message is missed
+        # Before Flower answers, so that no message is missed.
+        self._waiting[event] = node
         try:
             await self._app(scope, receive, collect)
             # A refusal does not wait: whom Flower does not know could hold polls open.
-            if parts[0]["status"] == 200 and not any(part.get("body") for part in parts):
-                parts[0]["headers"] = [*parts[0]["headers"], (_WAITS_HEADER.encode(), b"1")]
-                with suppress(TimeoutError, asyncio.CancelledError):  # cancelled: all ends
+            if parts[0]["status"] == 200 and not any(
+                part.get("body") for part in parts
+            ):
+                parts[0]["headers"] = [
+                    *parts[0]["headers"],
+                    (_WAITS_HEADER.encode(), b"1"),
+                ]
+                # Cancelled: all ends.
+                with suppress(TimeoutError, asyncio.CancelledError):
                     await asyncio.wait_for(event.wait(), _HELD_S)
         finally:
             del self._waiting[event]
@@ -287,7 +309,9 @@ def _guarded(app: Any, secret: str, nodes: Sequence[str] = ()) -> Any:
             polls.came(headers.get(_CAME_HEADER.encode(), b"").split())
         await refusals.answer(headers, scope, receive, send)
 
-    bounded = gate.Gate(answer, is_known, gate.for_nodes(_REQUEST_BYTES), gate.for_strangers())
+    bounded = gate.Gate(
+        answer, is_known, gate.for_nodes(_REQUEST_BYTES), gate.for_strangers()
+    )
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -322,7 +346,9 @@ class _Refusals:
         self._app = app
         self._refused: dict[str, float] = {}
 
-    async def answer(self, headers: Mapping[bytes, bytes], scope: Any, *ways: Any) -> None:
+    async def answer(
+        self, headers: Mapping[bytes, bytes], scope: Any, *ways: Any
+    ) -> None:
         """Let Flower answer a node, or the pairing, over its ways to receive and to send."""
         receive, send = ways
         is_of_node = scope["path"].startswith(_NODES)
@@ -359,7 +385,9 @@ def _signed(headers: Mapping[bytes, bytes]) -> tuple[str, float]:
     An empty key where none has: what a stranger says of a clock, or of a key, counts for nothing.
     """
     # Cut before they are read: the headers are anyone's.
-    key, signature, at = (headers.get(b"flwr-" + name, b"")[:_SIGNED_BYTES] for name in _SIGNED)
+    key, signature, at = (
+        headers.get(b"flwr-" + name, b"")[:_SIGNED_BYTES] for name in _SIGNED
+    )
     with suppress(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         public = load_pem_public_key(b64decode(key))
         if isinstance(public, ec.EllipticCurvePublicKey):
@@ -382,7 +410,8 @@ def _link(facts: LinkFacts) -> None:
     # Flower has no setting for it. Who waits for a message whose sender was killed while it sent it
     # waits so long, and for nothing else meanwhile: three minutes, by default.
     in_memory_corestate.OBJECT_PUSH_SESSION_TTL_SECONDS = _PUSHED_S
-    words = ["", "--host", facts.host, "--isolation", "process"]  # so it starts no executor
+    # So it starts no executor.
+    words = ["", "--host", facts.host, "--isolation", "process"]
     if facts.certificate:
         words += ["--ssl-certfile", facts.certificate, "--ssl-keyfile", facts.key]
         words += ["--ssl-ca-certfile", facts.authority, "--enable-supernode-auth"]
@@ -394,7 +423,9 @@ def _link(facts: LinkFacts) -> None:
     app = create_app(config, SuperLinkLifespan)
     # Every request passes through all layers, and each takes a tenth of its time. These do nothing.
     idle = {f"{name}Middleware" for name in _IDLE.split()}
-    app.user_middleware = [layer for layer in app.user_middleware if layer.cls.__name__ not in idle]
+    app.user_middleware = [
+        layer for layer in app.user_middleware if layer.cls.__name__ not in idle
+    ]
     logging.getLogger("flwr").setLevel(logging.WARNING)  # it would log every request
     uvicorn.run(
         _guarded(app, facts.secret, facts.nodes),
@@ -424,7 +455,8 @@ class _Secret:
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
         """Add headers to a request of Flower's client, and take one from its response."""
         context.request.headers[_SECRET_HEADER] = self._secret
-        if context.rpc_method.endswith("Messages"):  # all pieces of those before are there
+        # All pieces of those before are there.
+        if context.rpc_method.endswith("Messages"):
             context.request.headers[_CAME_HEADER] = " ".join(self._sent)
             announced = getattr(context.message, "messages_list", ())
             self._sent = [str(message.metadata.dst_node_id) for message in announced]
@@ -515,7 +547,10 @@ def _permission(facts: PairingFacts) -> Any:
 def _check_joined(facts: PairingFacts) -> None:
     """Raise InputError for a joined SuperLink of another version, or one that lets anyone in."""
     import httpx
-    from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest, UnregisterNodeFleetRequest
+    from flwr.proto.fleet_pb2 import (
+        RegisterNodeFleetRequest,
+        UnregisterNodeFleetRequest,
+    )
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
@@ -524,7 +559,8 @@ def _check_joined(facts: PairingFacts) -> None:
     where = facts.address
     trusted = ssl.create_default_context(cafile=facts.authority)
     try:
-        page = httpx.get(f"https://{where}/openapi.json", verify=trusted, timeout=_PUSHED_S).text
+        url = f"https://{where}/openapi.json"
+        page = httpx.get(url, verify=trusted, timeout=_PUSHED_S).text
     except httpx.RemoteProtocolError as error:
         page = repr(error)
     if f'"version":"{flower_version}"' not in page:
@@ -536,7 +572,9 @@ def _check_joined(facts: PairingFacts) -> None:
     # party's node, and hold up the study.
     key = ec.generate_private_key(ec.SECP384R1())
     public = _flower_key(key.public_key())
-    with _client(FleetHttpClient, facts, NodeAuthHttpInterceptor(key, key.public_key())) as client:
+    with _client(
+        FleetHttpClient, facts, NodeAuthHttpInterceptor(key, key.public_key())
+    ) as client:
         try:
             admitted = client.RegisterNode(RegisterNodeFleetRequest(public_key=public))
         except httpx.HTTPStatusError as error:
@@ -546,7 +584,9 @@ def _check_joined(facts: PairingFacts) -> None:
                 raise
             return
         client.UnregisterNode(UnregisterNodeFleetRequest(node_id=admitted.node_id))
-    raise InputError(f"{where}: lets in any node. Start it with --enable-supernode-auth")
+    raise InputError(
+        f"{where}: lets in any node. Start it with --enable-supernode-auth"
+    )
 
 
 def _grid(facts: PairingFacts, control: Any) -> Any:
@@ -613,7 +653,8 @@ def _application(facts: PairingFacts) -> bytes:
     """Make what Flower calls a bundle: it wants one, and nobody runs it. Each study has its own."""
     from flwr.cli.build import build_fab_from_files
 
-    digest = hashlib.sha256(msgspec.json.encode(facts.nodes, order="sorted")).hexdigest()
+    nodes = msgspec.json.encode(facts.nodes, order="sorted")
+    digest = hashlib.sha256(nodes).hexdigest()
     text = _APPLICATION.replace("DIGEST", digest)
     bundle = build_fab_from_files({"pyproject.toml": text.encode()})
     return bytes(bundle[0])
@@ -648,7 +689,9 @@ def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
     """Carry questions and outcomes until the process is ended."""
     sent: dict[str, Question] = {}  # by the SuperLink's name of the message
     outcomes: list[Outcome] = []
-    parties = {b64encode(_public(key)).decode(): name for name, key in facts.nodes.items()}
+    parties = {
+        b64encode(_public(key)).decode(): name for name, key in facts.nodes.items()
+    }
     pace = _Pace()
     looked = time.monotonic()
     while True:
@@ -656,7 +699,9 @@ def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
         reported, outcomes = _piece(outcomes)
         in_hand = [question.number for question in sent.values()]
         in_hand += [outcome.number for outcome in outcomes]
-        refused = {parties.get(key, ""): ahead for key, ahead in _Secret.refused.items()}
+        refused = {
+            parties.get(key, ""): ahead for key, ahead in _Secret.refused.items()
+        }
         _Secret.refused.clear()
         wait = pace.wait() if sent else _LONGEST_S
         if outcomes:
@@ -666,7 +711,11 @@ def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
         orders = msgspec.msgpack.decode(answer, type=Orders)
 
         # Replies to questions that nobody waits for any more are not fetched.
-        sent = {name: question for name, question in sent.items() if question.number in orders.open}
+        sent = {
+            name: question
+            for name, question in sent.items()
+            if question.number in orders.open
+        }
         present = set[int]()
         # Also without a question: a SuperLink that was started anew answers with an error, upon
         # which this process starts again, and lets the nodes in.
@@ -710,19 +759,27 @@ def _fetched(grid: Any, sent: dict[str, Question]) -> list[Outcome]:
             _log.warning("a reply cannot be read: %r", error)
             return _fetched_alone(grid, batch, sent)
         # A reply counts where its question still does.
-        outcomes = [_outcome(reply, sent) for reply in replies if _question_of(reply) in sent]
+        outcomes = [
+            _outcome(reply, sent) for reply in replies if _question_of(reply) in sent
+        ]
         if outcomes:
             return outcomes
     return []
 
 
-def _fetched_alone(grid: Any, names: Sequence[str], sent: dict[str, Question]) -> list[Outcome]:
+def _fetched_alone(
+    grid: Any, names: Sequence[str], sent: dict[str, Question]
+) -> list[Outcome]:
     """Fetch replies one by one, as one of them cannot be read."""
     outcomes = []
     for name in names:
         try:
             replies = list(grid.pull_messages([name]))
-            outcomes += [_outcome(reply, sent) for reply in replies if _question_of(reply) in sent]
+            outcomes += [
+                _outcome(reply, sent)
+                for reply in replies
+                if _question_of(reply) in sent
+            ]
         except _UNREADABLE:
             outcomes.append(Outcome(sent.pop(name).number, MALFORMED))
     return outcomes
@@ -733,9 +790,13 @@ def _question_of(reply: Any) -> str:
     return str(reply.metadata.reply_to_message_id)
 
 
-def _pushed(grid: Any, node: int, question: Question, sent: dict[str, Question]) -> bool:
+def _pushed(
+    grid: Any, node: int, question: Question, sent: dict[str, Question]
+) -> bool:
     """Send a question, and return whether the SuperLink took it."""
-    message = _message(question.frame, dst_node_id=node, message_type=_KIND, ttl=question.seconds)
+    message = _message(
+        question.frame, dst_node_id=node, message_type=_KIND, ttl=question.seconds
+    )
     for name in grid.push_messages([message]):
         if name:
             sent[name] = question
@@ -781,7 +842,9 @@ def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
     starts = range(0, max(len(frame), 1), _PIECE_BYTES)
     pieces = [frame[start : start + _PIECE_BYTES] for start in starts]
     # Six digits, so that names are in the order of the pieces.
-    records = {f"{i:06}": ConfigRecord({_PIECE: piece}) for i, piece in enumerate(pieces)}
+    records = {
+        f"{i:06}": ConfigRecord({_PIECE: piece}) for i, piece in enumerate(pieces)
+    }
     records[_FIRST]["kind"] = kind
     return Message(RecordDict(records), **to)
 
@@ -831,7 +894,8 @@ def handed_over(message: Any, socket: Path) -> Any:
     try:
         frame = local.ask(socket, _frame(message), message.metadata.ttl)
         kind = ANSWERED
-    except (WireError, KeyError, TypeError, ValueError) as error:  # or a stranger's message
+    # Or a stranger's message.
+    except (WireError, KeyError, TypeError, ValueError) as error:
         _log.warning("refused: %r", error)
     except RosterError as error:
         kind = ABSENT
@@ -851,14 +915,17 @@ def application_of(answer: Callable[[Any, Any], Any]) -> Any:
 class _Carrying:
     """A party's node at work."""
 
-    def __init__(self, client: Any, public: Any, facts: NodeFacts, waits: _Waits) -> None:
+    def __init__(
+        self, client: Any, public: Any, facts: NodeFacts, waits: _Waits
+    ) -> None:
         self._client = client
         self._facts = facts
         self._waits = waits
         self._public = _flower_key(public)
         self._node: Any = None
         self._missed = 0.0  # when the SuperLink was last not reached
-        self._told: str | None = None  # why it is not reached, as the party was told last
+        # Why it is not reached, as the party was told last.
+        self._told: str | None = None
         threading.Thread(target=self._beat, daemon=True).start()
 
     def _activate(self) -> None:
@@ -871,7 +938,9 @@ class _Carrying:
         from flwr.proto.fleet_pb2 import ActivateNodeRequest
         from flwr.proto.node_pb2 import Node
 
-        order = ActivateNodeRequest(public_key=self._public, heartbeat_interval=_HEARTBEAT_S)
+        order = ActivateNodeRequest(
+            public_key=self._public, heartbeat_interval=_HEARTBEAT_S
+        )
         began = time.monotonic()
         while True:
             try:
@@ -882,14 +951,17 @@ class _Carrying:
                 return
             except httpx.HTTPStatusError as error:
                 if error.response.status_code == 401:
-                    raise InputError(_clocks(error.response, self._facts.address)) from error
+                    raise InputError(
+                        _clocks(error.response, self._facts.address)
+                    ) from error
                 if time.monotonic() > max(began, self._missed) + _REFUSED_S:
                     raise InputError(
                         f"{self._facts.address}: has refused this node's key for "
                         f"{_REFUSED_S:g} s. Give the coordinator the public key of "
                         f"{self._facts.key}, and see that no other node uses it"
                     ) from error
-                self._note("not let in yet")  # a terminal's line has room for little more
+                # A terminal's line has room for little more.
+                self._note("not let in yet")
             time.sleep(_LONGEST_S)
 
     def _note(self, why: str = "") -> None:
@@ -898,7 +970,8 @@ class _Carrying:
             return
         self._told = why
         text = NOTE + msgspec.msgpack.encode(Note(not why, why))
-        with suppress(WireError, RosterError):  # the party's terminal alone would have shown it
+        # The party's terminal alone would have shown it.
+        with suppress(WireError, RosterError):
             local.ask(Path(self._facts.socket), text, _NOTED_S)
 
     def _called(self, call: Callable[[Any], Any], request: Any) -> Any:
@@ -937,7 +1010,9 @@ class _Carrying:
             # Two may be lost before the node counts as gone.
             time.sleep(_HEARTBEAT_S / 3)
             if self._node is not None:
-                beat = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_HEARTBEAT_S)
+                beat = SendNodeHeartbeatRequest(
+                    node=self._node, heartbeat_interval=_HEARTBEAT_S
+                )
                 with suppress(Exception):  # the next may succeed
                     self._client.SendNodeHeartbeat(beat)
 
@@ -951,8 +1026,11 @@ class _Carrying:
                 self._activate()
                 try:
                     self._carry_all()
-                except httpx.HTTPStatusError as error:  # a new SuperLink knows this node not yet
-                    _log.warning("%s: %s", self._facts.address, error.response.status_code)
+                # A new SuperLink knows this node not yet.
+                except httpx.HTTPStatusError as error:
+                    _log.warning(
+                        "%s: %s", self._facts.address, error.response.status_code
+                    )
         finally:
             if self._node is not None:
                 with suppress(httpx.HTTPError):
@@ -963,7 +1041,10 @@ class _Carrying:
         """Poll for messages, and carry each; HTTPStatusError if this node may not."""
         import httpx
         from flwr.proto.fleet_pb2 import PullMessagesRequest
-        from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
+        from flwr.supercore.inflatable.inflatable_utils import (
+            ObjectPullError,
+            ObjectPushError,
+        )
 
         request = PullMessagesRequest(node=self._node)
         pace = _Pace(_IDLE_S)
@@ -975,7 +1056,11 @@ class _Carrying:
                     # Held until the answer is sent, which `_watch` waits for.
                     with _carrying:
                         self._carry(run, pulled.message_object_trees[0])
-                except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
+                except (
+                    httpx.HTTPStatusError,
+                    ObjectPullError,
+                    ObjectPushError,
+                ) as error:
                     _log.warning("a message was given up: %s", error)
                 pace = _Pace(_IDLE_S)
             elif not self._waits.waited:
@@ -988,14 +1073,21 @@ class _Carrying:
         """
         from flwr.app import Message
         from flwr.supercore.inflatable import inflatable_protobuf_utils as wire
-        from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+        from flwr.supercore.inflatable.inflatable_utils import (
+            pull_and_inflate_object_from_tree,
+        )
 
-        pull = wire.make_pull_object_fn_protobuf(self._calling("PullObject"), self._node, run)
+        pull = wire.make_pull_object_fn_protobuf(
+            self._calling("PullObject"), self._node, run
+        )
         confirm = wire.make_confirm_message_received_fn_protobuf(
             self._calling("ConfirmMessageReceived"), self._node, run
         )
-        message = pull_and_inflate_object_from_tree(tree, pull, confirm, return_type=Message)
-        message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own node does
+        message = pull_and_inflate_object_from_tree(
+            tree, pull, confirm, return_type=Message
+        )
+        # As Flower's own node does.
+        message.metadata.__dict__["_message_id"] = tree.object_id
         reply = handed_over(message, Path(self._facts.socket))
         self._push(run, reply)
 
@@ -1005,11 +1097,15 @@ class _Carrying:
         from flwr.common.serde import message_to_proto
         from flwr.proto.fleet_pb2 import PushMessagesRequest
         from flwr.supercore.inflatable import inflatable_object as objects
-        from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
+        from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+            make_push_object_fn_protobuf,
+        )
         from flwr.supercore.inflatable.inflatable_utils import push_objects
 
-        reply.metadata.__dict__["_message_id"] = reply.object_id  # as Flower's own node does
-        with objects.no_object_id_recompute():  # once for the whole reply, not for each use
+        # As Flower's own node does.
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        # Once for the whole reply, not for each use.
+        with objects.no_object_id_recompute():
             announcement = PushMessagesRequest(
                 node=self._node,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
@@ -1021,7 +1117,9 @@ class _Carrying:
                 self._calling("PushObject"), self._node, run, response.session_id
             )
             missing = set(response.objects_to_push)
-            push_objects(objects.get_all_nested_objects(reply), push, object_ids_to_push=missing)
+            push_objects(
+                objects.get_all_nested_objects(reply), push, object_ids_to_push=missing
+            )
 
     def _calling(self, name: str) -> Callable[[Any], Any]:
         """Return a call of the client by its name, which waits while the link is cut."""
@@ -1078,7 +1176,9 @@ def main() -> None:
     """Be the process whose facts come as the first line of standard input."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     started = io.FileIO(0)  # unbuffered: the last line is `_watch`'s to read
-    facts = msgspec.json.decode(started.readline(), type=LinkFacts | PairingFacts | NodeFacts)
+    facts = msgspec.json.decode(
+        started.readline(), type=LinkFacts | PairingFacts | NodeFacts
+    )
     threading.Thread(target=_watch, args=(started,), daemon=True).start()
     import httpx
 

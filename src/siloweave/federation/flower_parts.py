@@ -39,12 +39,30 @@ _STOCK = "tests/app/test_node_elsewhere.py::test_a_study_with_flowers_own_superl
 IMPORTED = (
     # Messages, as applications see them, and as they travel: an object and its parts by digest.
     FlowerPart(
-        "flwr.app", ("ConfigRecord", "Message", "RecordDict"), "messages", _CROSS, is_public=True
+        "flwr.app",
+        ("ConfigRecord", "Message", "RecordDict"),
+        "messages",
+        _CROSS,
+        is_public=True,
     ),
-    FlowerPart("flwr.clientapp", ("ClientApp",), "a stock SuperNode's application", _STOCK, True),
-    FlowerPart("flwr.app.message", ("remove_content_from_message",), "announces a message", _CROSS),
     FlowerPart(
-        "flwr.common.serde", ("message_to_proto", "run_from_proto"), "the same, on the wire", _CROSS
+        "flwr.clientapp",
+        ("ClientApp",),
+        "a stock SuperNode's application",
+        _STOCK,
+        True,
+    ),
+    FlowerPart(
+        "flwr.app.message",
+        ("remove_content_from_message",),
+        "announces a message",
+        _CROSS,
+    ),
+    FlowerPart(
+        "flwr.common.serde",
+        ("message_to_proto", "run_from_proto"),
+        "the same, on the wire",
+        _CROSS,
     ),
     FlowerPart(
         "flwr.supercore.inflatable.inflatable_object",
@@ -64,7 +82,12 @@ IMPORTED = (
     ),
     FlowerPart(
         "flwr.supercore.inflatable.inflatable_utils",
-        ("ObjectPullError", "ObjectPushError", "pull_and_inflate_object_from_tree", "push_objects"),
+        (
+            "ObjectPullError",
+            "ObjectPushError",
+            "pull_and_inflate_object_from_tree",
+            "push_objects",
+        ),
         "the same; and that a sender was killed",
         "test_a_node_that_is_killed_comes_back",
     ),
@@ -90,7 +113,10 @@ IMPORTED = (
         _KNOWN,
     ),
     FlowerPart(
-        "flwr.proto.heartbeat_pb2", ("SendNodeHeartbeatRequest",), "that a node lives", _CROSS
+        "flwr.proto.heartbeat_pb2",
+        ("SendNodeHeartbeatRequest",),
+        "that a node lives",
+        _CROSS,
     ),
     FlowerPart("flwr.proto.node_pb2", ("Node",), "a node's number", _CROSS),
     FlowerPart(
@@ -100,9 +126,15 @@ IMPORTED = (
         "test_a_task_that_others_take_is_named",
     ),
     # Clients of its three protocols, and what they show.
-    FlowerPart("flwr.supercore.control", ("ControlHttpClient",), "gives orders", _CROSS),
-    FlowerPart("flwr.supercore.runtime", ("RuntimeHttpClient",), "takes the task", _CROSS),
-    FlowerPart("flwr.supernode.fleet_http_client", ("FleetHttpClient",), "is a node", _CROSS),
+    FlowerPart(
+        "flwr.supercore.control", ("ControlHttpClient",), "gives orders", _CROSS
+    ),
+    FlowerPart(
+        "flwr.supercore.runtime", ("RuntimeHttpClient",), "takes the task", _CROSS
+    ),
+    FlowerPart(
+        "flwr.supernode.fleet_http_client", ("FleetHttpClient",), "is a node", _CROSS
+    ),
     FlowerPart(
         "flwr.supernode.node_auth_http_interceptor",
         ("NodeAuthHttpInterceptor",),
@@ -124,11 +156,22 @@ IMPORTED = (
         "that the task is worked on",
         "tests/synthesizers/test_engine_runs.py, by its length",
     ),
-    FlowerPart("flwr.superlink.grid", ("HttpGrid", "HttpGrid._client"), "pushes and pulls", _CROSS),
-    FlowerPart("flwr.supercore.task_identity", ("TaskIdentity",), "whose message it is", _CROSS),
+    FlowerPart(
+        "flwr.superlink.grid",
+        ("HttpGrid", "HttpGrid._client"),
+        "pushes and pulls",
+        _CROSS,
+    ),
+    FlowerPart(
+        "flwr.supercore.task_identity", ("TaskIdentity",), "whose message it is", _CROSS
+    ),
     # The SuperLink, and the bundle that it wants.
-    FlowerPart("flwr.cli.build", ("build_fab_from_files",), "makes the bundle of a run", _STOCK),
-    FlowerPart("flwr.superlink.main", ("create_app",), "the SuperLink's application", _CROSS),
+    FlowerPart(
+        "flwr.cli.build", ("build_fab_from_files",), "makes the bundle of a run", _STOCK
+    ),
+    FlowerPart(
+        "flwr.superlink.main", ("create_app",), "the SuperLink's application", _CROSS
+    ),
     FlowerPart(
         "flwr.superlink.cli.flower_superlink",
         ("SuperLinkLifespan", "_parse_superlink_lifespan_config"),

@@ -34,7 +34,14 @@ import msgspec
 
 from siloweave.errors import RosterError, SiloweaveError, StudyError, WireError
 from siloweave.federation import masking, messages
-from siloweave.federation.exchanges import ANSWER, LAST, PARTING, REFUSAL, Exchange, Nonces
+from siloweave.federation.exchanges import (
+    ANSWER,
+    LAST,
+    PARTING,
+    REFUSAL,
+    Exchange,
+    Nonces,
+)
 from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Identity, fingerprint, verify
@@ -94,7 +101,11 @@ class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def parties(self) -> dict[str, bytes]:
         """Every party's public key for signatures, as `Terms` and receipts take it."""
-        return {name: keys.signing for name, keys in self.keys.items() if name != self.coordinator}
+        return {
+            name: keys.signing
+            for name, keys in self.keys.items()
+            if name != self.coordinator
+        }
 
     @property
     def digest(self) -> bytes:
@@ -168,7 +179,9 @@ def _check_keys(roster: Roster) -> None:
     for name, keys in roster.keys.items():
         for key in (keys.signing, keys.sealing):
             if len(key) != masking.KEY:
-                raise RosterError(f"{name!r}: a public key has {len(key)} bytes and must have 32")
+                raise RosterError(
+                    f"{name!r}: a public key has {len(key)} bytes and must have 32"
+                )
             # Whoever is two parties would count twice among those that hide a sum.
             if key in owners:
                 raise RosterError(
@@ -193,7 +206,9 @@ def read_roster(path: Path, coordinator: bytes) -> Roster:
         roster = msgspec.json.decode(text, type=Roster)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", error)
-        raise RosterError(f"{path}: is no roster ({why}); ask the coordinator for it") from error
+        raise RosterError(
+            f"{path}: is no roster ({why}); ask the coordinator for it"
+        ) from error
 
     # The signature alone would let whoever sent the file sign with a key of its own: the key is
     # the one that the party's owner knows, and it must be the roster's coordinator's, too.
@@ -232,7 +247,9 @@ class SealedFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def context(self) -> bytes:
         """Return what the data is bound to besides its key."""
-        return msgspec.msgpack.encode((self.study, self.sender, self.to, self.nonce, self.answers))
+        return msgspec.msgpack.encode(
+            (self.study, self.sender, self.to, self.nonce, self.answers)
+        )
 
 
 class Beginning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -311,7 +328,11 @@ class Seals:
     """
 
     def __init__(
-        self, name: str, identity: Identity, roster: Roster, nonces: Nonces | None = None
+        self,
+        name: str,
+        identity: Identity,
+        roster: Roster,
+        nonces: Nonces | None = None,
     ) -> None:
         self.name = name
         self.roster = roster
@@ -340,11 +361,18 @@ class Seals:
 
     def mark(self, frame: bytes) -> str:
         """Return a digest of 20 digits by which this end, and nobody else, recognises a frame."""
-        digest = blake2b(frame, key=self._own_secret, digest_size=10, person=b"siloweave mark")
+        digest = blake2b(
+            frame, key=self._own_secret, digest_size=10, person=b"siloweave mark"
+        )
         return digest.hexdigest()
 
     def seal(
-        self, to: str, kind: bytes, data: bytes, answers: bytes = b"", study: bytes = b""
+        self,
+        to: str,
+        kind: bytes,
+        data: bytes,
+        answers: bytes = b"",
+        study: bytes = b"",
     ) -> bytes:
         """Seal these data to another end; `answers` is the nonce of the question.
 
@@ -353,7 +381,9 @@ class Seals:
         """
         keys = self.roster.keys.get(to)
         if keys is None:
-            raise WireError(f"{to!r} is not in the roster, so nothing can be sealed to it")
+            raise WireError(
+                f"{to!r} is not in the roster, so nothing can be sealed to it"
+            )
 
         # A secret of this frame alone, which nobody has after it: its public key is the nonce.
         secret = masking.new_secret()
@@ -363,12 +393,20 @@ class Seals:
         ciphertext = masking.sealed(kind + data, shared, frame.context())
         body = messages.encode(msgspec.structs.replace(frame, data=ciphertext))
         if len(body) + _SIGNATURE > MAX_BYTES:
-            raise WireError(f"a sealed frame of {len(body):,} bytes exceeds {MAX_BYTES:,}")
+            raise WireError(
+                f"a sealed frame of {len(body):,} bytes exceeds {MAX_BYTES:,}"
+            )
         # Signed last, over the ciphertext: who carries frames cannot put its own signature on one.
         return self._identity.sign(_PURPOSE, _digest(body)) + body
 
     def checked(
-        self, frame: bytes, sender: str, to: str, answers: bytes = b"", *, any_roster: bool = False
+        self,
+        frame: bytes,
+        sender: str,
+        to: str,
+        answers: bytes = b"",
+        *,
+        any_roster: bool = False,
     ) -> SealedFrame:
         """Return a frame, not yet opened, if `sender` sealed it to `to` to answer that nonce.
 
@@ -393,7 +431,9 @@ class Seals:
         expected = {"study": study, "sender": sender, "to": to, "answers": answers}
         for field, problem in _MIXED_UP.items():
             if getattr(sealed, field) != expected[field]:
-                raise WireError(f"a frame came to {self.name!r}, and {problem}; it was discarded")
+                raise WireError(
+                    f"a frame came to {self.name!r}, and {problem}; it was discarded"
+                )
 
         # Nothing is decrypted before the signature is verified: a stranger would else learn from
         # what this end does with its data.
@@ -452,7 +492,9 @@ class Seals:
                 )
         elif opened.kind != REFUSED or not is_answer:
             # A refusal answers a question, and is none itself.
-            raise WireError(f"{sender!r} sealed something that is no message; it was discarded")
+            raise WireError(
+                f"{sender!r} sealed something that is no message; it was discarded"
+            )
         return opened
 
     def ask(self, to: str, frame: bytes, facts: bytes = b"") -> bytes:
@@ -477,7 +519,9 @@ class Seals:
         self.has_ended = True
 
     @contextmanager
-    def answered(self, frame: bytes, reply: Callable[[Opened], bytes]) -> Iterator[bytes]:
+    def answered(
+        self, frame: bytes, reply: Callable[[Opened], bytes]
+    ) -> Iterator[bytes]:
         """Yield the sealed answer to the coordinator's sealed question, or `reply`'s refusal.
 
         It counts as answered where the block ends without an error: by then the answer must be
@@ -526,7 +570,9 @@ class Seals:
             exchanges = self._nonces.made
             computing_seconds = sum(exchange.computing for exchange in exchanges)
             sealing_seconds = sum(exchange.sealing for exchange in exchanges)
-            _log.warning(_OVER, self.name, len(exchanges), computing_seconds, sealing_seconds)
+            _log.warning(
+                _OVER, self.name, len(exchanges), computing_seconds, sealing_seconds
+            )
 
     def _other_roster(self, sealed: SealedFrame) -> StudyError:
         """Return what a question is refused with whose sender has another roster."""

@@ -75,7 +75,13 @@ def for_strangers() -> Lane:
 
 def for_nodes(largest: int) -> Lane:
     """Return the lane of nodes that were let in, and of the coordinator's own process."""
-    return Lane(largest=largest, total_bytes=32 * largest, at_once=2000, seconds=120.0, waits=True)
+    return Lane(
+        largest=largest,
+        total_bytes=32 * largest,
+        at_once=2000,
+        seconds=120.0,
+        waits=True,
+    )
 
 
 class Gate:
@@ -89,7 +95,11 @@ class Gate:
     """
 
     def __init__(
-        self, app: Any, is_known: Callable[[Headers], bool], nodes: Lane, strangers: Lane
+        self,
+        app: Any,
+        is_known: Callable[[Headers], bool],
+        nodes: Lane,
+        strangers: Lane,
     ) -> None:
         self._app = app
         self._is_known = is_known

@@ -52,7 +52,8 @@ _HEAD = 9  # bytes before the data: its kind, and its length
 _PIECE = 2**20
 _WAIT_S = 0.1  # between two looks whether to stop
 _LONGEST = 100  # bytes of a socket's path that every system takes
-_DESCRIPTORS = Path("/proc/self/fd")  # by which Linux names an open folder in a few bytes
+# By which Linux names an open folder in a few bytes.
+_DESCRIPTORS = Path("/proc/self/fd")
 
 # Bits of a folder's mode.
 _OTHERS = 0o007
@@ -111,7 +112,9 @@ def _received(end: socket.socket, kinds: bytes, until: float) -> tuple[bytes, by
 def _listening(path: Path, node_user: int | None) -> socket.socket:
     """Return a socket that listens at this path, in a folder that no stranger can enter."""
     if not hasattr(socket, "AF_UNIX"):
-        raise InputError(f"{path}: this system has no Unix sockets; use a spool folder instead")
+        raise InputError(
+            f"{path}: this system has no Unix sockets; use a spool folder instead"
+        )
     try:
         if node_user is None:
             _require_own_folder(path.parent)
@@ -135,7 +138,9 @@ def _listening(path: Path, node_user: int | None) -> socket.socket:
             end.close()
             raise
     except OSError as error:
-        raise InputError(f"{path}: no socket can be made there ({error.strerror})") from error
+        raise InputError(
+            f"{path}: no socket can be made there ({error.strerror})"
+        ) from error
     return end
 
 
@@ -169,7 +174,9 @@ def _require_shared_folder(path: Path, node_user: int) -> None:
         f"chmod 2710 {quote(str(folder))}, with a group that has the node's user alone"
     )
     if not folder.is_dir():
-        raise InputError(f"{folder}: is no folder that the node's user can enter; {remedy}")
+        raise InputError(
+            f"{folder}: is no folder that the node's user can enter; {remedy}"
+        )
     facts = folder.stat()
     mode = stat.S_IMODE(facts.st_mode)
     if facts.st_uid != os.geteuid() or mode & (_OTHERS | _GROUP_WRITES):
@@ -178,7 +185,9 @@ def _require_shared_folder(path: Path, node_user: int) -> None:
             f"who must be this user, and used by nobody else; {remedy}"
         )
     if not mode & _GROUP_ENTERS:
-        raise InputError(f"{folder}: has mode {mode:o}, and the node cannot enter it; {remedy}")
+        raise InputError(
+            f"{folder}: has mode {mode:o}, and the node cannot enter it; {remedy}"
+        )
     others = sorted(entry.name for entry in folder.iterdir() if entry.name != path.name)
     if others:
         raise InputError(
@@ -191,7 +200,9 @@ def _remove_stale(path: Path) -> None:
     """Remove a killed process's socket; InputError if one answers, or a file is there."""
     # Anything else is not ours to remove.
     if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise InputError(f"{path}: is no socket, and lies where one belongs; move it away")
+        raise InputError(
+            f"{path}: is no socket, and lies where one belongs; move it away"
+        )
     with socket.socket(socket.AF_UNIX) as client:
         try:
             with _short(path) as name:
@@ -260,7 +271,12 @@ class Server:
     """
 
     def __init__(
-        self, path: Path, answer: Answer, *, seconds: float = 30.0, node_user: int | None = None
+        self,
+        path: Path,
+        answer: Answer,
+        *,
+        seconds: float = 30.0,
+        node_user: int | None = None,
     ) -> None:
         self._path = path
         self._answer = answer
@@ -293,7 +309,8 @@ class Server:
                     if error.errno in (errno.EMFILE, errno.ENFILE):
                         time.sleep(_WAIT_S)
                     continue
-                context = copy_context()  # of the study, so that its log gets what is logged
+                # Of the study, so that its log gets what is logged.
+                context = copy_context()
                 connection = threading.Thread(
                     target=context.run, args=(self._serve_connection, end), daemon=True
                 )
@@ -399,5 +416,9 @@ def ask(path: Path, frame: bytes, seconds: float) -> bytes:
     if kind == _ANSWER:
         return data
     if kind == _REFUSED:
-        raise WireError(f"{path}: the frame was refused; the log of who serves there says why")
-    raise RosterError(f"{path}: who served there has ended; its log says why. Start it again")
+        raise WireError(
+            f"{path}: the frame was refused; the log of who serves there says why"
+        )
+    raise RosterError(
+        f"{path}: who served there has ended; its log says why. Start it again"
+    )

@@ -20,7 +20,10 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -102,7 +105,9 @@ def expanded(seeds: Seeds, info: bytes, size: int) -> npt.NDArray[np.uint8]:
     under other `info` (Guo, Katz, Wang & Yu 2020, "Efficient and secure multiparty computation from
     fixed-key block ciphers").
     """
-    key = HKDF(SHA256(), length=16, salt=None, info=b"siloweave seeds\0" + info).derive(b"")
+    key = HKDF(SHA256(), length=16, salt=None, info=b"siloweave seeds\0" + info).derive(
+        b""
+    )
 
     # Each block of 16 bytes is x: the seed with the block's number, from 0, in its first half.
     blocks_each = -(-size // 16)
@@ -145,12 +150,16 @@ def unsealed(data: bytes, secret: bytes, info: bytes) -> bytes:
     try:
         return _cipher(secret, info).decrypt(bytes(12), data, info)
     except InvalidTag as error:
-        raise WireError("a sealed message was changed, or is meant for someone else") from error
+        raise WireError(
+            "a sealed message was changed, or is meant for someone else"
+        ) from error
 
 
 def _cipher(secret: bytes, info: bytes) -> ChaCha20Poly1305:
     """Return the cipher of one message, under a key that is derived for it alone."""
-    key = HKDF(SHA256(), length=32, salt=None, info=b"siloweave seal\0" + info).derive(secret)
+    key = HKDF(SHA256(), length=32, salt=None, info=b"siloweave seal\0" + info).derive(
+        secret
+    )
     return ChaCha20Poly1305(key)
 
 
@@ -180,7 +189,9 @@ def cut(values: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
     inside = np.clip(values, -most, most)
     if not np.array_equal(inside, values):
         # Without the count or its place: they are of rows.
-        _log.warning("a count is beyond the %s that a masked sum holds, and was cut", f"{most:,}")
+        _log.warning(
+            "a count is beyond the %s that a masked sum holds, and was cut", f"{most:,}"
+        )
     return inside
 
 
@@ -194,11 +205,14 @@ def unmask_sum(parts: Iterable[Words]) -> npt.NDArray[np.int64]:
     total: Words | None = None
     for part in parts:
         if total is None:
-            total = part.copy()  # a part is a view of its message's bytes, which are read-only
+            # A part is a view of its message's bytes, which are read-only.
+            total = part.copy()
             continue
         # numpy would add a part of one word to every word, and the masks would not cancel.
         if part.shape != total.shape:
-            raise WireError(f"masked sums of shapes {total.shape} and {part.shape} cannot be added")
+            raise WireError(
+                f"masked sums of shapes {total.shape} and {part.shape} cannot be added"
+            )
         total = total + part
     if total is None:
         raise WireError("no party answered; a sum over nobody is not a release")

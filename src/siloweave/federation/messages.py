@@ -64,7 +64,9 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, values: npt.NDArray[np.generic], dtype: _DTYPES) -> Array:
         """Pack `values` as `dtype`."""
-        return cls(dtype, values.shape, np.ascontiguousarray(values, dtype=dtype).tobytes())
+        return cls(
+            dtype, values.shape, np.ascontiguousarray(values, dtype=dtype).tobytes()
+        )
 
     def numpy(self) -> npt.NDArray[np.generic]:
         """Return the values, read-only; raise WireError on a number that is not finite."""
@@ -154,7 +156,9 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of replies; every field is Released, Masked, Relayed or Public."""
 
 
-class Request(msgspec.Struct, Generic[R], frozen=True, tag=True, forbid_unknown_fields=True):
+class Request(
+    msgspec.Struct, Generic[R], frozen=True, tag=True, forbid_unknown_fields=True
+):
     """Base of requests; `Request[R]` is answered by an `R`."""
 
 
@@ -174,7 +178,9 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return error_named(self.kind)(shortened(self.text, LONGEST_TEXT))
 
 
-class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Envelope(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Who sends what to whom, in which step of which run: a question, or the answer to one.
 
     A step is asked once. Asked again, with the same body, it is answered with the stored bytes.
@@ -216,7 +222,9 @@ def items(reply: Reply) -> Iterator[tuple[str, Any]]:
 
 def payments(reply: Reply) -> set[str]:
     """Return hashes of the ledger entries that paid for what is in a reply."""
-    return {item.entry for _, item in items(reply) if isinstance(item, Released | Masked)}
+    return {
+        item.entry for _, item in items(reply) if isinstance(item, Released | Masked)
+    }
 
 
 def reply_type(request: type[Request[R]]) -> type[R]:
@@ -242,15 +250,47 @@ wire, so that a message takes about as much again as `MAX_BYTES` at most.
 
 # MessagePack's specification, section "Formats": an item's first byte says what follows it.
 # Bytes that follow, where their number is fixed: numbers, ...
-_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_FIXED = {
+    0xCA: 4,
+    0xCB: 8,
+    0xCC: 1,
+    0xCD: 2,
+    0xCE: 4,
+    0xCF: 8,
+    0xD0: 1,
+    0xD1: 2,
+    0xD2: 4,
+    0xD3: 8,
+}
 # ... extensions of a fixed length, and the lengths of long lists and maps, ...
-_FIXED |= {0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+_FIXED |= {
+    0xD4: 2,
+    0xD5: 3,
+    0xD6: 5,
+    0xD7: 9,
+    0xD8: 17,
+    0xDC: 2,
+    0xDD: 4,
+    0xDE: 2,
+    0xDF: 4,
+}
 # ... and texts below 32 bytes, whose length is in the first byte.
 _FIXED |= {0xA0 + size: size for size in range(32)}
-_AFTER = tuple(_FIXED.get(first, 0) for first in range(256))  # bytes after an item's first one
+# Bytes after an item's first one.
+_AFTER = tuple(_FIXED.get(first, 0) for first in range(256))
 
 # Bytes of the length that follows, and tells how many more do: bytes, extensions, long texts.
-_SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_SIZED = {
+    0xC4: 1,
+    0xC5: 2,
+    0xC6: 4,
+    0xC7: 1,
+    0xC8: 2,
+    0xC9: 4,
+    0xD9: 1,
+    0xDA: 2,
+    0xDB: 4,
+}
 _EXTENSIONS = (0xC7, 0xC8, 0xC9)  # their kind, one byte, follows the length
 
 S = TypeVar("S")
@@ -297,7 +337,9 @@ def check_json(text: bytes) -> None:
     # Each item but the first follows one of these; those inside texts only make it stricter.
     count = sum(map(text.count, (b",", b":", b"[", b"{"))) + 1
     if count > MAX_ITEMS:
-        raise WireError(f"JSON of {count:,} items exceeds {MAX_ITEMS:,}; refused unread")
+        raise WireError(
+            f"JSON of {count:,} items exceeds {MAX_ITEMS:,}; refused unread"
+        )
 
 
 def decode(data: bytes, kind: type[S]) -> S:
@@ -307,7 +349,9 @@ def decode(data: bytes, kind: type[S]) -> S:
     """
     # Both checks stand before the decoder, which allocates what it reads.
     if len(data) > MAX_BYTES:
-        raise WireError(f"a message of {len(data):,} bytes exceeds {MAX_BYTES:,}; refused unread")
+        raise WireError(
+            f"a message of {len(data):,} bytes exceeds {MAX_BYTES:,}; refused unread"
+        )
     _check_items(data)
     try:
         return msgspec.msgpack.decode(data, type=kind)
@@ -352,7 +396,9 @@ def body_digest(body: bytes, sender: str = "") -> bytes:
 
 
 @lru_cache(maxsize=4)
-def _decoded(digest: bytes, body: bytes, kinds: tuple[type[Request[Any]], ...]) -> Request[Any]:
+def _decoded(
+    digest: bytes, body: bytes, kinds: tuple[type[Request[Any]], ...]
+) -> Request[Any]:
     kind: Any = Union[kinds]  # noqa: UP007
     request: Request[Any] = decode(body, kind)
     return request

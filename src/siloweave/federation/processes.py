@@ -32,7 +32,8 @@ _SEARCHED = (
     "DYLD_LIBRARY_PATH",
     "DYLD_INSERT_LIBRARIES",
 )
-_INSTALLED = ("site-packages", "dist-packages")  # where an interpreter looks without being told
+# Where an interpreter looks without being told.
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 def command(module: str, *words: str) -> list[str]:

@@ -80,7 +80,9 @@ def proxy_in(url: str) -> Proxy:
     return Proxy(parts.hostname, port, user, password, whole_url)
 
 
-def proxy_for(host: str, port: int, owner_url: str | None, *, is_local: bool) -> Proxy | None:
+def proxy_for(
+    host: str, port: int, owner_url: str | None, *, is_local: bool
+) -> Proxy | None:
     """Return the proxy on the way to a host; None where the way is direct.
 
     Args:
@@ -103,7 +105,9 @@ def proxy_for(host: str, port: int, owner_url: str | None, *, is_local: bool) ->
     return proxy_in(url)
 
 
-def connected(host: str, port: int, seconds: float, proxy: Proxy | None = None) -> socket.socket:
+def connected(
+    host: str, port: int, seconds: float, proxy: Proxy | None = None
+) -> socket.socket:
     """Connect to a host, through a tunnel of the proxy's if there is one.
 
     Raises:
@@ -137,7 +141,9 @@ def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
         end.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = _head(end)
     except OSError as error:
-        raise ConnectionError(f"the proxy {proxy.address} does not answer ({error})") from error
+        raise ConnectionError(
+            f"the proxy {proxy.address} does not answer ({error})"
+        ) from error
 
     # The first line is "HTTP/1.1 STATUS REASON".
     status_line = answer.partition(b"\r\n")[0]
@@ -158,11 +164,14 @@ def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
             "HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT, with %40 for an @ in either"
         )
     if _BAD_GATEWAY <= code <= _TOO_LATE:  # it may be reached later
-        raise ConnectionError(f"the proxy {proxy.address} does not reach {where} ({text})")
+        raise ConnectionError(
+            f"the proxy {proxy.address} does not reach {where} ({text})"
+        )
     raise InputError(
         f"the proxy {proxy.address} refuses to connect to {where} ({text}). Ask who runs it to "
         "allow CONNECT to this host and port; proxies often allow port 443 alone, which the "
-        "coordinator can listen at. If no proxy is needed: NO_PROXY=" + where.rpartition(":")[0]
+        "coordinator can listen at. If no proxy is needed: NO_PROXY="
+        + where.rpartition(":")[0]
     )
 
 

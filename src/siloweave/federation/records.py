@@ -68,7 +68,8 @@ class FolderTranscript:
                 whole_bytes = sum(_LENGTH + len(data) for data in _records(file))
                 file.truncate(whole_bytes)
             self._known = {
-                (record.run, record.step, record.party) for record in read_transcript(path)
+                (record.run, record.step, record.party)
+                for record in read_transcript(path)
             }
 
     def record(self, received: TranscriptRecord) -> None:
@@ -111,7 +112,9 @@ def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
             try:
                 record = messages.decode(data, TranscriptRecord)
             except WireError as error:
-                raise WireError(f"{path}: {error}; the transcript is damaged") from error
+                raise WireError(
+                    f"{path}: {error}; the transcript is damaged"
+                ) from error
             # Without a question a record answers that of the record before.
             question = record.question or question
             yield msgspec.structs.replace(record, question=question)
@@ -161,7 +164,9 @@ class Receipts:
             with path.open("r+b") as file:  # a line that was cut short is written over
                 end_of_lines = file.read().rfind(b"\n") + 1
                 file.truncate(end_of_lines)
-        self._runs = {(receipt.party, receipt.entry): receipt.run for receipt in receipts}
+        self._runs = {
+            (receipt.party, receipt.entry): receipt.run for receipt in receipts
+        }
         for party in keys:
             self._append(Receipt(party, keys[party]))
 
@@ -218,7 +223,9 @@ class Absences:
             data = path.read_bytes() if path.is_file() else b"{}"
             self._steps = msgspec.json.decode(data, type=dict[str, dict[str, int]])
         except msgspec.MsgspecError as error:
-            raise InputError(f"{path}: is damaged ({error}); put it back from a backup") from error
+            raise InputError(
+                f"{path}: is damaged ({error}); put it back from a backup"
+            ) from error
 
     @property
     def names(self) -> set[str]:

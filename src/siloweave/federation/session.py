@@ -116,7 +116,9 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
         # An unbroken chain shows that no line before the head was changed or removed.
         check_chain(entries, reply.head.value)
     except (*UNREADABLE, LedgerError) as error:
-        raise WireError(f"party {party!r} sent a ledger that cannot be read: {error}") from error
+        raise WireError(
+            f"party {party!r} sent a ledger that cannot be read: {error}"
+        ) from error
 
     # A chain that was cut off, or written anew from some line on, is unbroken as well; what it
     # then lacks is an entry that this session has seen at work.
@@ -214,8 +216,10 @@ class Session:
         self._asking = asking or Stopwatch()
         self._status = status
         self._question = ""  # tag of the last one, for the status
-        self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
-        self._late: dict[str, Future[tuple[course.Traffic, bytes] | None]] = {}  # not waited for
+        # What came with the last answers.
+        self._closed: dict[str, tuple[Envelope, bytes]] = {}
+        # Not waited for.
+        self._late: dict[str, Future[tuple[course.Traffic, bytes] | None]] = {}
         self._along = False  # whether the last question had the one along that closes
         self._proofs = {} if proofs is None else proofs
 
@@ -229,7 +233,9 @@ class Session:
 
         That is no message: it is not counted, and no party elsewhere answers it.
         """
-        return {name: self._carrier.recall(name, self.run, names) for name in self.roster}
+        return {
+            name: self._carrier.recall(name, self.run, names) for name in self.roster
+        }
 
     def ask(
         self,
@@ -251,11 +257,17 @@ class Session:
         """
         names = self.roster if to is None else tuple(to)
         if len(set(names)) < len(names):
-            raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
+            raise RosterError(
+                f"asked {list(names)}; a party counts once, so ask it once"
+            )
         return self.ask_each(dict.fromkeys(names, request), at_once=at_once, last=last)
 
     def ask_each(
-        self, requests: Mapping[str, Request[R]], *, at_once: int = 1, last: bool = False
+        self,
+        requests: Mapping[str, Request[R]],
+        *,
+        at_once: int = 1,
+        last: bool = False,
     ) -> list[R]:
         """Ask some parties in one step, each something else; all else as of `ask`."""
         closes = last and set(requests) == set(self.roster)
@@ -301,12 +313,15 @@ class Session:
             replies = self._asked(requests, at_once)
             return dict(zip(requests, replies, strict=True))
 
-        present = {name: request for name, request in requests.items() if name not in self.gone}
+        present = {
+            name: request for name, request in requests.items() if name not in self.gone
+        }
         closes = last and set(present) == set(self.roster)
         then = messages.encode(Close()) if closes else b""
         questions = list(self._envelopes(present, self.rounds, then))
         self.rounds += 1
-        lost = set[str]()  # by any thread of this step, so that the others see it at once
+        # By any thread of this step, so that the others see it at once.
+        lost = set[str]()
 
         def send(envelope: Envelope) -> tuple[course.Traffic, bytes] | None:
             # Nobody else is asked once the step cannot succeed: what they would release now is
@@ -329,7 +344,11 @@ class Session:
             pending = self._each(send, envelopes, at_once, enough)
         late = {name: future for name, future in pending.items() if not future.done()}
         self._late |= late
-        answers = {name: future.result() for name, future in pending.items() if name not in late}
+        answers = {
+            name: future.result()
+            for name, future in pending.items()
+            if name not in late
+        }
         self.gone |= {name for name, answer in answers.items() if answer is None}
 
         # Who vanished is on disk before any reply of the step is used, see above.
@@ -350,11 +369,15 @@ class Session:
         if not names or not self.traffic.keys() >= names.keys():
             raise RosterError(f"asked {list(names)}; the roster is {list(self.roster)}")
 
-    def _require(self, names: Iterable[str], may_vanish: int, lost: Set[str] = frozenset()) -> None:
+    def _require(
+        self, names: Iterable[str], may_vanish: int, lost: Set[str] = frozenset()
+    ) -> None:
         """Raise RosterError if more of some parties are gone, or lost in this step, than may."""
         absent = self.gone | lost
         if sum(name in absent for name in names) > may_vanish:
-            parties = ", ".join(f"party {name!r}" for name in self.roster if name in absent)
+            parties = ", ".join(
+                f"party {name!r}" for name in self.roster if name in absent
+            )
             raise RosterError(
                 f"{parties} did not answer, and {self.dropouts} may vanish from a sum, of few "
                 "parties fewer. Nothing was opened; start the run again when they are back, or a "
@@ -374,7 +397,9 @@ class Session:
 
         # One by one, a large request is freed before the next one is encoded.
         is_serial = max(at_once, self._at_once) == 1
-        batches = ([question] for question in questions) if is_serial else [list(questions)]
+        batches = (
+            ([question] for question in questions) if is_serial else [list(questions)]
+        )
         replies = list[R]()
         for batch in batches:
             with self._asking:
@@ -397,7 +422,9 @@ class Session:
         An interrupt, or what a party on another machine refuses, waits for no other one there: that
         may take an hour. Nor are others waited for once those that gave something are `enough`.
         """
-        answers: dict[str, Future[T]] = {envelope.to: Future() for envelope in envelopes}
+        answers: dict[str, Future[T]] = {
+            envelope.to: Future() for envelope in envelopes
+        }
         # One iterator for all threads: each takes the next question that nobody has.
         queue = iter([(envelope, answers[envelope.to]) for envelope in envelopes])
         threads = max(at_once, self._at_once)
@@ -419,7 +446,8 @@ class Session:
             for _, answer in queue:
                 answer.cancel()
                 answer.set_running_or_notify_cancel()
-            if self._at_once == 1:  # what a party in this process has begun, it finishes
+            # What a party in this process has begun, it finishes.
+            if self._at_once == 1:
                 wait(answers.values())
             raise
         _gave(answers)
@@ -443,7 +471,9 @@ class Session:
                 body = messages.encode(request)
                 self._question = str(type(request).__struct_config__.tag)
             kind = reply_type(type(request))
-            envelope = Envelope(self.run, step, self.sender, name, body, then, proofs[name])
+            envelope = Envelope(
+                self.run, step, self.sender, name, body, then, proofs[name]
+            )
             yield envelope, kind
 
     def close(self) -> Closing:
@@ -455,12 +485,19 @@ class Session:
         replies = self._closed_replies() if came_along else self._ask_to_close()
 
         paid = dict(self._paid)
-        if self._receipts is not None:  # of stages before, and of what was asked before a restart
-            paid = {name: paid[name] | self._receipts.paid(name, self.run) for name in paid}
-        ledgers = {name: _entries_in(name, reply, paid[name]) for name, reply in replies.items()}
+        # Of stages before, and of what was asked before a restart.
+        if self._receipts is not None:
+            paid = {
+                name: paid[name] | self._receipts.paid(name, self.run) for name in paid
+            }
+        ledgers = {
+            name: _entries_in(name, reply, paid[name])
+            for name, reply in replies.items()
+        }
         heads = {name: reply.head.value for name, reply in replies.items()}
         files = {
-            name: written(reply.header.value, ledgers[name]) for name, reply in replies.items()
+            name: written(reply.header.value, ledgers[name])
+            for name, reply in replies.items()
         }
         return Closing(ledgers, heads, files)
 
@@ -475,7 +512,8 @@ class Session:
 
     def _ask_to_close(self) -> dict[str, Closed]:
         """Ask every party for its ledger; who is gone sends it if it is back, and may not be."""
-        self._along = False  # what came with the last question is asked as the same step
+        # What came with the last question is asked as the same step.
+        self._along = False
         absent = self.gone
         self.gone = set()
         self._vanished = {}
@@ -543,7 +581,9 @@ class Session:
         return reply
 
 
-def _work(queue: Iterator[tuple[Envelope, Future[T]]], send: Callable[[Envelope], T]) -> None:
+def _work(
+    queue: Iterator[tuple[Envelope, Future[T]]], send: Callable[[Envelope], T]
+) -> None:
     """Send questions of a queue that threads share until it is empty."""
     for envelope, answer in queue:
         # From here on nobody can cancel it, so that its result is set exactly once.
@@ -557,5 +597,7 @@ def _work(queue: Iterator[tuple[Envelope, Future[T]]], send: Callable[[Envelope]
 def _gave(answers: Mapping[str, Future[Any]]) -> set[str]:
     """Return who gave something so far; raise the first error of those that are done."""
     return {
-        name for name, answer in answers.items() if answer.done() and answer.result() is not None
+        name
+        for name, answer in answers.items()
+        if answer.done() and answer.result() is not None
     }

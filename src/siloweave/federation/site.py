@@ -32,9 +32,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import BudgetError, LedgerError, SiloweaveError, StudyError, WireError, whole
+from siloweave.errors import (
+    BudgetError,
+    LedgerError,
+    SiloweaveError,
+    StudyError,
+    WireError,
+    whole,
+)
 from siloweave.federation import masking, messages
-from siloweave.federation.dropouts import SEED, MaskPlan, digests_of, new_seed, pair_seed, split
+from siloweave.federation.dropouts import (
+    SEED,
+    MaskPlan,
+    digests_of,
+    new_seed,
+    pair_seed,
+    split,
+)
 from siloweave.federation.messages import (
     Array,
     Envelope,
@@ -48,7 +62,12 @@ from siloweave.federation.messages import (
     Request,
 )
 from siloweave.privacy import mechanisms
-from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.events import (
+    Event,
+    NonPrivate,
+    SampledSharedGaussian,
+    SharedGaussian,
+)
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Entry, Ledger, verify
 from siloweave.privacy.mechanisms import Entropy, check_width
@@ -123,7 +142,9 @@ class Terms:
         """Count the shares of the noise that a sum over `size` parties must do without."""
         return MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
 
-    def check_cohort(self, party: str, cohort: Mapping[str, bytes], tolerated: int) -> None:
+    def check_cohort(
+        self, party: str, cohort: Mapping[str, bytes], tolerated: int
+    ) -> None:
         """Raise WireError for a sum over others, over too few, or with too little noise."""
         # With a stranger in the cohort the coordinator could play that stranger itself; a sum
         # without this party would have no use for its words but to single them out.
@@ -218,7 +239,9 @@ class MemoryStore:
             if self._last_reply:
                 # A run of thousands of replies would fill the memory. The digest must stay: with
                 # no trace of the step, the site would take it for a new one and draw again.
-                self._values[self._last_reply] = self._values[self._last_reply][:_DIGEST]
+                self._values[self._last_reply] = self._values[self._last_reply][
+                    :_DIGEST
+                ]
             self._last_reply = name
         self._values[name] = data
 
@@ -361,7 +384,8 @@ class Site(Generic[Rows]):
         self._digest = digest
         # A fresh key per process: a seal is of this very site, and never stored or sent on.
         self._seal_key = os.urandom(32)
-        self._agreed: dict[tuple[str, str, bytes], bytes] = {}  # secrets, by run, peer and key
+        # Secrets, by run, peer and key.
+        self._agreed: dict[tuple[str, str, bytes], bytes] = {}
         self._begun: set[str] = set()
         self._at = Envelope("", 0, "", name, b"")
         self._count = 0  # payments of the step that is being answered
@@ -390,12 +414,17 @@ class Site(Generic[Rows]):
         stored = self._store.get(self._unproved)
         last_sum = messages.decode(stored, _Sum) if stored else None
         # Proofs of a sum come with the question after it, so a second sum of the same step waits.
-        if last_sum is None or (last_sum.run, last_sum.step) == (self._at.run, self._at.step):
+        if last_sum is None or (last_sum.run, last_sum.step) == (
+            self._at.run,
+            self._at.step,
+        ):
             return
 
         # Without this a coordinator could ask each party for another sum, read them all, and go
         # on; now the run ends at the first party that is not shown everyone's proof.
-        others = {name: key for name, key in last_sum.cohort.items() if name != self.name}
+        others = {
+            name: key for name, key in last_sum.cohort.items() if name != self.name
+        }
         for peer, secret in self.agree(others).items():
             proof = self._at.proofs.get(peer, b"")
             try:
@@ -457,7 +486,9 @@ class Site(Generic[Rows]):
         Where a limit holds for what all parties release together, each may release once. A question
         that is asked again is answered from the store, and does not come here.
         """
-        run_entries = (entry for entry in self.ledger.entries if entry.run == self._at.run)
+        run_entries = (
+            entry for entry in self.ledger.entries if entry.run == self._at.run
+        )
         paid_steps = {_step_of(entry) for entry in run_entries}
         # This very step may have paid before a crash; its entry then pays for the next draw.
         if paid_steps - {str(self._at.step)}:
@@ -629,7 +660,11 @@ class Site(Generic[Rows]):
             )
         plan = self.terms.plan(cohort)
         # Where parties may vanish, each holds a share of its own seeds, sealed as to the others.
-        peers = {name: key for name, key in cohort.items() if plan.vanish or name != self.name}
+        peers = {
+            name: key
+            for name, key in cohort.items()
+            if plan.vanish or name != self.name
+        }
         shared = self.agree(peers)
         most = masking.room(len(cohort), event.share_sigma)
         inside = masking.cut(counts, most)
@@ -650,7 +685,9 @@ class Site(Generic[Rows]):
             # The digest is in the masks' context: they cancel among equal requests alone.
             words = masking.mask(self.name, shared, context + digest, counts.size)
             for peer, secret in shared.items():
-                proofs[peer] = masking.sealed(b"", secret, masked_sum.bound(self.name, peer))
+                proofs[peer] = masking.sealed(
+                    b"", secret, masked_sum.bound(self.name, peer)
+                )
             # Stored before the reply, so that no kill lets a next payment skip the proofs.
             self._store.put(self._unproved, messages.encode(masked_sum))
 
@@ -658,7 +695,9 @@ class Site(Generic[Rows]):
         noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
         masked_words = Array.of(masking.masked(noisy, words), "<u4")
         unsealed = Masked(masked_words, entry, b"", recovery, proofs)
-        return msgspec.structs.replace(unsealed, seal=self._sealed(entry, unsealed.value))
+        return msgspec.structs.replace(
+            unsealed, seal=self._sealed(entry, unsealed.value)
+        )
 
     def _shared_out(
         self, masked_sum: _Sum, shared: Mapping[str, bytes]
@@ -681,12 +720,18 @@ class Site(Generic[Rows]):
         sealed = {}
         for name, share in zip(plan.names, shares, strict=True):
             data = messages.encode(_Shares(share, lists_before))
-            sealed[name] = masking.sealed(data, shared[name], masked_sum.bound(self.name, name))
+            sealed[name] = masking.sealed(
+                data, shared[name], masked_sum.bound(self.name, name)
+            )
         self.remember("sum", messages.encode(masked_sum))
         return seeds, Recovery(digests_of(seeds), sealed)
 
     def open_shares(
-        self, step: int, active: Sequence[str], dead: Sequence[str], sealed: Mapping[str, bytes]
+        self,
+        step: int,
+        active: Sequence[str],
+        dead: Sequence[str],
+        sealed: Mapping[str, bytes],
     ) -> dict[str, bytes]:
         """Return this party's shares of what opens a step's sum, by active party; once a sum.
 
@@ -719,7 +764,9 @@ class Site(Generic[Rows]):
         active_digest = messages.body_digest(_packed(sorted(active)))
         lists = messages.encode(_Lists(step, active_digest))
         lists_before = self.recall("lists") or b""
-        is_second = bool(lists_before) and messages.decode(lists_before, _Lists).step == step
+        is_second = (
+            bool(lists_before) and messages.decode(lists_before, _Lists).step == step
+        )
         if is_second and lists_before != lists:
             raise WireError(
                 f"party {self.name!r} was asked to open the sum of step {step} a second time, over "
@@ -741,7 +788,12 @@ class Site(Generic[Rows]):
         return opened
 
     def _share_of(
-        self, sender: str, sealed: bytes, secret: bytes, bound: bytes, lists_before: bytes
+        self,
+        sender: str,
+        sealed: bytes,
+        secret: bytes,
+        bound: bytes,
+        lists_before: bytes,
     ) -> bytes:
         """Return a party's share for this one, if both received and were shown the same."""
         try:
@@ -771,8 +823,11 @@ class Site(Generic[Rows]):
 
     def signed_key(self, key: bytes, purpose: bytes) -> bytes:
         """Return a public key of this run, and the party's signature of it for one purpose."""
-        assert self.ledger.identity is not None  # a ledger that is only read pays for nothing
-        return key + self.ledger.identity.sign(purpose, self._key_message(self.name, key))
+        # A ledger that is only read pays for nothing.
+        assert self.ledger.identity is not None
+        return key + self.ledger.identity.sign(
+            purpose, self._key_message(self.name, key)
+        )
 
     def key_of(self, name: str, signed: bytes, purpose: bytes) -> bytes:
         """Return the public key in what `signed_key` gave another party.
@@ -807,7 +862,9 @@ class Site(Generic[Rows]):
 
     def agree_with_dealer(self, key: bytes) -> bytes:
         """Return the secret shared with the coordinator, by a key that nobody signed."""
-        return masking.agree_with(self._secret(), {"the coordinator": key})["the coordinator"]
+        return masking.agree_with(self._secret(), {"the coordinator": key})[
+            "the coordinator"
+        ]
 
     def _secret(self) -> bytes:
         """Return this party's X25519 secret of the run, drawn when it is first needed."""
@@ -834,7 +891,8 @@ class Site(Generic[Rows]):
             if (run, name, signed) not in self._agreed
         }
         keys = {
-            name: self.key_of(name, signed, masking.PURPOSE) for name, signed in unchecked.items()
+            name: self.key_of(name, signed, masking.PURPOSE)
+            for name, signed in unchecked.items()
         }
         if keys:
             secrets = masking.agree_with(self._secret(), keys)
@@ -842,7 +900,9 @@ class Site(Generic[Rows]):
                 self._agreed[run, name, unchecked[name]] = secret
         return {name: self._agreed[run, name, signed] for name, signed in peers.items()}
 
-    def relay(self, words: masking.Words, readers: Mapping[str, bytes], context: str) -> Relayed:
+    def relay(
+        self, words: masking.Words, readers: Mapping[str, bytes], context: str
+    ) -> Relayed:
         """Encrypt masked words to other parties, whom the coordinator relays them to.
 
         `readers` are the secrets that this party shares with them (`agree`); `context` names the
@@ -868,7 +928,9 @@ class Site(Generic[Rows]):
         WireError if they were changed, or are of another message, sender, reader or run.
         """
         try:
-            inner = masking.unsealed(key, secret, self._bound_to(sender, self.name, context))
+            inner = masking.unsealed(
+                key, secret, self._bound_to(sender, self.name, context)
+            )
             plain = masking.unsealed(data, inner, self._bound_to(sender, "", context))
         except WireError as error:
             raise WireError(
@@ -919,8 +981,11 @@ class Site(Generic[Rows]):
         # The first answer is stored by now, so that the second step follows it as if it had come
         # by itself.
         second = messages.decode(self._answer(envelope.next, handlers), Envelope)
-        joint = msgspec.structs.replace(messages.decode(first, Envelope), then=second.body)
-        with suppress(WireError):  # too large together: the second is asked again by itself
+        joint = msgspec.structs.replace(
+            messages.decode(first, Envelope), then=second.body
+        )
+        # Too large together: the second is asked again by itself.
+        with suppress(WireError):
             return messages.encode(joint)
         return first
 
@@ -981,7 +1046,9 @@ class Site(Generic[Rows]):
             if self._charged:
                 # Stored before it is raised: asked again, the step must not draw anew.
                 refusal = Refusal(type(refused).__name__, str(refused))
-                self._store.put(self._refused(envelope), digest + messages.encode(refusal))
+                self._store.put(
+                    self._refused(envelope), digest + messages.encode(refusal)
+                )
             if refused is error:
                 raise
             raise refused from error
@@ -1013,7 +1080,8 @@ class Site(Generic[Rows]):
         if self.terms.asked is None:
             return
         name = f"asked/{envelope.run}"
-        most = self.terms.asked.get(tag, 0)  # a question that the plan lacks is never answered
+        # A question that the plan lacks is never answered.
+        most = self.terms.asked.get(tag, 0)
         stored = self._store.get(name)
         before = messages.decode(stored, _Asked) if stored else _Asked()
         if (before.step, before.tag) == (envelope.step, tag):
@@ -1041,7 +1109,9 @@ class Site(Generic[Rows]):
         self._refuse_changed(envelope, stored, digest, "refused")
         raise messages.decode(stored[_DIGEST:], Refusal).error()
 
-    def _refuse_changed(self, envelope: Envelope, stored: bytes, digest: bytes, done: str) -> None:
+    def _refuse_changed(
+        self, envelope: Envelope, stored: bytes, digest: bytes, done: str
+    ) -> None:
         """Refuse a step that was asked with another body, or by somebody else, before."""
         # A stored reply would answer a question that it does not fit.
         if stored[:_DIGEST] != digest:
@@ -1117,7 +1187,9 @@ def places(error: BaseException) -> tuple[str, str]:
     Not the error's text, which may name a value of a row.
     """
     frames = extract_tb(error.__traceback__)[-3:]
-    calls = [f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in frames]
+    calls = [
+        f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in frames
+    ]
     return type(error).__name__, " > ".join(calls)
 
 

@@ -67,8 +67,10 @@ _BY_DESCRIPTOR = {os.open, os.mkdir, os.unlink, os.rename} <= os.supports_dir_fd
 )
 _log = logging.getLogger("siloweave")
 _NAME = re.compile("[0-9a-f]{40}")
-_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # a party's name that a folder may have
-_FIRST_S = 0.001  # a pause before the next look into a folder, which doubles up to the longest
+# A party's name that a folder may have.
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+# A pause before the next look into a folder, which doubles up to the longest.
+_FIRST_S = 0.001
 
 
 def _to(folder: Path, party: str) -> Path:
@@ -163,7 +165,8 @@ class _Box:
         # Folders are made for their owner alone; `_own` opens them once they are seen to be ours.
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # a link, which leads somewhere or nowhere, too
+            # A link, which leads somewhere or nowhere, too.
+            with suppress(FileExistsError):
                 path.mkdir(mode=0o700)
             with _Open(path) as folder:
                 with suppress(FileExistsError):
@@ -179,12 +182,18 @@ class _Box:
                 f"spool folder that is made for them: mkdir {above} && chgrp GROUP {above} && "
                 f"chmod 2770 {above}"
             ) from error
-        self._marks: dict[str, tuple[int, ...]] = {}  # of files as they were before a read
-        self._ignored: dict[str, tuple[int, ...]] = {}  # marks of files that were ignored
+        # Of files as they were before a read.
+        self._marks: dict[str, tuple[int, ...]] = {}
+        # Marks of files that were ignored.
+        self._ignored: dict[str, tuple[int, ...]] = {}
 
     def _own(self, place: _Open, mode: int) -> None:
         """Give a subfolder its mode; OSError where another user's is not shared."""
-        facts = place.path.stat() if place.descriptor is None else os.fstat(place.descriptor)
+        facts = (
+            place.path.stat()
+            if place.descriptor is None
+            else os.fstat(place.descriptor)
+        )
         if not stat.S_ISDIR(facts.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
@@ -246,7 +255,11 @@ class _Box:
             return None
         except OSError as error:
             is_link = (folder.path / name).is_symlink()
-            why = "it is a link, which is not followed" if is_link else "it cannot be opened"
+            why = (
+                "it is a link, which is not followed"
+                if is_link
+                else "it cannot be opened"
+            )
             self.ignore(name, f"{why} ({error.strerror})")
             return None
 
@@ -257,7 +270,9 @@ class _Box:
             if self._ignored.get(name) == self._marks[name]:
                 return None
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > messages.MAX_BYTES:
-                self.ignore(name, f"it is no file of at most {messages.MAX_BYTES:,} bytes")
+                self.ignore(
+                    name, f"it is no file of at most {messages.MAX_BYTES:,} bytes"
+                )
                 return None
             with os.fdopen(os.dup(descriptor), "rb") as file:
                 # The file may have grown since: it is read no further than one byte too many.
@@ -301,7 +316,9 @@ class _Box:
         try:
             with _Open(self.path) as folder:
                 file = self.path / name
-                write_whole(file, data, shared=self._is_shared, within=folder.descriptor)
+                write_whole(
+                    file, data, shared=self._is_shared, within=folder.descriptor
+                )
         except OSError as error:
             raise InputError(
                 f"{self.path / name}: cannot be written ({error.strerror}). Nothing was sent. Free "
@@ -330,7 +347,9 @@ class Spool:
         noticed: Called with a party and what hinders it, while its answer is awaited.
     """
 
-    def __init__(self, folder: Path, seals: Seals, *, seconds: float, pause: float = 0.5) -> None:
+    def __init__(
+        self, folder: Path, seals: Seals, *, seconds: float, pause: float = 0.5
+    ) -> None:
         self._folder = folder
         self._lock = -1  # descriptor of the file that keeps others out
         self._seals = seals
@@ -354,7 +373,9 @@ class Spool:
         try:
             lock = os.open(file, flags, 0o600)
         except OSError as error:
-            raise InputError(f"{file}: cannot be opened ({error.strerror}); remove it") from error
+            raise InputError(
+                f"{file}: cannot be opened ({error.strerror}); remove it"
+            ) from error
         try:
             if _is_shared(self._folder) and os.fstat(lock).st_uid == os.geteuid():
                 os.fchmod(lock, 0o660)
@@ -403,7 +424,9 @@ class Spool:
             SiloweaveError: What the party refused the question with.
         """
         if name not in self._boxes:
-            raise RosterError(f"party {name!r} is not there; present are {sorted(self._boxes)}")
+            raise RosterError(
+                f"party {name!r} is not there; present are {sorted(self._boxes)}"
+            )
         questions, answers = self._boxes[name]
         mark = self._seals.mark(frame)
 
@@ -421,7 +444,8 @@ class Spool:
         try:
             opened = self._answer(name, file_name, nonce)
         except RosterError:
-            if earlier is not None:  # answered long ago, perhaps, and the answer is lost
+            # Answered long ago, perhaps, and the answer is lost.
+            if earlier is not None:
                 questions.finish(file_name)
             raise
         questions.finish(file_name)  # first: a question without an answer is waited for
@@ -431,19 +455,23 @@ class Spool:
     def _asked(self, name: str, mark: str) -> tuple[str, bytes] | None:
         """Return file and nonce of a question of this mark that waits for its answer, or has it."""
         questions, answers = self._boxes[name]
-        paths = (path for box in (questions, answers) for path in box.path.glob(f"{mark}*"))
+        paths = (
+            path for box in (questions, answers) for path in box.path.glob(f"{mark}*")
+        )
         file_names = {path.name for path in paths}
         for file_name in sorted(filter(_NAME.fullmatch, file_names)):
             question = questions.read_done(file_name)
             if question is None:
                 question = questions.read(file_name)
             elif not (answers.path / file_name).exists():
-                continue  # its answer was taken; a question that lies there again is a copy
+                # Its answer was taken; a question that lies there again is a copy.
+                continue
             if question is None:
                 continue
             # It must be this coordinator's own: a nonce that others chose would be waited for.
             with suppress(WireError):  # of an earlier roster, or not ours
-                return file_name, self._seals.checked(question, self._seals.name, name).nonce
+                opened = self._seals.checked(question, self._seals.name, name)
+                return file_name, opened.nonce
         return None
 
     def _answer(self, name: str, file_name: str, nonce: bytes) -> Opened:
@@ -547,7 +575,11 @@ def serve(
 
 
 def _answered(
-    questions: _Box, answers: _Box, name: str, seals: Seals, reply: Callable[[Opened], bytes]
+    questions: _Box,
+    answers: _Box,
+    name: str,
+    seals: Seals,
+    reply: Callable[[Opened], bytes],
 ) -> bool:
     """Answer a question, and return whether that was done; one that does not open is ignored."""
     frame = questions.read(name)

@@ -25,7 +25,8 @@ from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout, SphereCodes
 
 _CHUNK = 4096
-_LOG_VARIANCES = (-7.0, 3.0)  # nats; a number known to 3 % of a unit is known well enough
+# Nats; a number known to 3 % of a unit is known well enough.
+_LOG_VARIANCES = (-7.0, 3.0)
 
 
 def latent_size(settings: AutoencoderSettings, layout: Layout) -> int:
@@ -36,11 +37,15 @@ def latent_size(settings: AutoencoderSettings, layout: Layout) -> int:
 class Coder(eqx.Module):
     """Encoder and decoder."""
 
-    encoder: MLP  # from a row to latent means, and log-variances when there is a divergence
-    decoder: MLP  # from a latent row to means and log-variances of numbers and logits of options
+    # From a row to latent means, and log-variances when there is a divergence.
+    encoder: MLP
+    # From a latent row to means and log-variances of numbers and logits of options.
+    decoder: MLP
     latent: int = eqx.field(static=True)  # size of a latent row
 
-    def __init__(self, layout: Layout, settings: AutoencoderSettings, *, key: Array) -> None:
+    def __init__(
+        self, layout: Layout, settings: AutoencoderSettings, *, key: Array
+    ) -> None:
         first, second = jax.random.split(key)
         d, categories = len(layout.numbers), sum(b.size for b in layout.categoricals)
         self.latent = latent_size(settings, layout)
@@ -73,7 +78,9 @@ def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
     mean, spread = out[:, :d], jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
     options = Options(groups)
     logs = options.log_softmax(out[:, 2 * d :])
-    gauss = 0.5 * (jnp.log(2 * jnp.pi) + spread + (rows.numbers - mean) ** 2 * jnp.exp(-spread))
+    gauss = 0.5 * (
+        jnp.log(2 * jnp.pi) + spread + (rows.numbers - mean) ** 2 * jnp.exp(-spread)
+    )
     entropy = -jnp.where(options.flags(rows.codes), logs, 0.0).sum(-1)
     return (jnp.where(rows.numbers != 0.0, gauss, 0.0).sum(-1) + entropy) / blocks
 
@@ -98,7 +105,9 @@ def row_losses(
         return reconstruction(net.decode(mean + settings.jitter * noise), rows, groups)
     z = mean + jnp.exp(0.5 * spread) * noise
     divergence = 0.5 * (mean**2 + jnp.exp(spread) - spread - 1.0).sum(-1)
-    return reconstruction(net.decode(z), rows, groups) + settings.divergence * divergence
+    return (
+        reconstruction(net.decode(z), rows, groups) + settings.divergence * divergence
+    )
 
 
 class Autoencoder(eqx.Module):
@@ -131,7 +140,12 @@ class Autoencoder(eqx.Module):
             raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
         d, groups = len(self.layout.numbers), self.layout.groups
         drawn = (numbers == "draw", self.settings.heads == "draw")
-        found = [(np.zeros((0, d), np.float32), np.zeros((0, sum(n for n, _ in groups)), np.int32))]
+        found = [
+            (
+                np.zeros((0, d), np.float32),
+                np.zeros((0, sum(n for n, _ in groups)), np.int32),
+            )
+        ]
         for i, j, size in pieces(len(Z), _CHUNK):
             inner = jax.random.fold_in(key, i)
             out = _decoded(self.net, padded(Z, i, j, size), inner, d, groups, drawn)
@@ -156,9 +170,13 @@ def _decoded(
         numbers += jnp.exp(0.5 * spread) * jax.random.normal(first, numbers.shape)
     _, logs = outputs(groups, out[:, 2 * d :], 0)
     if not drawn[1]:
-        return numbers, joined([log_p.argmax(-1).astype(jnp.int32) for log_p in logs], len(z))
+        return numbers, joined(
+            [log_p.argmax(-1).astype(jnp.int32) for log_p in logs], len(z)
+        )
     uniform = jax.random.uniform(key, (len(z), sum(count for count, _ in groups)))
-    codes = [draw(u, log_p) for u, log_p in zip(grouped(groups, uniform), logs, strict=True)]
+    codes = [
+        draw(u, log_p) for u, log_p in zip(grouped(groups, uniform), logs, strict=True)
+    ]
     return numbers, joined(codes, len(z))
 
 

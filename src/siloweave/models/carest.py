@@ -152,7 +152,9 @@ def unrandomised(counts: Array, kept: Sequence[float]) -> tuple[Array, float]:
     return table, sigma
 
 
-def histogram_recovered(table: Array, bins: Sequence[Ints], values: Sequence[Array]) -> Array:
+def histogram_recovered(
+    table: Array, bins: Sequence[Ints], values: Sequence[Array]
+) -> Array:
     """Spread a marginal of bins over values, by their histograms inside each bin (HisRec).
 
     Args:
@@ -169,7 +171,8 @@ def histogram_recovered(table: Array, bins: Sequence[Ints], values: Sequence[Arr
     for axis, (bin_of_value, histogram) in enumerate(pairs):
         weights = np.maximum(histogram, 0.0)
         bin_weights = np.bincount(bin_of_value, weights)[bin_of_value]
-        weights = np.where(bin_weights > 0, weights, 1.0)  # noise may leave nothing of a bin
+        # Noise may leave nothing of a bin.
+        weights = np.where(bin_weights > 0, weights, 1.0)
         shares = weights / np.bincount(bin_of_value, weights)[bin_of_value]
         shape = [1] * table.ndim
         shape[axis] = -1
@@ -204,7 +207,9 @@ def made_consistent(
                 of_q = _sum_to(estimated_tables[q], q, shared)
                 of_r = _sum_to(local_tables[r], r, shared)
                 mean = (of_q + of_r) / 2
-                estimated_tables[q] = _moved(estimated_tables[q], q, shared, mean - of_q)
+                estimated_tables[q] = _moved(
+                    estimated_tables[q], q, shared, mean - of_q
+                )
                 local_tables[r] = _moved(local_tables[r], r, shared, mean - of_r)
     return estimated_tables, local_tables
 

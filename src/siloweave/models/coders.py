@@ -76,7 +76,8 @@ class RowCoder(eqx.Module):
     coder: Autoencoder | SphereCodeCoder  # of the blocks that are not the label
     layout: Layout = eqx.field(static=True)  # all blocks of a row
     label: Block | None = eqx.field(static=True, default=None)  # that is not encoded
-    numbers: str = eqx.field(static=True, default="mean")  # of Gaussian heads: "mean" or "draw"
+    # Of Gaussian heads: "mean" or "draw".
+    numbers: str = eqx.field(static=True, default="mean")
 
     @classmethod
     def untrained(
@@ -186,7 +187,9 @@ class RowCoder(eqx.Module):
         def build(facts: Mapping[str, Any]) -> RowCoder:
             layout, label = Layout.of_facts(facts)
             settings = settings_from(facts["settings"])
-            return cls.untrained(layout, settings, label=label, numbers=facts["numbers"])
+            return cls.untrained(
+                layout, settings, label=label, numbers=facts["numbers"]
+            )
 
         return load_arrays(path, build).checked()
 
@@ -196,9 +199,13 @@ class RowCoder(eqx.Module):
             today = SphereCodeCoder.of(self.coder.layout, self.coder.settings)
             pairs = zip(self.coder.net.tables, today.net.tables, strict=True)
             # Tables are float32, and cosines differ in their last digits between machines.
-            is_same = all(np.allclose(stored, codes, atol=1e-4) for stored, codes in pairs)
+            is_same = all(
+                np.allclose(stored, codes, atol=1e-4) for stored, codes in pairs
+            )
             if not is_same:
-                raise DataError("the model was saved when sphere codes lay elsewhere: fit it again")
+                raise DataError(
+                    "the model was saved when sphere codes lay elsewhere: fit it again"
+                )
         return self
 
 
@@ -230,8 +237,12 @@ def fit(
     X = layout.check(X)
     rest = rest_of(layout, label)
     if isinstance(settings, SphereCodeSettings) or not rest.blocks:
-        return RowCoder.untrained(layout, settings, label=label, numbers=numbers, key=key)
+        return RowCoder.untrained(
+            layout, settings, label=label, numbers=numbers, key=key
+        )
     # The label is not encoded: it stands behind the latents as it is.
     encoded = X[:, places_of(layout, label)]
-    coder = autoencoder.fit(encoded, rest.blocks, settings, key=key, progress=progress, store=store)
+    coder = autoencoder.fit(
+        encoded, rest.blocks, settings, key=key, progress=progress, store=store
+    )
     return RowCoder(coder, layout, label, numbers)

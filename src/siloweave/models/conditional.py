@@ -82,13 +82,16 @@ class Drawing(NamedTuple):
     """What rows and their conditions are drawn by; arrays, so tables of a shape share a program."""
 
     order: Array  # (rows, columns): row numbers, sorted by the category in each column
-    ends: Array  # (conditions,), where each ends in [0, 1] by the distribution of training
+    # (conditions,), where each ends in [0, 1] by the distribution of training
+    ends: Array
     last: Array  # the last condition that has any probability
     counts: Array  # (conditions,), rows of each
     before: Array  # (conditions,), rows of the column's conditions before it
 
 
-def drawing(conditions: Conditions, by: Frequency = "log", codes: Ints | None = None) -> Drawing:
+def drawing(
+    conditions: Conditions, by: Frequency = "log", codes: Ints | None = None
+) -> Drawing:
     """Draw columns equally often, and conditions by their counts as in `Conditions.distribution`.
 
     `codes` are the category of each row, (rows, columns); None where no row will be drawn.

@@ -112,7 +112,9 @@ class Margin:
             InputError: The family is unknown, a value is not finite, or there is no value.
         """
         if family not in FAMILIES:
-            raise InputError(f"family={family!r} is unknown; use one of {', '.join(FAMILIES)}")
+            raise InputError(
+                f"family={family!r} is unknown; use one of {', '.join(FAMILIES)}"
+            )
         x = np.asarray(values, dtype=np.float64)
         is_finite = np.isfinite(x)
         if x.ndim != 1 or x.size == 0 or not is_finite.all():
@@ -428,7 +430,8 @@ class _Part(NamedTuple):
 
     block: Block
     role: Literal["number", "category", "value", "missing"]
-    ranking: tuple[int, ...] | None = None  # codes that have an order, without a missing one
+    # Codes that have an order, without a missing one.
+    ranking: tuple[int, ...] | None = None
 
     @property
     def missing_code(self) -> int:
@@ -577,7 +580,8 @@ class Copula:
     blocks: tuple[Block, ...]  # parts of a row's feature vector
     margins: tuple[_AnyMargin, ...]  # the distribution of each part
     correlation: Floats  # of the normal scores, (parts, parts), positive definite
-    orders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # as `fit` took them
+    # As `fit` took them.
+    orders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -808,7 +812,9 @@ class Copula:
             "format": "siloweave-copula",
             "blocks": [asdict(block) for block in self.blocks],
             "families": families,
-            "orders": {column: list(ranking) for column, ranking in self.orders.items()},
+            "orders": {
+                column: list(ranking) for column, ranking in self.orders.items()
+            },
         }
         save_file(arrays, str(path), metadata={"facts": json.dumps(facts)})
 
@@ -825,13 +831,24 @@ class Copula:
             blocks = tuple(Block(**block) for block in facts["blocks"])
             # Files of versions that ordered all categories by frequency have no orders.
             stored_orders = facts.get("orders", {})
-            orders = {column: tuple(ranking) for column, ranking in stored_orders.items()}
+            orders = {
+                column: tuple(ranking) for column, ranking in stored_orders.items()
+            }
             _check_orders(orders, blocks)
             parts = _parts_of(blocks, orders)
             if facts["format"] != "siloweave-copula" or len(parts) != len(arrays):
                 raise ValueError("it holds something else")
-        except (OSError, SafetensorError, InputError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path} is not a stored copula of siloweave ({error})") from error
+        except (
+            OSError,
+            SafetensorError,
+            InputError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise DataError(
+                f"{path} is not a stored copula of siloweave ({error})"
+            ) from error
 
         margins = tuple(
             _stored_margin(part, family, array)
@@ -986,7 +1003,8 @@ def _hermite_coefficients(margin: _AnyMargin) -> Floats:
     """
     coefficients = np.zeros(_TERMS)
     if isinstance(margin, Margin):
-        coefficients[0] = 1.0  # the score of a number is the normal variable itself, which is h_1
+        # The score of a number is the normal variable itself, which is h_1.
+        coefficients[0] = 1.0
         return coefficients
 
     # Pieces of no width have no ends of their own.
@@ -1046,7 +1064,8 @@ class _ModedNumber(NamedTuple):
     number: Block
     choice: Block | None
     moved: Block  # the number, among the encoded blocks
-    options: Block | None  # modes and the choice's other options; None if there is one mode alone
+    # Modes and the choice's other options; None if there is one mode alone.
+    options: Block | None
     margin: Margin
     mixture: Mixture
 
@@ -1187,7 +1206,9 @@ class ScoreModes:
 
     def to_facts(self) -> dict[str, Any]:
         """Return what JSON can hold; `from_facts` reads it back."""
-        margins = [[margin.family, margin.parameters.tolist()] for margin in self.margins]
+        margins = [
+            [margin.family, margin.parameters.tolist()] for margin in self.margins
+        ]
         return {
             "blocks": [asdict(block) for block in self.blocks],
             "margins": margins,
@@ -1199,9 +1220,12 @@ class ScoreModes:
         """Read what `to_facts` returned."""
         blocks = tuple(Block(**block) for block in facts["blocks"])
         margins = tuple(
-            Margin(family, np.array(parameters)) for family, parameters in facts["margins"]
+            Margin(family, np.array(parameters))
+            for family, parameters in facts["margins"]
         )
-        mixtures = tuple(msgspec.convert(mixture, Mixture) for mixture in facts["mixtures"])
+        mixtures = tuple(
+            msgspec.convert(mixture, Mixture) for mixture in facts["mixtures"]
+        )
         return cls(blocks, margins, mixtures)
 
 
@@ -1209,7 +1233,9 @@ def _choices(blocks: Sequence[Block]) -> dict[str, Block]:
     """Return the choice beside each number, by column."""
     number_columns = {block.column for block in blocks if block.kind == "number"}
     categorical = [block for block in blocks if block.kind == "categorical"]
-    return {block.column: block for block in categorical if block.column in number_columns}
+    return {
+        block.column: block for block in categorical if block.column in number_columns
+    }
 
 
 def _codes(X: NDArray[np.floating], choice: Block | None) -> Ints:

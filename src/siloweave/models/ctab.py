@@ -108,7 +108,9 @@ class _Step:
         moments = state.moments
 
         # The critic.
-        fake, _, _ = draw(self.settings, self.heads, state.generator, batch.asked, fake_key)
+        fake, _, _ = draw(
+            self.settings, self.heads, state.generator, batch.asked, fake_key
+        )
         critic_gradient = eqx.filter_value_and_grad(self.critic_loss)
         loss, slope = critic_gradient(state.critic, batch, fake)
         critic, critic_moments = stepped(optimiser, state.critic, slope, moments.critic)
@@ -186,7 +188,12 @@ def _networks(step: _Step, *, key: Array) -> tuple[Generator, ConvCritic, MLP | 
     if step.label is not None:
         size = step.label.size
         classifier = MLP(
-            heads.width - size, _HIDDEN, size, key=classifier_key, act="leaky_relu", dropout=0.5
+            heads.width - size,
+            _HIDDEN,
+            size,
+            key=classifier_key,
+            act="leaky_relu",
+            dropout=0.5,
         )
     return generator_of(s, heads, generator_key), critic, classifier
 

@@ -52,7 +52,8 @@ from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.features import SphereCodes
 
 _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
-_SLOWEST = 2.0 * np.pi / 8.0  # angle of the slowest wave, per standard deviation of a number
+# Angle of the slowest wave, per standard deviation of a number.
+_SLOWEST = 2.0 * np.pi / 8.0
 _NOTHING = 1e-30  # a probability of nothing
 _Size = int | npt.NDArray[np.int32]
 
@@ -101,7 +102,12 @@ def row_cross_entropy(
 
 
 def row_bound(
-    options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array, kept_next: Array
+    options: Options,
+    log_x0: Array,
+    clean: Array,
+    noisy: Array,
+    kept: Array,
+    kept_next: Array,
 ) -> Array:
     """Return the bound's term of each row: KL(true posterior || model's).
 
@@ -163,16 +169,25 @@ class Denoiser(eqx.Module):
 
     project: Dense  # noisy row to `embed` units
     time: TimeEmbedding  # time to `embed` units, added
-    label: Dense | None  # one-hot label to `embed` units, through a SiLU, added; None without one
+    # One-hot label to `embed` units, through a SiLU, added; None without one.
+    label: Dense | None
     body: MLP  # to one output per number and one per option
 
     def __init__(
-        self, fan_in: int, fan_out: int, labels: int, settings: DiffusionSettings, *, key: Array
+        self,
+        fan_in: int,
+        fan_out: int,
+        labels: int,
+        settings: DiffusionSettings,
+        *,
+        key: Array,
     ) -> None:
         a, b, c, d = jax.random.split(key, 4)
         self.project = Dense(fan_in, settings.embed, key=a)
         self.time = TimeEmbedding(settings.embed, key=b)
-        self.label = Dense(labels, settings.embed, key=c, scale=labels**0.5) if labels else None
+        self.label = (
+            Dense(labels, settings.embed, key=c, scale=labels**0.5) if labels else None
+        )
         self.body = MLP(
             settings.embed,
             settings.hidden,
@@ -183,7 +198,9 @@ class Denoiser(eqx.Module):
             residual=settings.residual,
         )
 
-    def __call__(self, x: Array, t: Array, labels: Array, *, key: Array | None = None) -> Array:
+    def __call__(
+        self, x: Array, t: Array, labels: Array, *, key: Array | None = None
+    ) -> Array:
         """Map (batch, fan_in), times in 0 ... 1000 (batch,) or (1,), labels (batch,)."""
         h = self.project(x) + self.time(t)
         if self.label is not None:
@@ -221,7 +238,9 @@ def outputs(groups: Groups, out: Array, d: int) -> tuple[Array, list[Array]]:
 
 def normal_scores(uniform: Array) -> Array:
     """Return standard normal numbers from uniform ones in [0, 1), up to 5.4 standard deviations."""
-    scores: Array = 2.0**0.5 * jax.lax.erf_inv(jnp.clip(2.0 * uniform - 1.0, -_EDGE, _EDGE))
+    scores: Array = 2.0**0.5 * jax.lax.erf_inv(
+        jnp.clip(2.0 * uniform - 1.0, -_EDGE, _EDGE)
+    )
     return scores
 
 
@@ -337,7 +356,8 @@ class NumberHead:
 
     count: int  # d
     prediction: str = "noise"  # what it gives for a number, see `target`
-    sphere_codes: SphereCodes = ()  # categoricals among the numbers: it gives logarithms for them
+    # Categoricals among the numbers: it gives logarithms for them.
+    sphere_codes: SphereCodes = ()
     waves: int = 0  # frequencies at which a plain number is seen as well
 
     @cached_property
@@ -386,7 +406,13 @@ class NumberHead:
         return codes.at[:, self.plain].set(own)
 
     def losses(
-        self, out: Array, clean: Array, noise: Array, numbers: Array, kept: Array, weight: float
+        self,
+        out: Array,
+        clean: Array,
+        noise: Array,
+        numbers: Array,
+        kept: Array,
+        weight: float,
     ) -> Array:
         """Squared errors and cross-entropies, summed over numbers and sphere codes, (batch,).
 
@@ -394,8 +420,12 @@ class NumberHead:
         (batch, d). Squared errors are weighed by (1 - ᾱ)^weight.
         """
         of_numbers, of_codes = jnp.split(out, [len(self.plain)], axis=-1)
-        wanted = target(self.prediction, clean[:, self.plain], noise[:, self.plain], kept)
-        loss = (1.0 - kept[:, 0]) ** weight * jnp.sum((of_numbers - wanted) ** 2, axis=-1)
+        wanted = target(
+            self.prediction, clean[:, self.plain], noise[:, self.plain], kept
+        )
+        loss = (1.0 - kept[:, 0]) ** weight * jnp.sum(
+            (of_numbers - wanted) ** 2, axis=-1
+        )
         if self.sphere_codes:
             logs = self.evidence.likely(of_codes, numbers, kept)
             loss -= jnp.where(self.evidence.truth(clean), logs, 0.0).sum(-1)
@@ -419,11 +449,14 @@ def row_losses(
     (times are uniform) plus the prior's constant. Within a batch the times are spread evenly; each
     by itself is uniform. `kept` is ᾱ of every time; the key draws times, noise and dropout.
     """
-    reading = NumberHead(rows.numbers.shape[1], settings.prediction, sphere_codes, settings.waves)
+    reading = NumberHead(
+        rows.numbers.shape[1], settings.prediction, sphere_codes, settings.waves
+    )
     options = Options(groups)
     chance, drop = jax.random.split(key)
     (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)
-    uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))  # one draw: each compiles for long
+    # One draw: each compiles for long.
+    uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))
     clock = (uniform[0, 0] + jnp.arange(n) / n) % 1.0
     t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
     a = jnp.asarray(kept, jnp.float32)[t][:, None]
@@ -435,7 +468,9 @@ def row_losses(
     x = inputs(groups, reading.seen(numbers, a), noisy)
     out = net(x, t * (1000 / T), rows.labels, key=drop)
     of_numbers, logits = out[:, : reading.outputs], out[:, reading.outputs :]
-    loss = reading.losses(of_numbers, rows.numbers, noise, numbers, a, settings.loss_weight)
+    loss = reading.losses(
+        of_numbers, rows.numbers, noise, numbers, a, settings.loss_weight
+    )
     if not groups:
         return loss / reading.parts
     log_x0 = options.log_softmax(logits)

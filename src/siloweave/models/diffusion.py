@@ -75,9 +75,11 @@ SAMPLERS = ("ancestral", "ddim", "solver")
 Ranges = tuple[tuple[float, float], ...]
 _CHUNK = 2048  # rows denoised at once; more does not fit the caches
 _LARGEST_BETA = 0.999
-_SPACING = 1.5  # measured on normals of spreads 0.05 to 1: evens out the solver's errors
+# Measured on normals of spreads 0.05 to 1: evens out the solver's errors.
+_SPACING = 1.5
 _FURTHEST = 0.5  # extrapolation by no more than a step as long as the last one
-_SOLVER_START = 1e-4  # share of variance left where fast samplers start; with less, x̂_0 is noise
+# Share of variance left where fast samplers start; with less, x̂_0 is noise.
+_SOLVER_START = 1e-4
 
 
 # Noise schedules, and the walk back from noise to rows
@@ -90,7 +92,9 @@ def kept_variance(schedule: str, timesteps: int) -> Floats:
     2020, β from 1e-4 to 0.02 at T = 1000, scaled with 1000 / T otherwise); T is at least 2.
     """
     if timesteps < 2:
-        raise InputError(f"timesteps={timesteps} is too few: give at least 2, usually 100 to 1000")
+        raise InputError(
+            f"timesteps={timesteps} is too few: give at least 2, usually 100 to 1000"
+        )
     if schedule == "cosine":
         clock = (np.arange(timesteps + 1) / timesteps + 0.008) / 1.008
         left = np.cos(clock * np.pi / 2) ** 2
@@ -99,15 +103,20 @@ def kept_variance(schedule: str, timesteps: int) -> Floats:
         scale = 1000 / timesteps
         beta = np.linspace(1e-4 * scale, 0.02 * scale, timesteps)
     else:
-        raise InputError(f"schedule={schedule!r} is not known: choose one of {SCHEDULES}")
-    return np.asarray(np.cumprod(1.0 - np.minimum(beta, _LARGEST_BETA)), dtype=np.float64)
+        raise InputError(
+            f"schedule={schedule!r} is not known: choose one of {SCHEDULES}"
+        )
+    return np.asarray(
+        np.cumprod(1.0 - np.minimum(beta, _LARGEST_BETA)), dtype=np.float64
+    )
 
 
 @dataclass(frozen=True)
 class Walk:
     """The k steps of one sampler, in their order; all fields are (k,)."""
 
-    times: npt.NDArray[np.int32]  # times t at which the network is evaluated; the last is 0
+    # Times t at which the network is evaluated; the last is 0.
+    times: npt.NDArray[np.int32]
     kept: Floats  # ᾱ at those times
     kept_next: Floats  # ᾱ_s after each step; 1 after the last
     x: Floats  # the coefficients A
@@ -116,7 +125,9 @@ class Walk:
     noise: Floats  # D
 
 
-def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0) -> Walk:
+def walk(
+    kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0
+) -> Walk:
     """Plan the walk from noise to a clean row.
 
     Args:
@@ -135,7 +146,9 @@ def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0)
     if sampler not in SAMPLERS:
         raise InputError(f"sampler={sampler!r} is not known: choose one of {SAMPLERS}")
     if not 0 <= eta <= 1:
-        raise InputError(f"eta={eta!r} is not in [0, 1]: 0 is deterministic, 1 has all the noise")
+        raise InputError(
+            f"eta={eta!r} is not in [0, 1]: 0 is deterministic, 1 has all the noise"
+        )
     steps = steps or (T if sampler == "ancestral" else min(50, T))
     if not 2 <= steps <= T:
         raise InputError(
@@ -148,25 +161,32 @@ def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0)
     a, a_next = kept[times], np.append(kept[times[1:]], 1.0)
     if sampler == "solver":
         return Walk(times, a, a_next, *_multistep(a, a_next, eta))
-    return Walk(times, a, a_next, *_implicit(a, a_next, 1.0 if sampler == "ancestral" else eta))
+    return Walk(
+        times, a, a_next, *_implicit(a, a_next, 1.0 if sampler == "ancestral" else eta)
+    )
 
 
 def _times(first: int, steps: int) -> npt.NDArray[np.int32]:
     """Return the times from `first` to 0, closer together towards 0 where there is room."""
     power = 1.0 if steps == first + 1 else _SPACING
     times = np.round(np.linspace(first ** (1 / power), 0, steps) ** power)
-    later = np.arange(steps)[::-1]  # a time is at least as many steps from 0 as it has to walk
+    # A time is at least as many steps from 0 as it has to walk.
+    later = np.arange(steps)[::-1]
     return np.asarray(np.maximum(times, later), dtype=np.int32)
 
 
-def _implicit(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, Floats, Floats]:
+def _implicit(
+    a: Floats, a_next: Floats, eta: float
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Return DDIM's step; eta = 1 is the posterior of the forward chain between the two times."""
     noise = eta * np.sqrt((1 - a_next) / (1 - a) * (1 - a / a_next))
     x = np.sqrt(np.maximum(1 - a_next - noise**2, 0.0) / (1 - a))
     return x, np.sqrt(a_next) - x * np.sqrt(a), np.zeros_like(a), noise
 
 
-def _multistep(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, Floats, Floats]:
+def _multistep(
+    a: Floats, a_next: Floats, eta: float
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Return DPM-Solver++(2M), and its SDE form: DDIM's step, the clean row extrapolated linearly.
 
     Linearly in the log signal-to-noise ratio, to the middle of the step. The first step has no past
@@ -176,7 +196,8 @@ def _multistep(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, F
     ratio = 0.5 * np.log(a / (1 - a))
     h = np.diff(ratio)  # of the steps but the last
     inner = slice(1, len(a) - 1)
-    half = np.minimum(0.5 * h[1:] / h[:-1], _FURTHEST)  # 1 / (2 r), r = last length / this one
+    # 1 / (2 r), r = last length / this one.
+    half = np.minimum(0.5 * h[1:] / h[:-1], _FURTHEST)
     whole = clean[inner].copy()
     clean[inner], last[inner] = whole * (1 + half), -whole * half
     return x, clean, last, noise
@@ -232,7 +253,9 @@ def denoise(
         of_numbers, logs = outputs(groups, out, reading.outputs)
         clean = jnp.clip(reading.clean(of_numbers, numbers, p["kept"]), *ranges)
         z = normal_scores(uniform[:, :d])
-        earlier = p["x"] * numbers + p["clean"] * clean + p["last"] * last + p["noise"] * z
+        earlier = (
+            p["x"] * numbers + p["clean"] * clean + p["last"] * last + p["noise"] * z
+        )
         chosen = _earlier_codes(uniform[:, d:], groups, logs, codes, p)
         if given is not None:
             earlier, chosen = _replaced(replacing, groups, (earlier, chosen), given, p)
@@ -247,7 +270,10 @@ def _earlier_codes(
 ) -> Array:
     """Draw categoricals one step earlier, from the posterior."""
     parts = zip(grouped(groups, uniform), logs, grouped(groups, codes), strict=True)
-    drawn = [draw(u, posterior(log, part, p["kept"], p["kept_next"])) for u, log, part in parts]
+    drawn = [
+        draw(u, posterior(log, part, p["kept"], p["kept_next"]))
+        for u, log, part in parts
+    ]
     return joined(drawn, len(codes))
 
 
@@ -269,8 +295,12 @@ def _replaced(
     own_codes = forward_codes(swaps[:2], c0, p["kept_next"], sizes)
     codes = jnp.where(code_known, own_codes, codes)
     a = p["kept"] / p["kept_next"]
-    numbers = jnp.where(p["back"], jnp.sqrt(a) * numbers + jnp.sqrt(1 - a) * again, numbers)
-    return numbers, jnp.where(p["back"], forward_codes(swaps[2:], codes, a, sizes), codes)
+    numbers = jnp.where(
+        p["back"], jnp.sqrt(a) * numbers + jnp.sqrt(1 - a) * again, numbers
+    )
+    return numbers, jnp.where(
+        p["back"], forward_codes(swaps[2:], codes, a, sizes), codes
+    )
 
 
 # The model
@@ -281,7 +311,9 @@ class _Descent(Descent):
 
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
         kept = kept_variance(self.settings.schedule, self.settings.timesteps)
-        return row_losses(net, rows, key, self.groups, kept, self.settings, self.sphere_codes)
+        return row_losses(
+            net, rows, key, self.groups, kept, self.settings, self.sphere_codes
+        )
 
 
 class TabDDPMModel(eqx.Module):
@@ -290,10 +322,13 @@ class TabDDPMModel(eqx.Module):
     net: Denoiser  # the denoiser with averaged weights
     layout: Layout = eqx.field(static=True)  # all blocks of a row
     settings: DiffusionSettings = eqx.field(static=True)  # those of the fit
-    label: Block | None = eqx.field(static=True, default=None)  # that conditions the network
+    # That conditions the network.
+    label: Block | None = eqx.field(static=True, default=None)
     label_shares: tuple[float, ...] = eqx.field(static=True, default=())  # in the data
-    ranges: Ranges = eqx.field(static=True, default=())  # of each number; sampling clips to them
-    looks: tuple[Look, ...] = eqx.field(static=True, default=())  # at rows held back, in training
+    # Of each number; sampling clips to them.
+    ranges: Ranges = eqx.field(static=True, default=())
+    # At rows held back, in training.
+    looks: tuple[Look, ...] = eqx.field(static=True, default=())
 
     @property
     def diffused(self) -> Layout:
@@ -342,7 +377,9 @@ class TabDDPMModel(eqx.Module):
         for i, (start, stop, size) in enumerate(pieces(n, _CHUNK)):
             piece = padded((labels, known), start, stop, size)
             kind = ReverseKind(size, head, groups)
-            out = denoise(self.net, plan, jax.random.fold_in(key, i), *piece, (low, high), kind)
+            out = denoise(
+                self.net, plan, jax.random.fold_in(key, i), *piece, (low, high), kind
+            )
             chunks.append(jax.tree.map(np.asarray, out))
         return self._joined(n, chunks, labels)
 
@@ -363,14 +400,18 @@ class TabDDPMModel(eqx.Module):
                 "given columns and the sampler 'ddim' or 'ancestral'"
             )
         settings = self.settings
-        way = walk(kept_variance(settings.schedule, settings.timesteps), sampler, steps, eta)
+        way = walk(
+            kept_variance(settings.schedule, settings.timesteps), sampler, steps, eta
+        )
         return table(way, times, settings.timesteps)
 
     def _labels(self, n: int, key: Array, given: Matrix | None) -> Array:
         if self.label is None:
             return jnp.zeros(n, jnp.int32)
         shares = np.asarray(self.label_shares)
-        drawn = jax.random.choice(key, len(shares), (n,), p=jnp.asarray(shares / shares.sum()))
+        drawn = jax.random.choice(
+            key, len(shares), (n,), p=jnp.asarray(shares / shares.sum())
+        )
         if given is None:
             return drawn
         flags = np.asarray(given)[:, self.label.start : self.label.stop]
@@ -391,7 +432,9 @@ class TabDDPMModel(eqx.Module):
     def _joined(self, n: int, chunks: list[tuple[Any, Any]], labels: Array) -> Matrix:
         if not chunks:
             return np.zeros((0, self.layout.width), dtype=np.float32)
-        numbers, codes = (np.concatenate(parts)[:n] for parts in zip(*chunks, strict=True))
+        numbers, codes = (
+            np.concatenate(parts)[:n] for parts in zip(*chunks, strict=True)
+        )
         if not np.isfinite(numbers).all():
             raise InputError("the model drew numbers that are not finite: fit it again")
         X = self.diffused.join(numbers, codes, self.layout.width)
@@ -416,7 +459,9 @@ class TabDDPMModel(eqx.Module):
         ranges = tuple((low, high) for low, high in facts["ranges"])
         looks = tuple(Look(*look) for look in facts.get("looks", ()))
         net = network(layout, settings, label)
-        return cls(net, layout, settings, label, tuple(facts["label_shares"]), ranges, looks)
+        return cls(
+            net, layout, settings, label, tuple(facts["label_shares"]), ranges, looks
+        )
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
@@ -436,7 +481,9 @@ class TabDDPMModel(eqx.Module):
         def build(facts: Mapping[str, Any]) -> TabDDPMModel:
             layout, label = Layout.of_facts(facts)
             layout = replace(layout, sphere_codes=codes_of(facts))
-            return cls.of_facts(facts, layout, DiffusionSettings(**facts["settings"]), label)
+            return cls.of_facts(
+                facts, layout, DiffusionSettings(**facts["settings"]), label
+            )
 
         return load_arrays(path, build)
 
@@ -447,11 +494,17 @@ def codes_of(facts: Mapping[str, Any]) -> SphereCodes:
 
 
 def network(
-    layout: Layout, settings: DiffusionSettings, label: Block | None, key: Array | None = None
+    layout: Layout,
+    settings: DiffusionSettings,
+    label: Block | None,
+    key: Array | None = None,
 ) -> Denoiser:
     """Return the denoiser that a layout and settings ask for, with first weights from `key`."""
     diffused = layout.without(label)
-    reading, options = _numbers(diffused, settings), sum(b.size for b in diffused.categoricals)
+    reading, options = (
+        _numbers(diffused, settings),
+        sum(b.size for b in diffused.categoricals),
+    )
     fan_in, fan_out = reading.inputs + options, reading.outputs + options
     key = jax.random.key(0) if key is None else key
     labels = 0 if label is None else label.size
@@ -460,7 +513,10 @@ def network(
 
 def _numbers(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
     return NumberHead(
-        len(diffused.numbers), settings.prediction, diffused.sphere_codes, settings.waves
+        len(diffused.numbers),
+        settings.prediction,
+        diffused.sphere_codes,
+        settings.waves,
     )
 
 
@@ -491,7 +547,9 @@ def fit(
     label = None if len(layout.blocks) == 1 else label
     first, key = jax.random.split(key)
     start = network(layout, settings, label, first)
-    weights = sum(x.size for x in jax.tree.leaves(eqx.filter(start, eqx.is_inexact_array)))
+    weights = sum(
+        x.size for x in jax.tree.leaves(eqx.filter(start, eqx.is_inexact_array))
+    )
     settings = replace(settings, steps=settings.taken(len(X), weights))
     update, rows = descent(settings, layout, label), rows_of(X, layout, label)
     net, looks = update.trained(start, rows, key=key, progress=progress, store=store)
@@ -517,7 +575,9 @@ def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
     return Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(labels))
 
 
-def descent(settings: DiffusionSettings, layout: Layout, label: Block | None) -> Descent:
+def descent(
+    settings: DiffusionSettings, layout: Layout, label: Block | None
+) -> Descent:
     """Return one step of training, as `models.train` takes it."""
     diffused = layout.without(label)
     return _Descent(settings, diffused.groups, diffused.sphere_codes)

@@ -325,7 +325,9 @@ def fit(
     return MRF(domain, potentials, rows)
 
 
-def block_step(model: MRF, measurement: Measurement, *, shrinkage: float = 0.5) -> Floats:
+def block_step(
+    model: MRF, measurement: Measurement, *, shrinkage: float = 0.5
+) -> Floats:
     """Return the marginal after one exact block step on a measurement of it, all else the same.
 
     The measurement is in the model's own total, to which the result sums, with the same axes.

@@ -82,7 +82,9 @@ def shares(model: MRF, known: Mapping[str, Ints], name: str) -> Floats:
         >>> shares(model, {"a": np.array([0, UNKNOWN])}, "b").round(3).tolist()
         [[0.667, 0.333], [0.625, 0.375]]
     """
-    others = {attribute: codes for attribute, codes in known.items() if attribute != name}
+    others = {
+        attribute: codes for attribute, codes in known.items() if attribute != name
+    }
     patterns = _Patterns.of(model.domain, others, count=_count(known))
     rooted = _Rooted.of(model, name)
     weights = np.empty((len(patterns.codes), model.domain.size_of(name)))
@@ -194,7 +196,9 @@ class _Patterns:
         # Rows are compared as bytes: np.unique compares columns one by one, which is slower.
         row_type = np.dtype((np.void, codes.itemsize * codes.shape[1]))
         packed = np.ascontiguousarray(codes).view(row_type).reshape(-1)
-        _, first_rows, of_row = np.unique(packed, return_index=True, return_inverse=True)
+        _, first_rows, of_row = np.unique(
+            packed, return_index=True, return_inverse=True
+        )
         return cls(codes[first_rows], of_row.reshape(-1))
 
 
@@ -232,12 +236,16 @@ class _Rooted:
             if parent >= 0:
                 parent_clique = tree.cliques[order[parent]]
                 separator = tuple(a for a in clique if a in parent_clique)
-            new_axes = tuple(axis for axis, a in enumerate(clique) if a not in separator)
+            new_axes = tuple(
+                axis for axis, a in enumerate(clique) if a not in separator
+            )
             table = given_others(model.beliefs[i], new_axes)
             cliques.append(tuple(position(a) for a in clique))
             shared.append(tuple(position(a) for a in separator))
             tables.append(np.ascontiguousarray(table).reshape(-1))
-        return cls(model.domain, tuple(cliques), tuple(shared), tuple(parents), tuple(tables))
+        return cls(
+            model.domain, tuple(cliques), tuple(shared), tuple(parents), tuple(tables)
+        )
 
     @cached_property
     def children(self) -> list[list[int]]:
@@ -256,7 +264,9 @@ class _Rooted:
         """Return how many codes attributes have."""
         return [self.domain.sizes[a] for a in attributes]
 
-    def broadcast_sizes(self, attributes: Sequence[int], present: Collection[int]) -> list[int]:
+    def broadcast_sizes(
+        self, attributes: Sequence[int], present: Collection[int]
+    ) -> list[int]:
         """Return `sizes`, with 1 for attributes that are not present, so that arrays broadcast."""
         sizes = self.sizes(attributes)
         for k, a in enumerate(attributes):
@@ -421,7 +431,9 @@ class _Upward:
         axes = tuple(1 + k for k, a in enumerate(met) if a not in wanted)
         return np.asarray(shaped.sum(axis=axes).reshape(len(rows), -1))
 
-    def reduced(self, i: int, codes: Ints, free: _Attributes, met: _Attributes) -> Floats:
+    def reduced(
+        self, i: int, codes: Ints, free: _Attributes, met: _Attributes
+    ) -> Floats:
         """Return a clique's table at the rows' codes, summed to what messages meet, (rows, cells).
 
         Rows with the same codes in the clique share a sum.
@@ -566,7 +578,9 @@ class _Upward:
             cells[rows] = _cells(tables, of_row[rows] - first, uniform[rows])
         return cells
 
-    def _write(self, codes: Ints, rows: Ints, attributes: _Attributes, cells: Ints) -> None:
+    def _write(
+        self, codes: Ints, rows: Ints, attributes: _Attributes, cells: Ints
+    ) -> None:
         """Put cells of a table of some attributes into the rows' codes."""
         columns = np.unravel_index(cells, self.rooted.sizes(attributes))
         for a, column in zip(attributes, columns, strict=True):

@@ -142,7 +142,9 @@ def families(
 
     def extended(a: str, family: _Family, parent: str) -> _Family:
         relevance = family.relevance + r(a, parent)
-        redundancy = family.redundancy + sum(r(parent, other) for other in family.parents)
+        redundancy = family.redundancy + sum(
+            r(parent, other) for other in family.parents
+        )
         return _Family((*family.parents, parent), relevance, redundancy)
 
     def best_family(a: str) -> _Family:
@@ -211,7 +213,9 @@ def initial_marginals(
     """
     nets: list[tuple[float, str, Clique]] = []
     for clique in cliques:
-        for a, family, merit in families(domain, clique, scores, most_cells, most_columns):
+        for a, family, merit in families(
+            domain, clique, scores, most_cells, most_columns
+        ):
             nets.append((merit, a, family))
     best: dict[str, tuple[float, Clique]] = {}
     for merit, a, family in nets:

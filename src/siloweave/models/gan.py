@@ -85,7 +85,8 @@ class GAN:
     conditions: Conditions  # what it may be asked for, and how many real rows were so
     generator: Generator  # the network
     running: Running  # its batch statistics
-    note: Mapping[str, Any] = field(default_factory=dict)  # of its maker, as JSON holds it
+    # Of its maker, as JSON holds it.
+    note: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -162,7 +163,9 @@ class GAN:
             )
         numbers, _ = Layout(self.heads.blocks).known(given)
         if numbers.any():
-            raise InputError("given names numbers; a GAN can be asked for categories only")
+            raise InputError(
+                "given names numbers; a GAN can be asked for categories only"
+            )
 
         rarest = np.full(len(given), -1)
         smallest_counts = np.full(len(given), np.inf)
@@ -201,14 +204,23 @@ class GAN:
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             if facts.get("format") != "siloweave-gan":
-                raise DataError(f"{path} is not a stored GAN; it holds {facts.get('format')!r}")
+                raise DataError(
+                    f"{path} is not a stored GAN; it holds {facts.get('format')!r}"
+                )
             settings: Settings = _KINDS[facts["kind"]](**facts["settings"])
             blocks = tuple(Block(**block) for block in facts["blocks"])
             heads = Heads(blocks, tuple(facts["columns"]))
             sizes = tuple(block.size for block in heads.conditional.categoricals)
             conditions = Conditions(sizes, tuple(facts["counts"]))
             generator = generator_of(settings, heads, jax.random.key(0))
-            return settings, heads, conditions, generator, generator.start(), facts["note"]
+            return (
+                settings,
+                heads,
+                conditions,
+                generator,
+                generator.start(),
+                facts["note"],
+            )
 
         return cls(*load_arrays(Path(path), build))
 
@@ -286,7 +298,8 @@ class Batch(NamedTuple):
 class Matching:
     """Draws conditions, and real rows that meet them in another order."""
 
-    sizes: tuple[int, ...]  # of conditional columns; without any, rows are drawn uniformly
+    # Of conditional columns; without any, rows are drawn uniformly.
+    sizes: tuple[int, ...]
     batch: int  # rows
 
     def __call__(self, rows: tuple[Array, Drawing], key: Array) -> Batch:
@@ -320,7 +333,8 @@ class GANStep:
 
     settings: GANSettings  # of the GAN
     heads: Heads  # outputs of the generator
-    weights: tuple[float, ...] = ()  # of features in the distance to the nearest row, inner order
+    # Of features in the distance to the nearest row, inner order.
+    weights: tuple[float, ...] = ()
 
     @eqx.filter_jit
     def start(self, key: Array) -> GANState:
@@ -335,7 +349,9 @@ class GANStep:
         s = self.settings
         return adam(s.rate, s.betas, decay=s.decay, clip=clip)
 
-    def __call__(self, state: GANState, batch: Batch, key: Array) -> tuple[GANState, Array]:
+    def __call__(
+        self, state: GANState, batch: Batch, key: Array
+    ) -> tuple[GANState, Array]:
         """Update both networks; the loss is the critic's."""
         fake_key, critic_key, drawing_key, dropping_key = jax.random.split(key, 4)
         s = self.settings
@@ -350,7 +366,9 @@ class GANStep:
 
         # The generator, by the critic after its step.
         generator_gradient = eqx.filter_grad(self.generator_loss)
-        slope = generator_gradient(state.generator, critic, batch, drawing_key, dropping_key)
+        slope = generator_gradient(
+            state.generator, critic, batch, drawing_key, dropping_key
+        )
         generator, moments, average = stepped_average(
             self.optimiser(s.clip),
             state.generator,
@@ -361,7 +379,9 @@ class GANStep:
         )
         return GANState(generator, critic, moments, critic_moments, average), loss
 
-    def critic_loss(self, critic: Critic, batch: Batch, fake: Array, key: Array) -> Array:
+    def critic_loss(
+        self, critic: Critic, batch: Batch, fake: Array, key: Array
+    ) -> Array:
         """Return the mean Wasserstein loss of the packs, with gradient penalty."""
         real_packs = _packed_with(batch.real, batch.met, self.settings.pac)
         fake_packs = _packed_with(fake, batch.asked, self.settings.pac)
@@ -537,7 +557,14 @@ class Seen:
             store=store,
         )
         generator = state.average
-        return GAN.of(settings, self.heads, self.conditions, generator, key=settling_key, note=note)
+        return GAN.of(
+            settings,
+            self.heads,
+            self.conditions,
+            generator,
+            key=settling_key,
+            note=note,
+        )
 
 
 def conditional_columns(layout: Layout) -> tuple[str, ...]:

@@ -142,7 +142,9 @@ class ResidualGenerator(eqx.Module):
     scales: tuple[Array, ...]
     shifts: tuple[Array, ...]
 
-    def __init__(self, fan_in: int, hidden: Sequence[int], fan_out: int, *, key: Array) -> None:
+    def __init__(
+        self, fan_in: int, hidden: Sequence[int], fan_out: int, *, key: Array
+    ) -> None:
         keys = jax.random.split(key, len(hidden) + 1)
         layers = []
         for size, layer_key in zip(hidden, keys, strict=False):
@@ -152,7 +154,9 @@ class ResidualGenerator(eqx.Module):
         self.scales = tuple(jnp.ones(size) for size in hidden)
         self.shifts = tuple(jnp.zeros(size) for size in hidden)
 
-    def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
+    def __call__(
+        self, x: Array, running: Running | None = None
+    ) -> tuple[Array, Running]:
         """Map noise and condition, (n, fan_in), to (n, fan_out), and return the statistics used.
 
         The statistics are those of the batch unless `running` is given.
@@ -193,10 +197,14 @@ class PlainGenerator(eqx.Module):
 
     net: MLP
 
-    def __init__(self, fan_in: int, hidden: Sequence[int], fan_out: int, *, key: Array) -> None:
+    def __init__(
+        self, fan_in: int, hidden: Sequence[int], fan_out: int, *, key: Array
+    ) -> None:
         self.net = MLP(fan_in, hidden, fan_out, key=key)
 
-    def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
+    def __call__(
+        self, x: Array, running: Running | None = None
+    ) -> tuple[Array, Running]:
         """Map (n, fan_in) to (n, fan_out); there are no statistics."""
         return self.net(x), ()
 
@@ -209,7 +217,8 @@ class Critic(eqx.Module):
     """Scores packs of rows: dense layers with leaky ReLU (0.2) and dropout."""
 
     layers: tuple[Dense, ...]  # from `pac` rows joined to one number
-    pac: int = eqx.field(static=True)  # rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh 2018)
+    # Rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh 2018)
+    pac: int = eqx.field(static=True)
     dropout: float = eqx.field(static=True)  # share of hidden units that `masks` drops
 
     def __init__(
@@ -332,7 +341,9 @@ def _penalty_of(slope: Array) -> Array:
     return excess**2
 
 
-def critic_losses(critic: Critic, real: Array, fake: Array, *, weight: float, key: Array) -> Array:
+def critic_losses(
+    critic: Critic, real: Array, fake: Array, *, weight: float, key: Array
+) -> Array:
     """Return each pack's Wasserstein loss: score(fake) - score(real) + weight x penalty, (packs,).
 
     Real and generated packs are (packs, pac x width), as many of either; the key draws dropout and
@@ -352,12 +363,16 @@ def critic_losses(critic: Critic, real: Array, fake: Array, *, weight: float, ke
     pre = critic.layers[0](jnp.concatenate([fake, real]))
     real_pre = pre[num_packs:]
     fake_pre = pre[:num_packs]
-    penalty = gradient_penalty(critic, real_pre, fake_pre, key=penalty_key, masks=penalty_masks)
+    penalty = gradient_penalty(
+        critic, real_pre, fake_pre, key=penalty_key, masks=penalty_masks
+    )
     scores = critic.above(pre, masks=score_masks)
     return scores[:num_packs] - scores[num_packs:] + weight * penalty
 
 
-def layered_losses(critic: Critic, real: Array, fake: Array, *, weight: float, key: Array) -> Array:
+def layered_losses(
+    critic: Critic, real: Array, fake: Array, *, weight: float, key: Array
+) -> Array:
     """Return `critic_losses` of a critic without dropout, as calls of its layers alone.
 
     No gradient is taken inside, so that a private training can book-keep each pack's gradient
@@ -385,7 +400,9 @@ class RowLoss(eqx.Module):
         """Return the loss, by the keys for the row's partner and for the place of the slope."""
         place = jax.random.randint(picking, (), 0, self.pool.shape[0])
         fake = self.pool[place]
-        losses = layered_losses(critic, row[None], fake[None], weight=self.penalty, key=key)
+        losses = layered_losses(
+            critic, row[None], fake[None], weight=self.penalty, key=key
+        )
         return losses[0]
 
 
@@ -571,7 +588,9 @@ class ConvGenerator(eqx.Module):
         norm_sizes = [stage.channels for stage in stages[:-1]]
         self.kernels, self.norms = _fresh_weights(shapes, norm_sizes, key)
 
-    def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
+    def __call__(
+        self, x: Array, running: Running | None = None
+    ) -> tuple[Array, Running]:
         """Map noise and condition, (n, fan_in), to (n, width); statistics as in CTGAN."""
         n = x.shape[0]
         # The first kernel is a dense layer that makes the innermost image.
@@ -596,7 +615,9 @@ class ConvGenerator(eqx.Module):
 Generator = ResidualGenerator | PlainGenerator | ConvGenerator
 
 
-def generator_of(settings: GANSettings | CTABSettings, heads: Heads, key: Array) -> Generator:
+def generator_of(
+    settings: GANSettings | CTABSettings, heads: Heads, key: Array
+) -> Generator:
     """Return a fresh generator."""
     fan_in = settings.noise + heads.condition_width
     if isinstance(settings, CTABSettings):

@@ -152,7 +152,9 @@ def inside(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) ->
     return np.asarray((missing == 0).all(axis=-1).any(axis=1))
 
 
-def many_tree_cells(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) -> Floats:
+def many_tree_cells(
+    domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]
+) -> Floats:
     """Return `tree_cells` of some cliques with one more, for each of many, (len(more),).
 
     All graphs are triangulated at once, by the same rule. Until an attribute of the one more is
@@ -239,7 +241,8 @@ def _cells_with(masks: _Masks, base: _Words, places: _Places) -> Array:
     weights = np.empty((num_graphs, num_attributes))
     graphs[0] = base
     weights[0] = masks.sums(base | masks.bits)
-    cliques = np.zeros((num_attributes, num_graphs, base.shape[1]), np.uint64)  # of each step
+    # Of each step.
+    cliques = np.zeros((num_attributes, num_graphs, base.shape[1]), np.uint64)
 
     # A graph waits, as a copy of the first, until one of its own attributes is eliminated there.
     is_waiting = np.ones(len(places), np.bool_)
@@ -301,7 +304,8 @@ class JunctionTree:
     domain: Domain  # the attributes and their sizes
     cliques: tuple[Clique, ...]  # maximal cliques, every parent before its children
     parents: tuple[int, ...]  # index of each clique's parent, -1 at the root
-    separators: tuple[Clique, ...]  # shared with the parent; empty at the root and across gaps
+    # Shared with the parent; empty at the root and across gaps.
+    separators: tuple[Clique, ...]
 
     @classmethod
     def build(cls, domain: Domain, cliques: Iterable[Clique]) -> JunctionTree:
@@ -352,7 +356,9 @@ class JunctionTree:
         """Return `home`, where there must be one."""
         home = self.home(scope)
         if home is None:
-            raise ValueError(f"scope {scope} lies in no clique of the tree; build the tree with it")
+            raise ValueError(
+                f"scope {scope} lies in no clique of the tree; build the tree with it"
+            )
         return home
 
 
@@ -472,7 +478,9 @@ def _reducer_of_pieces(axes: Sequence[_Axes]) -> Callable[[Array], Array]:
         return whole
 
     # Bounds are multiples of `_ALIGNED`, so that BLAS adds up rows of a part as those of the whole.
-    bounds = [first.length * i // _PIECES // _ALIGNED * _ALIGNED for i in range(_PIECES)]
+    bounds = [
+        first.length * i // _PIECES // _ALIGNED * _ALIGNED for i in range(_PIECES)
+    ]
     parts = list(pairwise([*bounds, first.length]))
     lengths = {end - start for start, end in parts}
     reducers = {}
@@ -622,10 +630,13 @@ class Propagation:
     def _add_inner_cliques(self, parts: list[Clique], holders: list[int]) -> None:
         """Let small cliques hold parts of large ones; all three lists grow by these cliques."""
         domain = self.tree.domain
-        for i, clique in enumerate(self.cliques):  # also over the cliques that it appends
+        # Also over the cliques that it appends.
+        for i, clique in enumerate(self.cliques):
             if domain.size(clique) < _LARGE:
                 continue
-            parts_inside = {q: parts[q] for q, holder in enumerate(holders) if holder == i}
+            parts_inside = {
+                q: parts[q] for q, holder in enumerate(holders) if holder == i
+            }
             for inner, keys in _inner_cliques(domain, clique, parts_inside):
                 for q in keys:
                     holders[q] = len(self.cliques)
@@ -683,7 +694,9 @@ class Propagation:
         bounds = zip(starts, lengths, strict=False)
         return [cells[start : start + length] for start, length in bounds]
 
-    def _collect(self, tables: list[Array], potentials: Sequence[Array]) -> list[Array] | None:
+    def _collect(
+        self, tables: list[Array], potentials: Sequence[Array]
+    ) -> list[Array] | None:
         """Pass messages upwards, and return one per clique; None if a table underflowed."""
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
             factor = np.exp(theta - float(theta.max()))
@@ -716,7 +729,9 @@ class Propagation:
                 self.down[i].log_multiply(tables[self.parents[i]], messages[i])
         log_z = float(messages[0][0])
         if not np.isfinite(log_z):
-            raise FloatingPointError("potentials that leave no cell possible, or are not numbers")
+            raise FloatingPointError(
+                "potentials that leave no cell possible, or are not numbers"
+            )
 
         # Downwards; an impossible cell has the logarithm -inf, of which no difference is taken.
         for i in self._order[1:]:

@@ -35,7 +35,11 @@ from siloweave.models.coders import RowCoder, coder_of, rest_of, settings_from
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.diffusion import TabDDPMModel, codes_of, kept_variance
 from siloweave.models.nets import Array, Groups, fresh, load_arrays, save_arrays
-from siloweave.models.settings import DiffusionSettings, LatentSettings, SphereCodeSettings
+from siloweave.models.settings import (
+    DiffusionSettings,
+    LatentSettings,
+    SphereCodeSettings,
+)
 from siloweave.models.train import Descent, Look, State
 from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Ints, Matrix
@@ -43,7 +47,8 @@ from siloweave.tables.features import Block, Layout, SphereCodes
 
 LABEL = "label"
 """Column of the label among a latent row's blocks."""
-_LIKE = 1024  # drawn rows among which one is looked for that is like a row given in part
+# Drawn rows among which one is looked for that is like a row given in part.
+_LIKE = 1024
 _CLASS = 0.01  # what flags of a class are divided by, where numbers are by their spread
 _TIE = 1e-3  # squared distances that are no different
 _ROWS = 4096  # rows whose distances are computed at once
@@ -54,7 +59,10 @@ RANGE = 3.0**0.5
 def latent_blocks(latent: int, options: int) -> tuple[Block, ...]:
     """Return the blocks of a latent row, followed by a label of so many options; by none if 0."""
     numbers = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
-    return (*numbers, *([Block(LABEL, latent, options, "categorical")] if options else []))
+    return (
+        *numbers,
+        *([Block(LABEL, latent, options, "categorical")] if options else []),
+    )
 
 
 def latent_layout(
@@ -68,10 +76,12 @@ def latent_layout(
 class LatentDistribution(eqx.Module):
     """A fitted distribution of latent rows."""
 
-    diffusion: TabDDPMModel  # of scaled latents, conditioned on the label if there is one
+    # Of scaled latents, conditioned on the label if there is one.
+    diffusion: TabDDPMModel
     shift: Any  # (latent,) what was subtracted from latents before the diffusion
     scale: Any  # (latent,) what they were divided by
-    facts: Mapping[str, Any] = eqx.field(static=True, default_factory=dict)  # the caller's, as JSON
+    # The caller's, as JSON.
+    facts: Mapping[str, Any] = eqx.field(static=True, default_factory=dict)
 
     @classmethod
     def unscaled(
@@ -79,7 +89,12 @@ class LatentDistribution(eqx.Module):
     ) -> LatentDistribution:
         """Return the distribution of latents that were diffused as they are."""
         size = len(diffusion.layout.numbers)
-        return cls(diffusion, np.zeros(size, np.float32), np.ones(size, np.float32), facts or {})
+        return cls(
+            diffusion,
+            np.zeros(size, np.float32),
+            np.ones(size, np.float32),
+            facts or {},
+        )
 
     @property
     def latent(self) -> int:
@@ -100,7 +115,11 @@ class LatentDistribution(eqx.Module):
         `given` is of the same shape, NaN where a value is to be drawn. The sampler is "solver"
         where only labels are given; it, `way` and the errors are those of `TabDDPMModel.sample`.
         """
-        shift, scale, latent = np.asarray(self.shift), np.asarray(self.scale), self.latent
+        shift, scale, latent = (
+            np.asarray(self.shift),
+            np.asarray(self.scale),
+            self.latent,
+        )
         if given is not None:
             given = np.array(given, dtype=np.float32)
             given[:, :latent] = (given[:, :latent] - shift) / scale
@@ -187,7 +206,8 @@ class LatentDiffusion(eqx.Module):
     """A fitted latent diffusion."""
 
     rows: RowCoder  # rows to latent rows and back
-    distribution: LatentDistribution  # of latent rows, conditioned on the label if there is one
+    # Of latent rows, conditioned on the label if there is one.
+    distribution: LatentDistribution
     settings: LatentSettings = eqx.field(static=True)  # those of the fit
 
     @classmethod
@@ -206,7 +226,9 @@ class LatentDiffusion(eqx.Module):
         rows = RowCoder(net, layout, label, settings.numbers)
         latents, block = latent_layout(rows.latent, label.size if label else 0)
         ranges = ((-most, most),) * rows.latent
-        ddpm = TabDDPMModel(denoiser, latents, settings.diffusion, block, label_shares, ranges)
+        ddpm = TabDDPMModel(
+            denoiser, latents, settings.diffusion, block, label_shares, ranges
+        )
         return cls(rows, LatentDistribution.unscaled(ddpm), settings)
 
     @property
@@ -241,7 +263,9 @@ class LatentDiffusion(eqx.Module):
         """How well rows held back were learned, at several times of the diffusion's training."""
         return self.distribution.diffusion.looks
 
-    def sample(self, n: int, *, key: Array, given: Matrix | None = None, **way: Any) -> Matrix:
+    def sample(
+        self, n: int, *, key: Array, given: Matrix | None = None, **way: Any
+    ) -> Matrix:
         """Draw rows, (n, width) float32, categoricals one-hot.
 
         `given` is of the same shape, NaN where a value is to be drawn. The diffusion is conditioned
@@ -284,7 +308,10 @@ class LatentDiffusion(eqx.Module):
         like it among `_LIKE` drawn rows, and so is the class where none is given. Rows of which
         nothing is given are drawn under any.
         """
-        latent, options = self.distribution.latent, len(self.distribution.diffusion.label_shares)
+        latent, options = (
+            self.distribution.latent,
+            len(self.distribution.diffusion.label_shares),
+        )
         labels = np.full((len(given), options), np.nan, np.float32)
         is_known = ~np.isnan(given)
         if is_known.any():
@@ -295,7 +322,9 @@ class LatentDiffusion(eqx.Module):
             if self.label is not None:
                 classes = given[:, latent:]
                 has_class = ~np.isnan(classes).any(1)
-                asked = np.nan_to_num(classes).argmax(1) * self.owners + label % self.owners
+                asked = (
+                    np.nan_to_num(classes).argmax(1) * self.owners + label % self.owners
+                )
                 label = np.where(has_class, asked, label)
             is_asked = np.flatnonzero(is_known.any(1))
             labels[is_asked] = np.eye(options, dtype=np.float32)[label[is_asked]]
@@ -379,7 +408,9 @@ def fit(
     label = layout.label_of(labels)
     first, second = jax.random.split(key)
     if settings.joint:
-        return _fit_joint(X, layout, label, settings, key=first, progress=progress, store=store)
+        return _fit_joint(
+            X, layout, label, settings, key=first, progress=progress, store=store
+        )
     before = 0.0 if isinstance(settings.autoencoder, SphereCodeSettings) else 0.5
     rows = coders.fit(
         X, layout, settings.autoencoder, label=label, numbers=settings.numbers,
@@ -405,7 +436,9 @@ def denoised(
     net: Denoiser, z: Array, labels: Array, key: Array, settings: DiffusionSettings
 ) -> Array:
     """Return latents that were noised at one random time each and denoised, (batch, latent)."""
-    kept = jnp.asarray(kept_variance(settings.schedule, settings.timesteps), jnp.float32)
+    kept = jnp.asarray(
+        kept_variance(settings.schedule, settings.timesteps), jnp.float32
+    )
     when, noise, drop = jax.random.split(key, 3)
     n, T = len(z), settings.timesteps
     clock = (jax.random.uniform(when) + jnp.arange(n) / n) % 1.0
@@ -436,7 +469,11 @@ class CoderSide(Descent):
     @eqx.filter_jit
     def backward(self, state: State, rows: Rows, back: Array) -> tuple[Array, Array]:
         """Return the gradient of the decoder's mean loss at denoised latents, and the loss."""
-        loss, slope = jax.value_and_grad(lambda b: self.losses(state.net, rows, b).mean())(back)
+
+        def mean_loss(denoised: Array) -> Array:
+            return self.losses(state.net, rows, denoised).mean()
+
+        loss, slope = jax.value_and_grad(mean_loss)(back)
         return slope, loss
 
     @eqx.filter_jit
@@ -510,7 +547,10 @@ def _fit_joint(
     coder = fresh(Coder, rest, settings.dense, key=first)
     latents, block = latent_layout(coder.latent, label.size if label else 0)
     pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))
-    rows, update = diffusion.rows_of(X, layout, label), _Joint(settings.diffusion, rest.groups)
+    rows, update = (
+        diffusion.rows_of(X, layout, label),
+        _Joint(settings.diffusion, rest.groups),
+    )
     net, _ = update.trained(pair, rows, key=key, progress=progress, store=store)
     shares = tuple(map(float, X[:, label.start : label.stop].mean(0))) if label else ()
     return LatentDiffusion.of_networks(

@@ -79,7 +79,13 @@ def _product_sum(left: _Table, right: _Table, attributes: Collection[str]) -> _T
     left_letters = [letter[a] for a in left.names]
     right_letters = [letter[a] for a in right.names]
     letters = [letter[a] for a in names]
-    operands: list[Any] = [left.values, left_letters, right.values, right_letters, letters]
+    operands: list[Any] = [
+        left.values,
+        left_letters,
+        right.values,
+        right_letters,
+        letters,
+    ]
     return _Table(names, np.einsum(*operands, optimize=True))
 
 
@@ -151,7 +157,9 @@ def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Arr
 _Slice: TypeAlias = "slice[int, int, None]"
 
 
-def _index(names: Clique, values_of: Mapping[str, _Slice]) -> tuple[slice[Any, Any, Any], ...]:
+def _index(
+    names: Clique, values_of: Mapping[str, _Slice]
+) -> tuple[slice[Any, Any, Any], ...]:
     """Return the index of a block in a table: some values of some attributes, all of others."""
     return tuple(values_of.get(a, slice(None)) for a in names)
 
@@ -164,12 +172,15 @@ class _Step:
     parent: int | None  # its parent's; None for the root
     upward: frozenset[str]  # what it shares with the parent
     needed: frozenset[str]  # those of its own attributes that a later step needs
-    children: tuple[tuple[int, frozenset[str]], ...]  # (place, attributes left once it is in)
+    # (place, attributes left once it is in)
+    children: tuple[tuple[int, frozenset[str]], ...]
     met: tuple[frozenset[str], ...]  # attributes of its table after each child
     sent: frozenset[str]  # attributes of its message
 
 
-def _steps(tree: JunctionTree, root: int, members: Sequence[int], wanted: set[str]) -> list[_Step]:
+def _steps(
+    tree: JunctionTree, root: int, members: Sequence[int], wanted: set[str]
+) -> list[_Step]:
     """Return the steps of the subtree's members, children before parents."""
     received: dict[int, list[tuple[int, frozenset[str]]]] = {i: [] for i in members}
     steps = []
@@ -191,13 +202,17 @@ def _steps(tree: JunctionTree, root: int, members: Sequence[int], wanted: set[st
             met.append((met[-1] | attributes) & remaining)
 
         sent = met[-1] & (wanted | upward)
-        steps.append(_Step(i, parent, upward, needed, tuple(children), tuple(met), sent))
+        steps.append(
+            _Step(i, parent, upward, needed, tuple(children), tuple(met), sent)
+        )
         if parent is not None:
             received[parent].append((i, sent))
     return steps
 
 
-def _blocks(tree: JunctionTree, steps: Sequence[_Step], clique: Clique) -> dict[str, list[_Slice]]:
+def _blocks(
+    tree: JunctionTree, steps: Sequence[_Step], clique: Clique
+) -> dict[str, list[_Slice]]:
     """Split the values of as many of the clique's attributes as it takes to keep tables small."""
     size = dict(zip(tree.domain.names, tree.domain.sizes, strict=True))
     length = dict(size)  # of a block
@@ -428,7 +443,8 @@ class _Routes:
 
     def shared(self, i: int, k: int) -> Clique:
         """Return the separator of two neighbours."""
-        return self.tree.separators[max(i, k)]  # that of the child, which comes after its parent
+        # That of the child, which comes after its parent.
+        return self.tree.separators[max(i, k)]
 
     def _want(self, i: int, names: Iterable[str]) -> None:
         distinct = dict.fromkeys(names)
@@ -455,7 +471,9 @@ class _Routes:
             if group_pairs:
                 ends.append((step, group_pairs))
 
-        def tables_at(end: tuple[_Edge, Sequence[Clique]]) -> list[tuple[Clique, Single]]:
+        def tables_at(
+            end: tuple[_Edge, Sequence[Clique]],
+        ) -> list[tuple[Clique, Single]]:
             step, pairs = end
             return self._pair_tables(step, pairs, arrived, tables)
 
@@ -476,7 +494,8 @@ class _Routes:
         downward.sort(key=lambda move: move[0][1])
 
         waves: list[list[_Move]] = []
-        last_wave: dict[_Edge, int] = {}  # the last wave in which something takes a step
+        # The last wave in which something takes a step.
+        last_wave: dict[_Edge, int] = {}
         for step, before in (*upward, *downward):
             wave = 0
             if before >= 0:
@@ -502,7 +521,9 @@ class _Routes:
         before = self.shared(move.before, i)
         return self._moved(tables[i], rows, move.names, before, after)
 
-    def _start(self, tables: _Singles, names: Sequence[str], separator: Clique) -> _Rows:
+    def _start(
+        self, tables: _Singles, names: Sequence[str], separator: Clique
+    ) -> _Rows:
         """Return P(. | separator) of attributes of a clique that holds the separator, too."""
         parts = []
         for a in names:
@@ -540,7 +561,9 @@ class _Routes:
         order = (*common, *after_only)
         return _Rows(rows.names, order, values.reshape(len(values), -1))
 
-    def _beside(self, arrived: Sequence[_Rows], names: Collection[str], order: Clique) -> _Rows:
+    def _beside(
+        self, arrived: Sequence[_Rows], names: Collection[str], order: Clique
+    ) -> _Rows:
         """Put attributes one after the other, given the cells of a separator in one order."""
         domain = self.tree.domain
         wanted = set(names)
@@ -645,19 +668,24 @@ def _codes(domain: Domain, columns: Mapping[str, npt.NDArray[np.integer]]) -> Co
     return Codes(domain, tuple(_small(columns[a], size) for a, size in sizes))
 
 
-def _small(codes: npt.NDArray[np.integer], size: int) -> npt.NDArray[np.unsignedinteger]:
+def _small(
+    codes: npt.NDArray[np.integer], size: int
+) -> npt.NDArray[np.unsignedinteger]:
     """Return codes below `size` in the smallest type that holds them."""
     smallest = np.min_scalar_type(size - 1)
     small_codes: npt.NDArray[np.unsignedinteger] = codes.astype(smallest, copy=False)
     return small_codes
 
 
-def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key) -> Codes:
+def sample_rows(
+    tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key
+) -> Codes:
     """Draw rows of the whole domain by a tree and its calibrated beliefs."""
     if num_rows < 0:
         raise DataError(f"num_rows is {num_rows}; ask for 0 rows or more")
     domain = tree.domain
-    columns: dict[str, npt.NDArray[np.integer]] = {}  # of the smallest type: rows may be millions
+    # Of the smallest type: rows may be millions.
+    columns: dict[str, npt.NDArray[np.integer]] = {}
     # Parents come first: a clique's other attributes are drawn given what it shares with its own.
     members = zip(tree.cliques, tree.separators, strict=True)
     for i, (clique, separator) in enumerate(members):
@@ -691,7 +719,9 @@ def _fixed_codes(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> In
     for a in names:
         codes = np.asarray(known[a])
         if codes.size and not 0 <= codes.min() <= codes.max() < domain.size_of(a):
-            raise DataError(f"known[{a!r}] has codes outside 0..{domain.size_of(a) - 1}")
+            raise DataError(
+                f"known[{a!r}] has codes outside 0..{domain.size_of(a) - 1}"
+            )
     columns = [np.asarray(known[a], dtype=np.int64) for a in names]
     return np.stack(columns, axis=1)
 
@@ -712,18 +742,23 @@ def _conditioned(
         if scope:
             sliced[scope] = sliced[scope] + part
         elif not np.isfinite(part):
-            raise DataError(f"the model gives {dict(value)} probability 0; change known")
+            raise DataError(
+                f"the model gives {dict(value)} probability 0; change known"
+            )
 
     tables = [plan.inner(i, sliced[scope]) for i, scope in enumerate(plan.scopes)]
     try:
         return _beliefs(plan, tables)
     except FloatingPointError as error:
-        raise DataError(f"the model gives {dict(value)} probability 0; change known") from error
+        raise DataError(
+            f"the model gives {dict(value)} probability 0; change known"
+        ) from error
 
 
 def _beliefs(plan: Propagation, tables: Sequence[Array]) -> list[Array]:
     """Return probabilities of a tree's cliques, axes in domain order, by the scopes' potentials."""
-    pairs = zip(plan.tree.cliques, plan.run(tables), strict=False)  # inner cliques come last
+    # Inner cliques come last.
+    pairs = zip(plan.tree.cliques, plan.run(tables), strict=False)
     return [plan.table(clique, flat) for clique, flat in pairs]
 
 
@@ -766,7 +801,9 @@ class MRF:
         [2.0, 6.0]
     """
 
-    def __init__(self, domain: Domain, potentials: Mapping[Clique, Array], total: float) -> None:
+    def __init__(
+        self, domain: Domain, potentials: Mapping[Clique, Array], total: float
+    ) -> None:
         for clique, table in potentials.items():
             if table.shape != domain.shape(clique):
                 raise ValueError(
@@ -802,7 +839,10 @@ class MRF:
         beliefs = _shared_beliefs(self)
         if beliefs is None:
             plan = self._plan
-            tables = [plan.inner(i, self.potentials[scope]) for i, scope in enumerate(plan.scopes)]
+            tables = [
+                plan.inner(i, self.potentials[scope])
+                for i, scope in enumerate(plan.scopes)
+            ]
             with single_blas():
                 beliefs = _beliefs(plan, tables)
         _calibrated.add(self)
@@ -840,8 +880,11 @@ class MRF:
         """Return `marginal` of each; pairs apart in the tree to the accuracy of float32."""
         tree = self.tree
         beliefs = self.beliefs
-        new = [clique for clique in dict.fromkeys(cliques) if clique not in self._marginals]
-        inside: dict[int, list[Clique]] = {}  # by the clique of the tree that holds them
+        new = [
+            clique for clique in dict.fromkeys(cliques) if clique not in self._marginals
+        ]
+        # By the clique of the tree that holds them.
+        inside: dict[int, list[Clique]] = {}
         far_pairs = []
         for clique in new:
             home = tree.home(clique)
@@ -951,9 +994,18 @@ class MRF:
                 if header.get("format") != _FORMAT:
                     raise DataError(f"{path} is no model file of format {_FORMAT}")
                 cliques = [tuple(names) for names in json.loads(header["cliques"])]
-                tables = {clique: file.get_tensor(str(i)) for i, clique in enumerate(cliques)}
+                tables = {
+                    clique: file.get_tensor(str(i)) for i, clique in enumerate(cliques)
+                }
             return cls._of_file(header, tables)
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError, SchemaError) as error:
+        except (
+            OSError,
+            SafetensorError,
+            KeyError,
+            TypeError,
+            ValueError,
+            SchemaError,
+        ) as error:
             raise DataError(f"{path} cannot be read as a model: {error}") from error
 
     @classmethod
@@ -971,6 +1023,10 @@ class MRF:
             if clique != domain.canonical(clique):
                 raise ValueError(f"{clique} is not in the order of the columns")
             # An entry of minus infinity is the logarithm of 0.
-            if table.dtype != np.float64 or np.isnan(table).any() or np.isposinf(table).any():
+            if (
+                table.dtype != np.float64
+                or np.isnan(table).any()
+                or np.isposinf(table).any()
+            ):
                 raise ValueError(f"the table of {clique} is not of numbers")
         return cls(domain, tables, total)

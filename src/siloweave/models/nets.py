@@ -50,7 +50,9 @@ class Dense(eqx.Module):
     bias: Array  # (fan_out,)
     bound: float = eqx.field(static=True)  # first weights and biases lie within ±bound
 
-    def __init__(self, fan_in: int, fan_out: int, *, key: Array, scale: float = 1.0) -> None:
+    def __init__(
+        self, fan_in: int, fan_out: int, *, key: Array, scale: float = 1.0
+    ) -> None:
         """Draw weights and biases uniformly from ±scale/√fan_in; 0 makes the layer zero."""
         self.bound = scale / max(fan_in, 1) ** 0.5
         drawn = jax.random.uniform(key, (fan_in + 1, fan_out), minval=-1.0, maxval=1.0)
@@ -70,8 +72,10 @@ class MLP(eqx.Module):
 
     layers: tuple[Dense, ...]  # the dense layers
     act: str = eqx.field(static=True)  # name of the activation
-    dropout: float = eqx.field(static=True)  # share of hidden units dropped when a key is given
-    residual: bool = eqx.field(static=True)  # whether equally wide hidden layers add their input
+    # Share of hidden units dropped when a key is given.
+    dropout: float = eqx.field(static=True)
+    # Whether equally wide hidden layers add their input.
+    residual: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -88,7 +92,8 @@ class MLP(eqx.Module):
         sizes = [fan_in, *hidden, fan_out]
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(
-            Dense(a, b, key=k) for a, b, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
+            Dense(a, b, key=k)
+            for a, b, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
         )
         self.act, self.dropout, self.residual = act, dropout, residual
 
@@ -96,7 +101,11 @@ class MLP(eqx.Module):
         """Map (batch, fan_in) to (batch, fan_out); `key` switches dropout on."""
         act = activation(self.act)
         count = len(self.layers)
-        keys = [None] * count if key is None or not self.dropout else jax.random.split(key, count)
+        keys = (
+            [None] * count
+            if key is None or not self.dropout
+            else jax.random.split(key, count)
+        )
         for layer, k in zip(self.layers[:-1], keys, strict=False):
             h = act(layer(x))
             h = x + h if self.residual and x.shape == h.shape else h
@@ -132,7 +141,9 @@ def sinusoids(t: Array, size: int) -> Array:
 def activation(name: str) -> Activation:
     """Return the activation of that name; an InputError for an unknown one."""
     if name not in _ACTIVATIONS:
-        raise InputError(f"act={name!r} is not known: choose one of {', '.join(_ACTIVATIONS)}")
+        raise InputError(
+            f"act={name!r} is not known: choose one of {', '.join(_ACTIVATIONS)}"
+        )
     return _ACTIVATIONS[name]
 
 
@@ -140,7 +151,9 @@ def dropped(x: Array, share: float, key: Array | None) -> Array:
     """Return inverted dropout; nothing happens without a key."""
     if key is None or share == 0.0:
         return x
-    return jnp.where(jax.random.bernoulli(key, 1.0 - share, x.shape), x / (1.0 - share), 0.0)
+    return jnp.where(
+        jax.random.bernoulli(key, 1.0 - share, x.shape), x / (1.0 - share), 0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -168,7 +181,9 @@ class Options:
     @cached_property
     def place(self) -> npt.NDArray[np.int32]:
         """Its number in its categorical, (options,)."""
-        return np.concatenate([np.arange(0, dtype=np.int32), *map(np.arange, self.sizes)])
+        return np.concatenate(
+            [np.arange(0, dtype=np.int32), *map(np.arange, self.sizes)]
+        )
 
     def flags(self, codes: Array) -> Array:
         """Return one-hot rows: (..., categoricals) integers to (..., options) truth values."""
@@ -191,7 +206,9 @@ class Options:
 
     def log_softmax(self, logits: Array) -> Array:
         """Return logarithms of each categorical's distribution, (..., options)."""
-        low = logits - self.largest(jax.lax.stop_gradient(logits))[..., self.categorical]
+        low = (
+            logits - self.largest(jax.lax.stop_gradient(logits))[..., self.categorical]
+        )
         total = jnp.log(self.sums(jnp.exp(low)))
         if len(self.groups) == 1:
             return low - jnp.repeat(total, self.groups[0][1], axis=-1)
@@ -223,7 +240,9 @@ def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
     for i, part in zip(dense, jnp.split(drawn, np.cumsum(sizes)[:-1]), strict=True):
         layer = leaves[i]
         rows = layer.bound * part.reshape(-1, layer.bias.size)
-        leaves[i] = eqx.tree_at(lambda x: (x.weight, x.bias), layer, (rows[:-1], rows[-1]))
+        leaves[i] = eqx.tree_at(
+            lambda x: (x.weight, x.bias), layer, (rows[:-1], rows[-1])
+        )
     return cast("_Tree", jax.tree.unflatten(structure, leaves))
 
 
@@ -259,7 +278,11 @@ def padded(tree: Any, start: int, stop: int, size: int) -> Any:
 
 def save_arrays(path: Path, tree: Any, facts: Mapping[str, Any]) -> None:
     """Write the arrays of a tree, in the order of its leaves, and JSON facts as safetensors."""
-    leaves = [np.asarray(x) for x in jax.tree.leaves(tree) if isinstance(x, np.ndarray | Array)]
+    leaves = [
+        np.asarray(x)
+        for x in jax.tree.leaves(tree)
+        if isinstance(x, np.ndarray | Array)
+    ]
     arrays = {f"{i:04d}": np.ascontiguousarray(x) for i, x in enumerate(leaves)}
     save_file(arrays, path, metadata={"facts": json.dumps(facts)})
 
@@ -276,16 +299,22 @@ def load_arrays(path: Path, build: Callable[[dict[str, Any]], _Tree]) -> _Tree:
             facts = json.loads((file.metadata() or {})["facts"])
             arrays = [file.get_tensor(name) for name in sorted(file.keys())]
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise DataError(f"{path} is not a stored model of siloweave ({error})") from error
+        raise DataError(
+            f"{path} is not a stored model of siloweave ({error})"
+        ) from error
     try:
         shapes = eqx.filter_eval_shape(build, facts)
     except (KeyError, TypeError, InputError) as error:
         raise DataError(
             f"{path} is a model of another kind or of an older siloweave ({error}): fit it again"
         ) from error
-    dynamic, static = eqx.partition(shapes, lambda x: isinstance(x, jax.ShapeDtypeStruct))
+    dynamic, static = eqx.partition(
+        shapes, lambda x: isinstance(x, jax.ShapeDtypeStruct)
+    )
     leaves, structure = jax.tree.flatten(dynamic)
     if [x.shape for x in leaves] != [x.shape for x in arrays]:
-        raise DataError(f"{path} is damaged: its arrays do not fit the settings stored with them")
+        raise DataError(
+            f"{path} is damaged: its arrays do not fit the settings stored with them"
+        )
     stored = jax.tree.unflatten(structure, [jnp.asarray(x) for x in arrays])
     return cast("_Tree", eqx.combine(stored, static))

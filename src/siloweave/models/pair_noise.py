@@ -127,7 +127,9 @@ class SingleColumn:
         return Measurement((column,), self.possible, _HELD * self.sigma)
 
 
-def margins_of(measurements: Sequence[Measurement], total: float | None) -> dict[str, SingleColumn]:
+def margins_of(
+    measurements: Sequence[Measurement], total: float | None
+) -> dict[str, SingleColumn]:
     """Return every single column of noisy marginals, averaged over all that hold it.
 
     Args:
@@ -177,7 +179,9 @@ def _likeliest_variance(parts: Sequence[_Entries]) -> float:
     return likeliest
 
 
-def cleaned(pair: Measurement, margins: Mapping[str, SingleColumn], variance: float) -> Measurement:
+def cleaned(
+    pair: Measurement, margins: Mapping[str, SingleColumn], variance: float
+) -> Measurement:
     """Return a pair's table whose dependence is only what its noise does not explain.
 
     Args:
@@ -197,7 +201,9 @@ def cleaned(pair: Measurement, margins: Mapping[str, SingleColumn], variance: fl
     return Measurement(pair.clique, counts, pair.sigma)
 
 
-def raked_to_columns(measurements: Sequence[Measurement], total: float) -> list[Measurement]:
+def raked_to_columns(
+    measurements: Sequence[Measurement], total: float
+) -> list[Measurement]:
     """Return noisy tables with the counts of their single columns, for a fit that holds to these.
 
     Noise makes cells negative, and a table over a part of the rows has columns of its own. So each
@@ -421,7 +427,8 @@ def _wide_entries(rest: Measurement, margins: Mapping[str, SingleColumn]) -> _En
 
 def _along(matrix: Array, table: Array, axis: int) -> Array:
     """Return a table of which one axis is multiplied by a matrix."""
-    product = np.tensordot(matrix, table, axes=(1, axis))  # whose first axis is the new one
+    # Whose first axis is the new one.
+    product = np.tensordot(matrix, table, axes=(1, axis))
     return np.moveaxis(product, 0, axis)
 
 

@@ -101,13 +101,17 @@ class PrivateGANStep(eqx.Module):
     def _adam(self, rate: float) -> optax.GradientTransformation:
         return adam(rate, self.settings.betas)
 
-    def _generated(self, generator: Generator, key: Array) -> tuple[Array, Array, Array]:
+    def _generated(
+        self, generator: Generator, key: Array
+    ) -> tuple[Array, Array, Array]:
         """Draw rows in inner order; return them, the logits behind, and places of conditions."""
         place_key, row_key = jax.random.split(key)
         uniform = jax.random.uniform(place_key, (self.settings.generated,))
         places = draw_places(self.frequencies, uniform)
         condition = self._vectors(places)
-        rows, raw, _ = draw(self.settings.plain, self.heads, generator, condition, row_key)
+        rows, raw, _ = draw(
+            self.settings.plain, self.heads, generator, condition, row_key
+        )
         return rows, raw, places
 
     def _vectors(self, places: Array) -> Array:
@@ -115,7 +119,9 @@ class PrivateGANStep(eqx.Module):
 
     def whole(self, rows: Array, places: Array) -> Array:
         """Return generated rows as the critic sees them, their conditions behind them."""
-        return jnp.concatenate([rows.astype(jnp.float32), self._vectors(places)], axis=1)
+        return jnp.concatenate(
+            [rows.astype(jnp.float32), self._vectors(places)], axis=1
+        )
 
     @eqx.filter_jit
     def pool(self, generator: Generator, key: Array) -> tuple[Array, Array]:
@@ -127,7 +133,8 @@ class PrivateGANStep(eqx.Module):
     def moved(self, state: GANState, slope: Any, key: Array) -> GANState:
         """Take a step of the critic along a slope, and every `ratio` times one of the generator."""
         s = self.settings
-        num_steps = optax.tree_utils.tree_get(state.critic_moments, "count")  # before this one
+        # Before this one.
+        num_steps = optax.tree_utils.tree_get(state.critic_moments, "count")
         critic, critic_moments = stepped(
             self._adam(s.critic_rate), state.critic, slope, state.critic_moments
         )
@@ -200,7 +207,8 @@ class GANSteps(Stepwise):
         # Settings are part of what a compiled program is found by: those it does not read are set
         # to the same values, so that runs of other lengths and batches share it.
         s = replace(self.settings, steps=1, pool=self.settings.generated, batch=1)
-        with jax.ensure_compile_time_eval():  # cached, so no part of what is being traced
+        # Cached, so no part of what is being traced.
+        with jax.ensure_compile_time_eval():
             return PrivateGANStep(s, self.heads, drawing(self.conditions, "real"))
 
     def rows(self, X: Matrix) -> Matrix:
@@ -237,7 +245,12 @@ class GANSteps(Stepwise):
     def finish(self, state: GANState, rows: int, key: Array) -> GAN:
         """Return the generator's moving average, with batch statistics of its own rows."""
         return GAN.of(
-            self.settings.plain, self.heads, self.conditions, state.average, key=key, by="real"
+            self.settings.plain,
+            self.heads,
+            self.conditions,
+            state.average,
+            key=key,
+            by="real",
         )
 
 
@@ -254,7 +267,9 @@ def _networks(
     return generator_of(settings.plain, heads, generator_key), critic
 
 
-def _conditions(heads: Heads, shares: Mapping[int, Sequence[float]] | None) -> Conditions:
+def _conditions(
+    heads: Heads, shares: Mapping[int, Sequence[float]] | None
+) -> Conditions:
     """Return the paid shares as counts, at least one in each column."""
     sizes: list[int] = []
     counts: list[int] = []

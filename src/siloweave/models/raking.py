@@ -80,7 +80,9 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
 
         # exp(x) up to x = 0 and its tangent beyond, which keeps p at most 1.
         bounded_sum = (p + np.maximum(logs, 0.0)).sum()
-        without_ridge = bounded_sum - count * steps[-1] / np.sqrt(count) - target @ multipliers
+        without_ridge = (
+            bounded_sum - count * steps[-1] / np.sqrt(count) - target @ multipliers
+        )
         value = float(without_ridge + 0.5 * ridge @ multipliers**2)
         count_slope = (p.sum() - count) / np.sqrt(count)
         return value, np.append(unit * (gap + ridge * multipliers), count_slope)
@@ -149,7 +151,9 @@ def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float
     return largest_ratio
 
 
-def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: Key) -> Ints:
+def chosen(
+    codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: Key
+) -> Ints:
     """Choose rows whose columns are distributed as `shares`: their places, in random order.
 
     Rows are halved at random. The first half is sampled with the `weights` of all rows, each at
@@ -189,7 +193,9 @@ def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: 
     return random.permutation(np.concatenate(places))
 
 
-def _systematic(rows: Ints, p: Floats, total: int | None, random: np.random.Generator) -> Ints:
+def _systematic(
+    rows: Ints, p: Floats, total: int | None, random: np.random.Generator
+) -> Ints:
     """Sample rows at marks one apart along their cumulative p (Madow).
 
     `total` is the sum of p where that is a whole number; None where it is what p adds up to.

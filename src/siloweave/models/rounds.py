@@ -34,7 +34,12 @@ from siloweave.models.denoiser import Evidence
 from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
 from siloweave.models.gan_networks import GANState, Heads
-from siloweave.models.latent import LABEL, LatentDiffusion, LatentDistribution, latent_blocks
+from siloweave.models.latent import (
+    LABEL,
+    LatentDiffusion,
+    LatentDistribution,
+    latent_blocks,
+)
 from siloweave.models.nets import Array
 from siloweave.models.settings import (
     DiffusionSettings,
@@ -73,7 +78,8 @@ class Facts(NamedTuple):
     """What an owner's vectors add up to, exactly."""
 
     rows: int  # how many
-    sums: Floats  # (4, width): of each entry the sum, the sum of squares, the least and the largest
+    # (4, width): of each entry the sum, the sum of squares, the least and the largest
+    sums: Floats
 
     @classmethod
     def of(cls, V: Matrix) -> Facts:
@@ -81,7 +87,9 @@ class Facts(NamedTuple):
         exact = V.astype(np.float64)
         sums = np.stack([exact.sum(0), (exact**2).sum(0), exact.min(0), exact.max(0)])
         if not np.isfinite(sums).all():
-            raise InputError("rows hold NaN or an infinity; encode missing values first")
+            raise InputError(
+                "rows hold NaN or an infinity; encode missing values first"
+            )
         return cls(len(V), sums)
 
     @classmethod
@@ -89,7 +97,9 @@ class Facts(NamedTuple):
         """Return facts about all owners' vectors."""
         stacked = np.stack([part.sums for part in parts])
         ends = [stacked[:, 2].min(0), stacked[:, 3].max(0)]
-        return cls(sum(part.rows for part in parts), np.stack([*stacked[:, :2].sum(0), *ends]))
+        return cls(
+            sum(part.rows for part in parts), np.stack([*stacked[:, :2].sum(0), *ends])
+        )
 
     def possible(self, layout: Layout, size: float) -> bool:
         """Return whether any rows of this layout add up to this, but for rounding.
@@ -106,7 +116,9 @@ class Facts(NamedTuple):
                 return False
         largest = self.rows * np.maximum(np.abs(least), np.abs(most))
         slack = 1e-6 * largest + 1e-6
-        inside = (self.rows * least - slack <= total) & (total <= self.rows * most + slack)
+        inside = (self.rows * least - slack <= total) & (
+            total <= self.rows * most + slack
+        )
         bound = np.maximum(np.abs(least), np.abs(most)) * (largest + slack)
         return bool((inside & (squares >= 0) & (squares <= bound + slack)).all())
 
@@ -121,12 +133,19 @@ def own_key(key: Array, place: int) -> Array:
     Others' come from a child that is no step's and no part of a split: `split(key)[i]` is
     `fold_in(key, i)`, so a bare place would share its draws with either.
     """
-    return key if place == 0 else jax.random.fold_in(jax.random.fold_in(key, _OWNERS), place)
+    return (
+        key
+        if place == 0
+        else jax.random.fold_in(jax.random.fold_in(key, _OWNERS), place)
+    )
 
 
 def packed(tree: Any) -> bytes:
     """Return the arrays of a tree as safetensors bytes."""
-    leaves = [np.asarray(x, order="C") for x in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+    leaves = [
+        np.asarray(x, order="C")
+        for x in jax.tree.leaves(eqx.filter(tree, eqx.is_array))
+    ]
     return save({f"{i:04d}": x for i, x in enumerate(leaves)})
 
 
@@ -144,7 +163,9 @@ def unpacked(data: bytes, like: Any) -> Any:
     found = [arrays[name] for name in sorted(arrays)]
     shapes = [(x.shape, x.dtype.name) for x in found]
     if shapes != [(x.shape, x.dtype.name) for x in leaves]:
-        raise InputError(f"the arrays have other shapes than this model's: {shapes[:4]} and so on")
+        raise InputError(
+            f"the arrays have other shapes than this model's: {shapes[:4]} and so on"
+        )
     for x in found:
         if x.dtype.kind == "f" and not np.isfinite(x).all():
             raise InputError("an array holds NaN or an infinity")
@@ -320,18 +341,27 @@ class GANLearner(Learner):
         """Return the state; without a moving average it is the generator."""
         generator, critic, *average = shared
         ours, theirs = kept
-        return GANState(generator, critic, ours, theirs, average[0] if average else generator)
+        return GANState(
+            generator, critic, ours, theirs, average[0] if average else generator
+        )
 
     def conditions(self, facts: Facts) -> Conditions:
         """Return everyone's conditions, and how many rows meet each."""
         choices = self.step.heads.conditional.categoricals
-        counts = [facts.sums[0, b.start : b.stop].round().astype(int).tolist() for b in choices]
-        return Conditions(tuple(b.size for b in choices), tuple(n for part in counts for n in part))
+        counts = [
+            facts.sums[0, b.start : b.stop].round().astype(int).tolist()
+            for b in choices
+        ]
+        return Conditions(
+            tuple(b.size for b in choices), tuple(n for part in counts for n in part)
+        )
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> GAN:
         """The generator, with batch statistics of its own rows under everyone's conditions."""
         average = self.joined(shared, (None, None)).average
-        return GAN.of(self.settings, self.step.heads, self.conditions(facts), average, key=key)
+        return GAN.of(
+            self.settings, self.step.heads, self.conditions(facts), average, key=key
+        )
 
 
 @dataclass(frozen=True)
@@ -392,10 +422,14 @@ class DiffusionLearner(Learner):
         ends = ((facts.sums[2:] - shift) / scale).astype(np.float32)
         ranges = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
         if self.settings.clip_range is not None:
-            ranges = [(-self.settings.clip_range, self.settings.clip_range)] * len(ranges)
+            ranges = [(-self.settings.clip_range, self.settings.clip_range)] * len(
+                ranges
+            )
         label = self.label_block
         shares = () if label is None else facts.share(label)
-        return TabDDPMModel(shared[1], self.layout, self.settings, label, shares, tuple(ranges))
+        return TabDDPMModel(
+            shared[1], self.layout, self.settings, label, shares, tuple(ranges)
+        )
 
 
 @dataclass(frozen=True)
@@ -403,7 +437,8 @@ class SphereCodeLearner(DiffusionLearner):
     """A latent diffusion in rounds, whose coder is sphere codes and learns nothing."""
 
     latent: LatentSettings = field(kw_only=True)  # settings of the whole
-    features: tuple[Block, ...] = field(kw_only=True)  # of a feature vector, not a latent row
+    # Of a feature vector, not a latent row.
+    features: tuple[Block, ...] = field(kw_only=True)
     target: str | None = field(kw_only=True)  # column of the label
 
     @classmethod
@@ -415,7 +450,12 @@ class SphereCodeLearner(DiffusionLearner):
         blocks = latent_blocks(coder.latent, coder.label.size if coder.label else 0)
         label = LABEL if coder.label else None
         return cls(
-            settings.diffusion, blocks, label, latent=settings, features=features, target=target
+            settings.diffusion,
+            blocks,
+            label,
+            latent=settings,
+            features=features,
+            target=target,
         )
 
     @cached_property
@@ -453,7 +493,9 @@ class SphereCodeLearner(DiffusionLearner):
         numbers = list(self.layout.numbers)
         shift, scale = (part[numbers] for part in self.frame(facts))
         ddpm, rows = super().finish(shared, facts, key), self.coder
-        return LatentDiffusion(rows, LatentDistribution(ddpm, shift, scale), self.latent)
+        return LatentDiffusion(
+            rows, LatentDistribution(ddpm, shift, scale), self.latent
+        )
 
 
 @dataclass(frozen=True)
@@ -503,10 +545,16 @@ class PooledPointLearner(SphereCodeLearner):
         if self.owners == 1:
             return rows
         latent = self.coder.latent
-        classes = rows[:, latent:] if self.coder.label else np.ones((len(rows), 1), np.float32)
+        classes = (
+            rows[:, latent:]
+            if self.coder.label
+            else np.ones((len(rows), 1), np.float32)
+        )
         options = np.zeros((*classes.shape, self.owners), np.float32)
         options[:, :, place] = classes
-        return np.concatenate([rows[:, :latent], options.reshape(len(rows), -1)], axis=1)
+        return np.concatenate(
+            [rows[:, :latent], options.reshape(len(rows), -1)], axis=1
+        )
 
     def batch(self, rows: int, all_rows: int) -> int:
         """Return the owner's part of a batch of all rows, at least one row."""
@@ -529,9 +577,13 @@ class PooledPointLearner(SphereCodeLearner):
             table = np.array(network.label.weight)
             for place, part in enumerate(parts):
                 # A label counts owners first: those of one owner are `owners` apart.
-                table[place :: self.owners] = part[number].label.weight[place :: self.owners]
+                table[place :: self.owners] = part[number].label.weight[
+                    place :: self.owners
+                ]
             tables.append(table)
-        return eqx.tree_at(lambda networks: [one.label.weight for one in networks], mean, tables)
+        return eqx.tree_at(
+            lambda networks: [one.label.weight for one in networks], mean, tables
+        )
 
     def update(self, steps: int) -> Any:
         """A step of the whole training, whose rate makes up for the noise of a divided batch.
@@ -554,7 +606,9 @@ class PooledPointLearner(SphereCodeLearner):
         net, first, second = shared
         average, step = kept
         fresh = self.update(1).optimiser.init(eqx.filter(net, eqx.is_inexact_array))
-        moments = tree_set(fresh, mu=first, nu=second, count=jnp.asarray(step, jnp.int32))
+        moments = tree_set(
+            fresh, mu=first, nu=second, count=jnp.asarray(step, jnp.int32)
+        )
         return Descended(net, average, moments, step)
 
     def result(self, state: Descended) -> Any:
@@ -565,7 +619,11 @@ class PooledPointLearner(SphereCodeLearner):
         """Name second moments below 0, of which no root can be taken."""
         _, _, second = shared
         least = min(np.min(array, initial=0.0) for array in jax.tree.leaves(second))
-        return "second moments of gradients are below 0; squares never are" if least < 0 else None
+        return (
+            "second moments of gradients are below 0; squares never are"
+            if least < 0
+            else None
+        )
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """Return a `LatentDiffusion` of the averaged moving average."""
@@ -573,7 +631,9 @@ class PooledPointLearner(SphereCodeLearner):
         return super().finish((average, average), facts, key)
 
 
-def _coder(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
+def _coder(
+    settings: LatentSettings, features: tuple[Block, ...], target: str | None
+) -> RowCoder:
     """Return the coder of feature vectors whose choices are sphere codes."""
     layout, label, rest, codes = _coded(settings, features, target)
     return RowCoder(SphereCodeCoder.of(rest, codes), layout, label, settings.numbers)

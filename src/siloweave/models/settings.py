@@ -25,7 +25,9 @@ class Bound(NamedTuple):
 def at_least(low: int, *, whole: bool = True, most: float = inf) -> Bound:
     """Return the bound of whole numbers from `low` to `most`, or of all finite ones."""
     number: type = Integral if whole else Real
-    words = f"a whole number of {low} or more" if whole else f"finite, and {low} or more"
+    words = (
+        f"a whole number of {low} or more" if whole else f"finite, and {low} or more"
+    )
     if most < inf:
         words += f", and {most:,} at most"
 
@@ -85,12 +87,16 @@ _BOUNDS = {
     **dict.fromkeys(("embed", "noise"), UNITS),
     **dict.fromkeys(("batch", "steps", "pac", "channels", "ratio"), COUNT),
     **dict.fromkeys(("made", "rounds", "critic_steps"), COUNT),
-    **dict.fromkeys(("rate", "critic_rate", "generator_rate", "learning_rate"), POSITIVE),
+    **dict.fromkeys(
+        ("rate", "critic_rate", "generator_rate", "learning_rate"), POSITIVE
+    ),
     **dict.fromkeys(("temperature", "epsilon"), POSITIVE),
     **dict.fromkeys(("penalty", "identifiability_weight", "weight_decay"), AMOUNT),
     **dict.fromkeys(("loss_weight", "divergence", "jitter"), AMOUNT),
     **dict.fromkeys(("decay", "average", "dropout", "watched"), SHARE),
-    **dict.fromkeys(("passes", "clip_range", "clip", "minutes", "work"), or_none(POSITIVE)),
+    **dict.fromkeys(
+        ("passes", "clip_range", "clip", "minutes", "work"), or_none(POSITIVE)
+    ),
     "pool": or_none(COUNT),
     "latent": or_none(UNITS),
     "epochs": at_least(0),
@@ -148,9 +154,13 @@ class CopulaSettings:
     def __post_init__(self) -> None:
         for family in (self.family, *self.families.values()):
             if family not in FAMILIES:
-                raise InputError(f"family={family!r} is unknown; use one of {', '.join(FAMILIES)}")
+                raise InputError(
+                    f"family={family!r} is unknown; use one of {', '.join(FAMILIES)}"
+                )
         if self.scores not in ("mean", "uniform"):
-            raise InputError(f"scores={self.scores!r} is unknown; use 'mean' or 'uniform'")
+            raise InputError(
+                f"scores={self.scores!r} is unknown; use 'mean' or 'uniform'"
+            )
 
 
 @dataclass(frozen=True)
@@ -351,7 +361,9 @@ class VertiGANSettings:
     def __post_init__(self) -> None:
         check(self)
         if not self.trunk:
-            raise InputError("trunk=() must have one layer or more; its last is what travels")
+            raise InputError(
+                "trunk=() must have one layer or more; its last is what travels"
+            )
 
     @property
     def steps(self) -> int:
@@ -452,7 +464,9 @@ class DiffusionSettings:
         return min(bounds)
 
 
-POINTS_DIFFUSION = DiffusionSettings(hidden=(384, 384, 384), steps=40_000, waves=6, work=25.0)
+POINTS_DIFFUSION = DiffusionSettings(
+    hidden=(384, 384, 384), steps=40_000, waves=6, work=25.0
+)
 """Of our own diffusion of sphere codes without a budget, whoever holds the rows: decision 0064."""
 
 
@@ -521,7 +535,12 @@ class SphereCodeSettings:
 _SEPARATE = (
     *("scaled", "autoencoder.jitter", "autoencoder.steps", "autoencoder.batch"),
     *("autoencoder.learning_rate", "autoencoder.weight_decay", "autoencoder.decay"),
-    *("diffusion.passes", "diffusion.loss_weight", "diffusion.choices", "diffusion.clip_range"),
+    *(
+        "diffusion.passes",
+        "diffusion.loss_weight",
+        "diffusion.choices",
+        "diffusion.clip_range",
+    ),
     *("diffusion.waves", "diffusion.work", "diffusion.minutes", "diffusion.watched"),
 )
 
@@ -555,7 +574,9 @@ class LatentSettings:
         check(self)
         has_sphere_codes = isinstance(self.autoencoder, SphereCodeSettings)
         if self.joint and has_sphere_codes:
-            raise InputError("joint=True needs an autoencoder to train: sphere codes learn nothing")
+            raise InputError(
+                "joint=True needs an autoencoder to train: sphere codes learn nothing"
+            )
         if self.numbers == "draw" and has_sphere_codes:
             raise InputError(
                 "numbers='draw' needs an autoencoder: sphere codes leave numbers as they are"
@@ -571,7 +592,9 @@ class LatentSettings:
                 "latent"
             )
         if self.dense.divergence:
-            raise InputError("joint=True has no divergence: set autoencoder.divergence=0")
+            raise InputError(
+                "joint=True has no divergence: set autoencoder.divergence=0"
+            )
         defaults = LatentSettings()
         for name in _SEPARATE:
             value = attrgetter(name)(self)

@@ -102,7 +102,11 @@ class Stepwise(ABC):
     def empty(self, stage: int = 0) -> Any:
         """Return a message of zeros, with shapes and types of any other of its stage."""
         return jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x,
+            lambda x: (
+                jnp.zeros(x.shape, x.dtype)
+                if isinstance(x, jax.ShapeDtypeStruct)
+                else x
+            ),
             self.shapes(stage),
         )
 
@@ -125,8 +129,10 @@ def _moved(descent: Any, state: Any, slope: Any) -> Any:
 class DiffusionSteps(Stepwise):
     """A diffusion; a step's message is its network."""
 
-    learner: DiffusionLearner  # the diffusion; its settings say how many steps there are
-    shares: Sequence[float] | None = None  # of labels, public or paid for; None if not known
+    # The diffusion; its settings say how many steps there are.
+    learner: DiffusionLearner
+    # Of labels, public or paid for; None if not known.
+    shares: Sequence[float] | None = None
 
     @property
     def steps(self) -> int:
@@ -190,7 +196,8 @@ class CodedLoss(eqx.Module):
 
     encoder: MLP  # as it came in the message; nothing moves it
     latent: int = eqx.field(static=True)  # how many of its outputs are latent means
-    groups: Groups = eqx.field(static=True)  # (how many, of which size) of the row's choices
+    # (how many, of which size) of the row's choices
+    groups: Groups = eqx.field(static=True)
     descent: Descent  # the diffusion of latents
 
     def __call__(self, net: Denoiser, row: Rows, key: Array) -> Array:
@@ -212,7 +219,8 @@ class LatentSteps(Stepwise):
     settings: LatentSettings  # of both
     blocks: tuple[Block, ...]  # of a feature vector
     target: str | None = None  # column that the diffusion is conditioned on, or None
-    shares: Sequence[float] | None = None  # of its options, public or paid for; None without
+    # Of its options, public or paid for; None without.
+    shares: Sequence[float] | None = None
     both: bool = True  # whether the diffusion is trained; else the autoencoder alone
 
     @property
@@ -264,12 +272,18 @@ class LatentSteps(Stepwise):
 
     def start(self, initial: Array) -> State:
         """Return a fresh autoencoder."""
-        state: State = self.coding.start(coder_of(self.rest, self.settings.dense, key=initial).net)
+        state: State = self.coding.start(
+            coder_of(self.rest, self.settings.dense, key=initial).net
+        )
         return state
 
     def opened(self, stage: int, initial: Array) -> State | Second:
         """Return a fresh autoencoder, or a fresh denoiser beside it."""
-        return self._second(self.start(initial).net, initial) if stage else self.start(initial)
+        return (
+            self._second(self.start(initial).net, initial)
+            if stage
+            else self.start(initial)
+        )
 
     def _second(self, coder: Coder, initial: Array) -> Second:
         latents, label = self._latents(coder.latent)
@@ -293,19 +307,26 @@ class LatentSteps(Stepwise):
     def moved(self, state: State | Second, slope: Any, key: Array) -> State | Second:
         """One step of the optimiser; after the autoencoder's last one the diffusion begins."""
         if isinstance(state, Second):
-            after: State = _moved(self.diffusing(state.coder.latent), state.state, slope)
+            after: State = _moved(
+                self.diffusing(state.coder.latent), state.state, slope
+            )
             return Second(state.coder, after)
         coded: State = _moved(self.coding, state, slope)
         if self.both and int(coded.step) == self.first:
             return self._second(coded.average, jax.random.fold_in(key, 1))
         return coded
 
-    def finish(self, state: State | Second, rows: int, key: Array) -> LatentDiffusion | RowCoder:
+    def finish(
+        self, state: State | Second, rows: int, key: Array
+    ) -> LatentDiffusion | RowCoder:
         """Return the whole model, or the trained autoencoder."""
         if not isinstance(state, Second):
             coder = coder_of(self.rest, self.settings.dense, state.average)
             return RowCoder(coder, self.layout, self.label, self.settings.numbers)
-        most, shares = self.settings.diffusion.clip_range, self.shares if self.label else None
+        most, shares = (
+            self.settings.diffusion.clip_range,
+            self.shares if self.label else None,
+        )
         assert most is not None  # what a private fit is given
         return LatentDiffusion.of_networks(
             state.coder,

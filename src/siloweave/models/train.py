@@ -87,7 +87,12 @@ class Keeper:
             return 0, arrays
         leaves = [_plain(x) for x in jax.tree.leaves(arrays)]
         shapes = [f"{x.dtype}{list(x.shape)}" for x in leaves]
-        self._facts = {"format": _FORMAT, **run, "data": _digest(data), "arrays": shapes}
+        self._facts = {
+            "format": _FORMAT,
+            **run,
+            "data": _digest(data),
+            "arrays": shapes,
+        }
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / _NAME
         if not path.exists():
@@ -96,7 +101,9 @@ class Keeper:
             facts = json.loads(path.read_text(encoding="utf-8"))
             step, name = int(facts.pop("step")), str(facts.pop("file"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path} cannot be read as a checkpoint: {error}") from error
+            raise DataError(
+                f"{path} cannot be read as a checkpoint: {error}"
+            ) from error
         for fact, value in self._facts.items():
             if facts.get(fact) != value:
                 raise DataError(
@@ -123,7 +130,11 @@ class Keeper:
 
     def flush(self) -> None:
         """Write the state noted last, unless it is on disk."""
-        if self.folder is None or self._latest is None or self._latest[0] == self._written:
+        if (
+            self.folder is None
+            or self._latest is None
+            or self._latest[0] == self._written
+        ):
             return
         step, arrays = self._latest
         tensors = {f"{i:05d}": _plain(x) for i, x in enumerate(jax.tree.leaves(arrays))}
@@ -186,11 +197,14 @@ class BatchPlan(NamedTuple):
 
     name: str  # for the checkpoint, from which only a run with the same plan continues
     most: int  # steps of the longest stretch
-    picks: Callable[[int, int], NDArray[np.int32] | None]  # (most, batch) rows from a step on
+    # (most, batch) rows from a step on
+    picks: Callable[[int, int], NDArray[np.int32] | None]
     sampler: Sampler | None = None  # a function `(rows, key) -> batch`, or None
 
 
-def plan_of(sampler: Sampler | None, rows: Any, *, batch: int, key: Array, most: int) -> BatchPlan:
+def plan_of(
+    sampler: Sampler | None, rows: Any, *, batch: int, key: Array, most: int
+) -> BatchPlan:
     """Return the plan of a sampler, or of shuffled rows, see `train`.
 
     Raises InputError for no rows, rows of unequal number, NaN, or more rows in a batch than there
@@ -269,7 +283,9 @@ class TrainingError(InputError):
         self.step, self.state, self.state_step = step, state, state_step
 
 
-def mean_gradient(loss: Loss, model: _State, batch: Any, key: Array) -> tuple[_State, Array]:
+def mean_gradient(
+    loss: Loss, model: _State, batch: Any, key: Array
+) -> tuple[_State, Array]:
     """Return the gradient of the mean loss of a batch, without privacy.
 
     The model is a pytree whose floating point arrays are trained; every row gets a key of its own.
@@ -366,12 +382,16 @@ def train(
     whole("batch", batch, 1)
     whole("epoch_steps", epoch_steps, 1)
     if not 0 <= first <= steps:
-        raise InputError(f"train: first = {first} must be a whole number from 0 to {steps}.")
+        raise InputError(
+            f"train: first = {first} must be a whole number from 0 to {steps}."
+        )
     with _device_memory(batch):
         rows = jax.tree.map(jnp.asarray, rows)
         plan = plan_of(sampler, rows, batch=batch, key=key, most=epoch_steps)
         arrays, static = eqx.partition(state, eqx.is_array)
-        arrays = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
+        arrays = jax.tree.map(
+            lambda x: jax.lax.convert_element_type(x, x.dtype), arrays
+        )
         job = _Job(update, rows, static, plan, key, between)
         keeper = Keeper(store, every=checkpoint_seconds)
         run = {"batch": batch, "sampler": plan.name}
@@ -403,7 +423,9 @@ def _device_memory(batch: int) -> Iterator[None]:
         ) from error
 
 
-def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: Keeper) -> Any:
+def _loop(
+    job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: Keeper
+) -> Any:
     """Return all stretches, each as long as one second of steps."""
     length, pace, compiled = 1, 0.0, False
     progress("compiling" if step < steps else "done", step / max(steps, 1))
@@ -411,7 +433,8 @@ def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, kee
     while step < steps and not is_over:
         count = min(length, steps - step, job.plan.most)
         began = time.monotonic()
-        at = (jnp.int32(step), jnp.int32(count))  # arrays: a Python number would be compiled in
+        # Arrays: a Python number would be compiled in.
+        at = (jnp.int32(step), jnp.int32(count))
         after, found = _advance(
             job.update, job.static, job.plan.sampler, arrays, job.rows,
             job.plan.picks(step, count), at, job.key, job.plan.most,
@@ -429,9 +452,12 @@ def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, kee
             pace = took / count
             length = max(1, min(8 * count, int(_STRETCH / max(pace, 1e-9))))
         compiled = True
-        left = f", {duration((steps - step) * pace)} left" if pace and step < steps else ""
+        left = (
+            f", {duration((steps - step) * pace)} left" if pace and step < steps else ""
+        )
         progress(
-            f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{note or left}", step / steps
+            f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{note or left}",
+            step / steps,
         )
     return arrays
 
@@ -452,7 +478,9 @@ def _advance(
             batch = sampler(rows, drawing)
         else:
             index = picks[i]
-            batch = jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), rows)
+            batch = jax.tree.map(
+                lambda x: x.at[index].get(mode="promise_in_bounds"), rows
+            )
         state, loss = update(networks, batch, updating)
         return _same_shapes(state, arrays), losses.at[i].set(_number(loss))
 
@@ -466,7 +494,9 @@ def _same_shapes(state: Any, arrays: Any) -> Any:
     fresh = eqx.filter(state, eqx.is_array)
     old, new = str(jax.tree.structure(arrays)), str(jax.tree.structure(fresh))
     if old != new:
-        raise InputError(f"update: returned a state of structure {new} for one of {old}.")
+        raise InputError(
+            f"update: returned a state of structure {new} for one of {old}."
+        )
     for a, b in zip(jax.tree.leaves(arrays), jax.tree.leaves(fresh), strict=True):
         if a.shape != b.shape or a.dtype != b.dtype:
             raise InputError(
@@ -479,14 +509,22 @@ def _same_shapes(state: Any, arrays: Any) -> Any:
 def _number(loss: Any) -> Array:
     value = jnp.asarray(loss, jnp.float32)
     if value.shape != ():
-        raise InputError(f"update: the loss has shape {value.shape}; it must be one number.")
+        raise InputError(
+            f"update: the loss has shape {value.shape}; it must be one number."
+        )
     return value
 
 
-def _diverged(job: _Job, arrays: Any, step: int, losses: Any, keeper: Keeper) -> TrainingError:
+def _diverged(
+    job: _Job, arrays: Any, step: int, losses: Any, keeper: Keeper
+) -> TrainingError:
     bad = np.flatnonzero(~np.isfinite(losses))
     first = step + (int(bad[0]) if bad.size else len(losses) - 1) + 1
-    what = f"the loss is {losses[bad[0]]}" if bad.size else "the state holds NaN or infinities"
+    what = (
+        f"the loss is {losses[bad[0]]}"
+        if bad.size
+        else "the state holds NaN or infinities"
+    )
     kept = f" and in {keeper.folder}" if keeper.folder is not None else ""
     return TrainingError(
         f"training diverged: {what} after step {first}. The state after step {step} is kept in the "
@@ -540,14 +578,16 @@ class WatchedState(State):
     best: Any  # the average with the least loss on rows held back
     best_loss: Array  # its loss
     best_step: Array  # how many steps it had behind it
-    looks: Array  # step, seconds and loss of each look, (_MOST_LOOKS, 3); 0 where there was none
+    # Step, seconds and loss of each look, (_MOST_LOOKS, 3); 0 where there was none.
+    looks: Array
 
 
 class Descent(eqx.Module):
     """A step; equal ones share a compiled program. A model overrides `losses`."""
 
     settings: Any = eqx.field(static=True)  # those of a diffusion or an autoencoder
-    groups: Groups = eqx.field(static=True)  # (how many, of which size) of the categoricals
+    # (how many, of which size) of the categoricals
+    groups: Groups = eqx.field(static=True)
 
     @abstractmethod
     def losses(self, net: Any, rows: Any, key: Array) -> Array:
@@ -572,7 +612,9 @@ class Descent(eqx.Module):
         """AdamW, its rate falling linearly to 0; of rate 1 where `moved` knows the rate."""
         if self.is_watched:
             return optax.adamw(1.0, weight_decay=self.settings.weight_decay)
-        rate = optax.linear_schedule(self.settings.learning_rate, 0.0, self.settings.steps)
+        rate = optax.linear_schedule(
+            self.settings.learning_rate, 0.0, self.settings.steps
+        )
         return optax.adamw(rate, weight_decay=self.settings.weight_decay)
 
     @eqx.filter_jit  # one program, not one for each shape
@@ -585,7 +627,15 @@ class Descent(eqx.Module):
         share = jnp.array(0.0, jnp.float32)
         looks = jnp.zeros((_MOST_LOOKS, len(Look._fields)))
         return WatchedState(
-            net, net, moments, jnp.array(0), share, net, worst, jnp.array(0, jnp.int32), looks
+            net,
+            net,
+            moments,
+            jnp.array(0),
+            share,
+            net,
+            worst,
+            jnp.array(0, jnp.int32),
+            looks,
         )
 
     def trained(
@@ -608,7 +658,10 @@ class Descent(eqx.Module):
         if held_back is None:
             return TrainedNetwork(state.average)
         assert isinstance(state, WatchedState)
-        looks = [Look(int(step), seconds, loss) for step, seconds, loss in state.looks.tolist()]
+        looks = [
+            Look(int(step), seconds, loss)
+            for step, seconds, loss in state.looks.tolist()
+        ]
         return TrainedNetwork(state.best, tuple(look for look in looks if look.step))
 
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
@@ -694,14 +747,18 @@ class TrainingWatch:
             elapsed = time.monotonic() - self.began
             share = min(max(share, elapsed / self.seconds), 1.0)
             note = f", {duration(max(self.seconds - elapsed, 0.0))} left at most"
-        now: WatchedState = eqx.tree_at(lambda s: s.share, state, jnp.array(share, jnp.float32))
+        now: WatchedState = eqx.tree_at(
+            lambda s: s.share, state, jnp.array(share, jnp.float32)
+        )
         if self.held_back is None:
             return now, note, share >= 1.0
         if share >= 1.0 or share - self.looked >= _LOOK_EVERY:
             self.looked = share
             now = self._looked(now, step)
         best_step = int(now.best_step)
-        is_stuck = best_step > 0 and step > _PATIENCE * best_step and share >= _LEAST_SHARE
+        is_stuck = (
+            best_step > 0 and step > _PATIENCE * best_step and share >= _LEAST_SHARE
+        )
         if best_step:
             note = f", on rows held back {float(now.best_loss):.4g}{note}"
         return now, note, share >= 1.0 or is_stuck
@@ -716,5 +773,7 @@ class TrainingWatch:
         if not loss < float(state.best_loss):
             return state
         best = (state.average, jnp.array(loss, jnp.float32), jnp.array(step, jnp.int32))
-        after: WatchedState = eqx.tree_at(lambda s: (s.best, s.best_loss, s.best_step), state, best)
+        after: WatchedState = eqx.tree_at(
+            lambda s: (s.best, s.best_loss, s.best_step), state, best
+        )
         return after

@@ -102,7 +102,9 @@ def hidden_rows(settings: VertiGANSettings, trunk: MLP, key: Array) -> Array:
 
 
 @eqx.filter_jit
-def follow(settings: VertiGANSettings, shared: TrunkState, slope: Array, key: Array) -> TrunkState:
+def follow(
+    settings: VertiGANSettings, shared: TrunkState, slope: Array, key: Array
+) -> TrunkState:
     """Take one step of the trunk along the summed slopes of all parties at the hidden rows.
 
     The key is the one that these hidden rows were made with.
@@ -166,7 +168,9 @@ def _fresh_head(settings: VertiGANSettings, heads: Heads, key: Array) -> MLP:
 
 
 @eqx.filter_jit
-def _state_with(settings: VertiGANSettings, heads: Heads, logs: Array, key: Array) -> GANState:
+def _state_with(
+    settings: VertiGANSettings, heads: Heads, logs: Array, key: Array
+) -> GANState:
     """Return a fresh state whose head has logarithms of shares added to its last bias."""
     head_key, critic_key = jax.random.split(key)
     head = _fresh_head(settings, heads, head_key)
@@ -179,7 +183,9 @@ def _state_with(settings: VertiGANSettings, heads: Heads, logs: Array, key: Arra
     return GANState(head, critic, head_moments, critic_moments, head)
 
 
-def _rows(settings: VertiGANSettings, heads: Heads, head: MLP, hidden: Array, key: Array) -> Array:
+def _rows(
+    settings: VertiGANSettings, heads: Heads, head: MLP, hidden: Array, key: Array
+) -> Array:
     """Return rows of one party's columns, in inner order."""
     raw = head(hidden)
     uniform = uniform_draws(key, (hidden.shape[0], heads.width))
@@ -304,12 +310,20 @@ def answered(
 
 
 def _facts(kind: str, settings: VertiGANSettings, **of_kind: Any) -> dict[str, Any]:
-    return {"format": f"siloweave-vertigan-{kind}", "settings": asdict(settings), **of_kind}
+    return {
+        "format": f"siloweave-vertigan-{kind}",
+        "settings": asdict(settings),
+        **of_kind,
+    }
 
 
-def _checked_settings(facts: Mapping[str, Any], kind: str, path: Path) -> VertiGANSettings:
+def _checked_settings(
+    facts: Mapping[str, Any], kind: str, path: Path
+) -> VertiGANSettings:
     if facts.get("format") != f"siloweave-vertigan-{kind}":
-        raise DataError(f"{path} is no stored {kind} of VertiGAN; it holds {facts.get('format')!r}")
+        raise DataError(
+            f"{path} is no stored {kind} of VertiGAN; it holds {facts.get('format')!r}"
+        )
     return VertiGANSettings(**facts["settings"])
 
 
@@ -372,7 +386,9 @@ class Head:
             chunk = np.zeros((_CHUNK, hidden.shape[1]), np.float32)
             chunk[: len(part)] = hidden[start : start + _CHUNK]
             chunk_key = jax.random.fold_in(key, i)
-            rows = _rows_chunk(self.settings, self.heads, self.net, jnp.asarray(chunk), chunk_key)
+            rows = _rows_chunk(
+                self.settings, self.heads, self.net, jnp.asarray(chunk), chunk_key
+            )
             part[:] = self.heads.vectors(np.asarray(rows)[: len(part)])
         return X
 

@@ -252,7 +252,9 @@ class Tally:
         return sampled.at_order(order, rest, added, delta)
 
 
-def _one_after_the_other(of_one: Callable[[float], float], times: int, delta: float) -> float:
+def _one_after_the_other(
+    of_one: Callable[[float], float], times: int, delta: float
+) -> float:
     """Bound what so many changes cost by bounds on one change, at a smaller delta.
 
     If one change is (e, d), m of them are (m e, d (1 + E + ... + E^(m - 1))) with E = exp(e), and
@@ -367,7 +369,9 @@ def _of_replaced(events: Sequence[Event], delta: float) -> float:
     return min(as_replaced, as_two_changes)
 
 
-def epsilon_at_parties(ledgers: Iterable[Iterable[Event]], parties: int, delta: float) -> float:
+def epsilon_at_parties(
+    ledgers: Iterable[Iterable[Event]], parties: int, delta: float
+) -> float:
     """Return the epsilon of a unit that has rows at several parties, which hold different rows.
 
     A ledger prices what its owner releases of the unit's rows there. A masked sum is in the ledger

@@ -55,7 +55,29 @@ _FLOATS = 1e-9
 _BLOCKS = 2**12
 # Numbers of copies that are tried, fewest first. Each is even, so that half of the sum of all
 # weights is whole.
-_COPIES = (8, 10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 72, 80, 96, 128)
+_COPIES = (
+    8,
+    10,
+    12,
+    14,
+    16,
+    20,
+    24,
+    28,
+    32,
+    36,
+    40,
+    44,
+    48,
+    52,
+    56,
+    60,
+    64,
+    72,
+    80,
+    96,
+    128,
+)
 # Coins are priced up to this many times the order that a budget is read at.
 _ORDERS = 1.5
 # Tries to find a width, and the smallest and the largest step from one to the next.
@@ -261,7 +283,9 @@ def coins_for(sigma: float, largest_order: int, tail: float, rows: int = 1) -> C
     if 0 < sigma <= MOST_SIGMA:
         for copies in _COPIES:
             candidate = _narrowest(sigma, copies, largest_order, tail, rows)
-            if candidate is not None and (narrowest is None or candidate.sigma < narrowest.sigma):
+            if candidate is not None and (
+                narrowest is None or candidate.sigma < narrowest.sigma
+            ):
                 narrowest = candidate
             # More copies mean more coins to toss, and could gain 1.5 percent of the variance.
             if narrowest is not None and narrowest.sigma**2 <= _CLOSE * sigma**2:

@@ -219,7 +219,9 @@ class SharedGaussian(BaseEvent, frozen=True, tag="shared_gaussian"):
     def rho(self) -> float:
         """That of the shares that remain, :func:`shared_rho`."""
         noisy_shares = self.shares - self.tolerated
-        return shared_rho(self.share_sigma, noisy_shares, self.sensitivity, self.dimension)
+        return shared_rho(
+            self.share_sigma, noisy_shares, self.sensitivity, self.dimension
+        )
 
     @property
     def sigma_total(self) -> float:
@@ -419,7 +421,9 @@ class UnitThresholdGaussian(BaseEvent, frozen=True, tag="unit_threshold_gaussian
         """
         # The largest g(a) / a over all numbers of rows of one value.
         numbers = range(1, self.rows + 1)
-        worst = max(_normal_tail(self.threshold - a - 1, self.sigma) / a for a in numbers)
+        worst = max(
+            _normal_tail(self.threshold - a - 1, self.sigma) / a for a in numbers
+        )
         tail = self.rows * worst * (1 + _ERFC_SLACK)
         return min(1.0, max(tail, _LEAST_FLOAT))
 
@@ -500,7 +504,9 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
     @property
     def step(self) -> SampledStep:
         """Noise of integers: read at whole Renyi orders."""
-        return SampledStep(self.multiplier, self.excess, self.sampling_rate, self.replace_one)
+        return SampledStep(
+            self.multiplier, self.excess, self.sampling_rate, self.replace_one
+        )
 
     @property
     def whole(self) -> SharedGaussian:
@@ -765,7 +771,9 @@ class NonPrivate(BaseEvent, frozen=True, tag="non_private"):
 
     def __post_init__(self) -> None:
         if not self.reason:
-            raise InputError("NonPrivate: reason = '' must say why there is no protection.")
+            raise InputError(
+                "NonPrivate: reason = '' must say why there is no protection."
+            )
 
     def dp_event(self) -> "DpEvent":
         """Return the event that costs infinity there too."""
@@ -861,7 +869,9 @@ def shared_excess(share_sigma: float, shares: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: int) -> float:
+def shared_rho(
+    share_sigma: float, shares: int, sensitivity: float, dimension: int
+) -> float:
     """Return the concentrated privacy (zCDP) of a sum of discrete Gaussians.
 
     Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning

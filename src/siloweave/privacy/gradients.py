@@ -111,7 +111,9 @@ class _Parts:
     """A model as its dense layers and the other arrays that are trained."""
 
     def __init__(self, model: Any, layer: type) -> None:
-        leaves, self.structure = jax.tree.flatten(model, is_leaf=lambda x: isinstance(x, layer))
+        leaves, self.structure = jax.tree.flatten(
+            model, is_leaf=lambda x: isinstance(x, layer)
+        )
         self.leaves = leaves
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, layer)]
         self.others = [i for i, x in enumerate(leaves) if eqx.is_inexact_array(x)]
@@ -264,7 +266,9 @@ def _calls(
     first_row, first_key = jax.tree.map(lambda x: x[0], (rows, keys))
     value = jax.eval_shape(trace, first_row, first_key)
     if value.shape != ():
-        raise InputError(f"loss: gives shape {value.shape} for one row; it must be one number.")
+        raise InputError(
+            f"loss: gives shape {value.shape} for one row; it must be one number."
+        )
     used = [(call.layer, call.back) for call in calls]
     shapes = [call.shape for call in calls]
     return used, shapes
@@ -474,7 +478,14 @@ def _compiled(
 ) -> Factors:  # fmt: skip
     """Return `factors`, compiled once for a loss, a model's shapes and a type of layers."""
     return factors(
-        loss, model, rows, mask, clip=clip, key=key, layer=layer, rows_per_unit=rows_per_unit
+        loss,
+        model,
+        rows,
+        mask,
+        clip=clip,
+        key=key,
+        layer=layer,
+        rows_per_unit=rows_per_unit,
     )
 
 
@@ -508,7 +519,9 @@ def _order_of(model: Any, layer: type) -> tuple[_Node, ...]:
 
 
 @partial(jax.jit, static_argnames="order")
-def _added(total: Array, dense: Any, rest: Any, scale: Array, *, order: tuple[_Node, ...]) -> Array:
+def _added(
+    total: Array, dense: Any, rest: Any, scale: Array, *, order: tuple[_Node, ...]
+) -> Array:
     """Add the clipped sum of a chunk to the sum so far, leaf after leaf; in 64 bits."""
     layers = iter(dense)
     arrays = iter(rest)

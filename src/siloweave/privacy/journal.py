@@ -63,7 +63,9 @@ def read_lines(path: Path, *, follows: Follows) -> Lines:
     written = tail.rstrip(b"\0")
     whole = written[: written.rfind(b"}") + 1]
     if not whole or not follows(lines, whole):
-        return Lines(lines, size, f"{len(tail)} bytes of a line that was never acknowledged")
+        return Lines(
+            lines, size, f"{len(tail)} bytes of a line that was never acknowledged"
+        )
     # A whole line with something behind it is nothing that a crash leaves: someone wrote there.
     if whole != written:
         raise LedgerError(

@@ -48,7 +48,10 @@ from typing import Self, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -162,8 +165,12 @@ class Identity:
 
     def _store(self, path: Path) -> None:
         """Write the key beside its place, then link it there, unless a key is there by then."""
-        text = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
+        text = self._key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+        temporary = path.with_name(
+            f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.new"
+        )
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             journal.write_whole(temporary, text)
@@ -326,7 +333,9 @@ def check_chain(entries: Sequence[Entry], head: str) -> None:
     for number, (entry, line_hash) in enumerate(zip(entries, hashes, strict=False)):
         fits = entry.index == number and _seal(entry) == entry
         if not fits or _digest(_encoder.encode(entry)) != line_hash:
-            raise LedgerError(f"entry {number} was edited, or a line after it was removed or moved")
+            raise LedgerError(
+                f"entry {number} was edited, or a line after it was removed or moved"
+            )
 
 
 def written(header: bytes, entries: Iterable[Entry]) -> bytes:
@@ -370,7 +379,9 @@ class Ledger:
         identity: Identity | None = None,
     ) -> None:
         if not owner:
-            raise InputError("Ledger: owner = '' must name whose rows the ledger is about.")
+            raise InputError(
+                "Ledger: owner = '' must name whose rows the ledger is about."
+            )
         self.owner = owner
         self.limit = limit
         self._file: journal.Journal | None = None
@@ -496,7 +507,9 @@ class Ledger:
         if _is_signed(lines[-1], self._key):
             return
         forged = next(
-            number for number, line in enumerate(lines, start=1) if not _is_signed(line, self._key)
+            number
+            for number, line in enumerate(lines, start=1)
+            if not _is_signed(line, self._key)
         )
         raise LedgerError(f"{path}, line {forged}: {_FORGED}")
 
@@ -712,7 +725,9 @@ class Ledger:
         """Return epsilon of all entries at ``delta`` (default: the limit's), rounded up."""
         if delta is None:
             if self.limit is None:
-                raise InputError("Ledger.epsilon: delta is needed for a ledger without a limit.")
+                raise InputError(
+                    "Ledger.epsilon: delta is needed for a ledger without a limit."
+                )
             delta = self.limit.delta
         return self._total.epsilon(delta)
 
@@ -795,7 +810,9 @@ def _read_header(line: bytes, path: Path) -> Header:
         version = msgspec.json.decode(line, type=_Format).siloweave_ledger
         header = _headers.decode(line) if version == VERSION else None
     except UNREADABLE as error:
-        raise LedgerError(f"{path}, line 1: is not the start of a ledger ({error}).") from error
+        raise LedgerError(
+            f"{path}, line 1: is not the start of a ledger ({error})."
+        ) from error
     if version == _UNSIGNED:
         raise LedgerError(
             f"{path}, line 1: version {version} of the format, written by siloweave 0.1.0 before "

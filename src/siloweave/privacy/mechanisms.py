@@ -474,7 +474,9 @@ def randomised_response(
     return np.where(stays, exact, others)
 
 
-def exponential(scores: ArrayLike, *, sensitivity: float, epsilon: float, entropy: Entropy) -> int:
+def exponential(
+    scores: ArrayLike, *, sensitivity: float, epsilon: float, entropy: Entropy
+) -> int:
     """Choose an index, high scores more often: P proportional to exp(eps score / (2 sensitivity)).
 
     There is one finite score per candidate, in the unit of ``sensitivity``: the most that one row
@@ -498,10 +500,14 @@ def exponential(scores: ArrayLike, *, sensitivity: float, epsilon: float, entrop
     if array.size == 0:
         raise InputError("exponential: scores is empty. Give at least one candidate.")
     if not np.isfinite(array).all():
-        raise InputError("exponential: scores must be finite. Drop or bound candidates first.")
+        raise InputError(
+            "exponential: scores must be finite. Drop or bound candidates first."
+        )
     for name, value in (("sensitivity", sensitivity), ("epsilon", epsilon)):
         if not (math.isfinite(value) and value > 0):
-            raise InputError(f"exponential: {name} = {value} must be finite and greater than 0.")
+            raise InputError(
+                f"exponential: {name} = {value} must be finite and greater than 0."
+            )
 
     # One uniform point, read before anything is decided: the quick way and the exact one choose
     # with the same point, so they always choose the same index.
@@ -528,7 +534,9 @@ _POINT_BITS = 512
 _MARGIN = 1e-9
 
 
-def _sums(scores: NDArray[np.float64], *, sensitivity: float, epsilon: float) -> list[int]:
+def _sums(
+    scores: NDArray[np.float64], *, sensitivity: float, epsilon: float
+) -> list[int]:
     """Return running sums of the integer weights 10^150 exp(-gap), rounded down; gap <= 256 nats.
 
     A gap is what a score lacks to the best one, times epsilon / (2 sensitivity) (McSherry and
@@ -551,7 +559,9 @@ def _sums(scores: NDArray[np.float64], *, sensitivity: float, epsilon: float) ->
     return sums
 
 
-def _far_from_borders(scores: NDArray[np.float64], factor: float, point: int) -> int | None:
+def _far_from_borders(
+    scores: NDArray[np.float64], factor: float, point: int
+) -> int | None:
     """Return what the exact sums would choose, if floats suffice to decide; None if they may not.
 
     Only a shortcut: it answers when the point is further from both borders of an interval than

@@ -45,7 +45,22 @@ Whole = tuple[tuple[tuple[float, float, float], int], ...]
 #: the order was fixed beforehand it was chosen by a noisy number of rows (decision 0014).
 CHOICE = 9 / 8
 #: Renyi orders at which noise of integers is read.
-WHOLE_ORDERS = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024, 2048)
+WHOLE_ORDERS = (
+    *range(2, 65),
+    72,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1024,
+    2048,
+)
 # Of the logarithm of a moment; what its sum of floats may lose, and far more.
 _SLACK = 1e-11
 

@@ -216,7 +216,9 @@ def plan_steps(
         room = WIDEST * sqrt(noisy_shares) / multiplier - sqrt(dimension)
         levels = max(1, min(FINEST, floor(room / (1 + _ARITHMETIC))))
 
-        sigma = multiplier * moved(levels, dimension) / sqrt(noisy_shares) * (1 + _ROUNDING)
+        sigma = (
+            multiplier * moved(levels, dimension) / sqrt(noisy_shares) * (1 + _ROUNDING)
+        )
         # One width for all plans where there is a choice: one table serves them.
         if levels not in (1, FINEST):
             sigma = max(sigma, WIDEST)

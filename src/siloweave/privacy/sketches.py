@@ -119,7 +119,11 @@ class SketchNoise:
 
 
 def encode_rows(
-    columns: Sequence[NDArray[Any]], sizes: Sequence[int], *, key: bytes, repetitions: int
+    columns: Sequence[NDArray[Any]],
+    sizes: Sequence[int],
+    *,
+    key: bytes,
+    repetitions: int,
 ) -> Sketches:
     """Return the largest geometric number over the rows of each value; 0 where no row has it.
 
@@ -178,7 +182,9 @@ def _bit_lengths(words: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
-def sketch_epsilon(noise: SketchNoise, *, repetitions: int, attributes: int, delta: float) -> float:
+def sketch_epsilon(
+    noise: SketchNoise, *, repetitions: int, attributes: int, delta: float
+) -> float:
     """Return the least epsilon for which the sketches are (epsilon, delta)-DP.
 
     Neighbours are those by adding or removing a row.

@@ -43,7 +43,8 @@ _QUANTILES = 16  # of the noise, over which an error is averaged
 # constants are chosen on (benchmarks/forecast.py), but adult, of means from .01 to .32, .04 to .22
 # and .11 to .55.
 _DEPENDENCE = (0.10, 0.13, 0.29)
-_MOST_DEPENDENCE = 20.0  # where an exponential's tail is looked for; far more than there is
+# Where an exponential's tail is looked for; far more than there is.
+_MOST_DEPENDENCE = 20.0
 # Rows are drawn by rounded counts of the model's cliques (models/mrf.py, `MRF.sample`). A pair that
 # no clique holds comes out about half as uneven as if rows were drawn one by one.
 _EVEN = 0.5
@@ -253,9 +254,11 @@ def aim_buys(
     return Bought(first, more, rounds, 1 / sqrt(pair), shrinkage, adapts=True)
 
 
-_WIDE_CELLS = 48  # of a table of three to five columns that TwoRound measures where codes are few
+# Of a table of three to five columns that TwoRound measures where codes are few.
+_WIDE_CELLS = 48
 _WIDEST = 5  # columns of a table, see two_rounds.py
-_PLAN_NOISE = 0.5  # times its noise a planned pair moves the model, `_NOISE` of two_rounds.py
+# Times its noise a planned pair moves the model, `_NOISE` of two_rounds.py.
+_PLAN_NOISE = 0.5
 
 
 def pairs_planned(
@@ -289,7 +292,9 @@ def pairs_planned(
     quantiles = _normal_quantiles()
 
     def worth(pairs: float) -> float:
-        brought = _PLAN_NOISE * _MEAN_ABS * second_sigma * sqrt(pairs) * kinds.cells / rows
+        brought = (
+            _PLAN_NOISE * _MEAN_ABS * second_sigma * sqrt(pairs) * kinds.cells / rows
+        )
         least = np.maximum(sqrt(EVIDENCE) * along, brought)
         return fmean(kinds.above(np.maximum(least - z * along, 0.0)) for z in quantiles)
 
@@ -325,7 +330,9 @@ def two_round_buys(
         width += 1
     first = 2 * pairs_share * rho / (columns + every)
     second = 2 * (1 - pairs_share) * rho
-    planned = pairs_planned(domain, numbers, max(rows, 1.0), 1 / sqrt(first), 1 / sqrt(second))
+    planned = pairs_planned(
+        domain, numbers, max(rows, 1.0), 1 / sqrt(first), 1 / sqrt(second)
+    )
     planned = min(max(planned, 1.0), max(every, 1.0))
 
     # Columns that no planned pair holds are measured alone.
@@ -337,7 +344,11 @@ def two_round_buys(
 
 
 def error_forecast(
-    schema: Schema, domain: Domain, rows: int, bought: Bought, drawn_rows: int | None = None
+    schema: Schema,
+    domain: Domain,
+    rows: int,
+    bought: Bought,
+    drawn_rows: int | None = None,
 ) -> ErrorForecast:
     """Return what noise, and the drawing of rows, will be off by.
 
@@ -366,7 +377,9 @@ def error_forecast(
     uneven = _unevenness(domain.sizes, drawn_rows, bought)
     codes = np.maximum(np.array(domain.sizes, dtype=np.float64), 1.0)
     share_drawn = uneven * float(_multinomial(codes, drawn_rows).mean())
-    pair, pair_drawn = _pair_errors(domain, numbers_of(schema), shares, rows, drawn_rows, bought)
+    pair, pair_drawn = _pair_errors(
+        domain, numbers_of(schema), shares, rows, drawn_rows, bought
+    )
 
     wrong = fmean(column.share * column.codes / 2 for column in columns)
     return ErrorForecast(
@@ -434,7 +447,9 @@ def _cell_error(size: int, sigma: float, shrinkage: float) -> float:
     answers: Floats = zipf[:, None] + noise * _normal_quantiles()[None, :]
     slack = max(shrinkage * noise, 1e-12)
     base = answers / slack + log(1 / (size * slack))
-    fitted = solve_block(base.reshape(-1), slack, float(_QUANTILES)).reshape(answers.shape)
+    fitted = solve_block(base.reshape(-1), slack, float(_QUANTILES)).reshape(
+        answers.shape
+    )
     return float(open_error + np.abs(fitted - zipf[:, None]).mean()) / 2
 
 
@@ -495,7 +510,10 @@ def _pair_errors(
     alone = np.hypot(by_first, by_second)
     by_noise = float(kinds.times @ np.hypot(alone, beyond)) / every
 
-    uneven = measured * _unevenness(domain.sizes, drawn_rows, bought) + (1 - measured) * _EVEN
+    uneven = (
+        measured * _unevenness(domain.sizes, drawn_rows, bought)
+        + (1 - measured) * _EVEN
+    )
     by_drawing = float(kinds.times @ (uneven * _multinomial(cells, drawn_rows))) / every
     return by_noise, by_drawing
 
@@ -511,7 +529,12 @@ def _mean_error(schema: Schema, name: str, size: int, share: float) -> float | N
     It is as if a column's codes were equally far apart.
     """
     column = schema[name]
-    if column.low is None or column.high is None or isinstance(column.low, str) or size < 2:
+    if (
+        column.low is None
+        or column.high is None
+        or isinstance(column.low, str)
+        or size < 2
+    ):
         return None
     width = float(column.high) - float(column.low)
     return min(share * sqrt((size * size - 1) / (12 * size)) * width, width / 2)

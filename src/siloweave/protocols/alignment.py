@@ -131,20 +131,29 @@ def align_rows(
     party_data: dict[str, AlignmentData] = {}
     for name, part in parts.items():
         with naming_party(name):
-            party_data[name] = AlignmentData(read(part), columns[name], policy, processes, most)
+            party_data[name] = AlignmentData(
+                read(part), columns[name], policy, processes, most
+            )
     if len(party_data) < 2:
-        raise RosterError(f"data has {len(party_data)} parties; an alignment needs two or more")
+        raise RosterError(
+            f"data has {len(party_data)} parties; an alignment needs two or more"
+        )
 
     # No ledger has a limit: what an alignment releases has no finite epsilon.
     run_folder = Path(folder) if folder else None
     job = Job(UNBOUNDED, folder=run_folder, run=run, limited=False)
     start = time.perf_counter()
-    sides = {name: partial(_alignment_side, side_data) for name, side_data in party_data.items()}
+    sides = {
+        name: partial(_alignment_side, side_data)
+        for name, side_data in party_data.items()
+    }
     with closing(direct_parties(sides, job)) as carrier:
         carrier.open(run, b"")
         session = session_with(carrier, job, run)
         sites = {name: party.site(run) for name, party in carrier.parties.items()}
-        report = align(session, study_columns, rules=column_rules, chunk=chunk, progress=progress)
+        report = align(
+            session, study_columns, rules=column_rules, chunk=chunk, progress=progress
+        )
         tables: dict[str, Any] = {}
         entries: dict[str, tuple[Entry, ...]] = {}
         for name, site in sites.items():
@@ -156,7 +165,9 @@ def align_rows(
     return AlignedRows(tables, Ledgers(entries, UNBOUNDED.delta), cost, report)
 
 
-def _alignment_side(data: AlignmentData, party: Party, run: str, facts: bytes) -> PartySide:
+def _alignment_side(
+    data: AlignmentData, party: Party, run: str, facts: bytes
+) -> PartySide:
     """Return a party's side of an alignment."""
     return PartySide(data, PARTY)
 
@@ -176,7 +187,9 @@ def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(parties, tuple(on))
     odd = sorted(set(parties) ^ set(on))
     if odd:
-        raise InputError(f"on must name the id columns of every party; {odd[0]!r} is only in one")
+        raise InputError(
+            f"on must name the id columns of every party; {odd[0]!r} is only in one"
+        )
     for names in on.values():
         check_rules(names, {})
     lengths = {len(names) for names in on.values()}
@@ -192,10 +205,14 @@ def _rules(
     rules: Sequence[str] | Mapping[str, Sequence[str]], on: tuple[str, ...]
 ) -> dict[str, tuple[str, ...]]:
     if isinstance(rules, str):
-        raise InputError(f"rules={rules!r} must be a list, such as ['strip', {rules!r}]")
+        raise InputError(
+            f"rules={rules!r} must be a list, such as ['strip', {rules!r}]"
+        )
     if not isinstance(rules, Sequence | Mapping):
         raise InputError(f"rules={rules!r} must be a list, or lists by column")
-    by_column = rules if isinstance(rules, Mapping) else {name: rules for name in on if rules}
+    by_column = (
+        rules if isinstance(rules, Mapping) else {name: rules for name in on if rules}
+    )
     check_rules(on, by_column)
     return {name: tuple(column_rules) for name, column_rules in by_column.items()}
 

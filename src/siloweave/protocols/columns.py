@@ -56,7 +56,10 @@ _ONE_WAY = "decoder/one_way"  # where rows are raked
 
 def parts_of(setup: Setup) -> dict[str, Schema]:
     """Return every party's part of the schema, without ids, in roster order."""
-    return {name: setup.schema.select(list(columns)) for name, columns in setup.columns.items()}
+    return {
+        name: setup.schema.select(list(columns))
+        for name, columns in setup.columns.items()
+    }
 
 
 def columns_data(table: Table, setup: Setup, place: Place) -> OwnerData:
@@ -89,7 +92,9 @@ def condition_of(target: str | None, parts: Mapping[str, Schema]) -> str | None:
 
 def readers(shared: bool, protection: str) -> View:
     """Return what readers see: the table, or the columns that each party shows them."""
-    table = READERS.sees if shared else "the synthetic columns that their party shows them"
+    table = (
+        READERS.sees if shared else "the synthetic columns that their party shows them"
+    )
     return View("readers", table, protection)
 
 
@@ -128,9 +133,13 @@ def release_rows(
 
     def noisy() -> int:
         if isinstance(event, Laplace):
-            (number,) = mechanisms.add_laplace([rows], event.scale, entropy=site.entropy)
+            (number,) = mechanisms.add_laplace(
+                [rows], event.scale, entropy=site.entropy
+            )
         else:
-            (number,) = mechanisms.add_gaussian([rows], event.sigma, entropy=site.entropy)
+            (number,) = mechanisms.add_gaussian(
+                [rows], event.sigma, entropy=site.entropy
+            )
         return int(number)
 
     return (site.release(event, "number of rows", noisy),), ()
@@ -165,7 +174,9 @@ def share_columns(request: ShareColumns, site: Site[OwnerData]) -> SharedColumns
     """Pay once for all that will be decoded, and for exact shares to which it is raked."""
     one_way = OneWay.of(site.rows.table, site.rows.schema)
     site.remember(_ONE_WAY, one_way.to_json().encode())
-    event = NonPrivate("columns are decoded by what was learned from rows without noise")
+    event = NonPrivate(
+        "columns are decoded by what was learned from rows without noise"
+    )
     label = "shares of every column, and synthetic columns, however many rows are drawn"
     shares = tuple(Array.of(column_shares, "<f8") for column_shares in one_way.shares)
     return SharedColumns(site.release(event, label, lambda: shares))
@@ -185,7 +196,9 @@ def cell_shares(session: Session, parts: Mapping[str, Schema]) -> dict[str, Floa
         for column, array in zip(columns, sent, strict=True):
             field = f"shares of {column!r}"
             values = checked.array(field, array, ("<f8",), (None,), least=0, most=1)
-            checked.number(f"sum of {field}", float(values.sum()), least=1 - 1e-6, most=1 + 1e-6)
+            checked.number(
+                f"sum of {field}", float(values.sum()), least=1 - 1e-6, most=1 + 1e-6
+            )
             shares[column] = values
     return shares
 
@@ -288,7 +301,9 @@ class JoinedGenerator:
         parts = self._parts()
         condition = None
         if given is not None:
-            coded = [part.decoder.coder.encode_known(given[:, part.places]) for part in parts]
+            coded = [
+                part.decoder.coder.encode_known(given[:, part.places]) for part in parts
+            ]
             condition = np.concatenate(coded, axis=1).astype(np.float32)
         Z = self.joint.sample(n, key=key, given=condition)
 
@@ -329,7 +344,9 @@ class ColumnsModel(FeatureModel):
             decoder.coder.save(party_folder / "coder.safetensors")
 
     @classmethod
-    def read(cls, folder: Path, *, joint: Callable[[Path], Generator], coder: LoadCoder) -> Self:
+    def read(
+        cls, folder: Path, *, joint: Callable[[Path], Generator], coder: LoadCoder
+    ) -> Self:
         """Read what `save` wrote; `joint` and `coder` read its parts."""
         whole = FeatureModel.load(folder, joint)
         decoders: dict[str, LocalDecoder] = {}
@@ -343,7 +360,9 @@ class ColumnsModel(FeatureModel):
         return cls(net, whole.features, whole.one_way, whole.target)
 
 
-def _gathered(load: LoadCoder, joint: Any, setup: Setup, session: Session) -> ColumnsModel:
+def _gathered(
+    load: LoadCoder, joint: Any, setup: Setup, session: Session
+) -> ColumnsModel:
     """Return the coordinator's generator together with the local decoders of all parties.
 
     Only a simulation reads these.
@@ -358,11 +377,15 @@ def _gathered(load: LoadCoder, joint: Any, setup: Setup, session: Session) -> Co
     cells: dict[str, Cells] = {}
     for name, stored in session.recall((_FEATURES, _CODER, _ONE_WAY)).items():
         if _FEATURES not in stored or _CODER not in stored:
-            raise WireError(f"party {name!r}: this run has trained nothing that could decode")
+            raise WireError(
+                f"party {name!r}: this run has trained nothing that could decode"
+            )
         decoders[name] = LocalDecoder.of(stored[_FEATURES], stored[_CODER], load)
         if _ONE_WAY in stored:
             one_way = OneWay.from_json(stored[_ONE_WAY])
-            cells |= {column_cells.column.name: column_cells for column_cells in one_way.cells}
+            cells |= {
+                column_cells.column.name: column_cells for column_cells in one_way.cells
+            }
 
     # Columns are in the order of the schema, whoever has them.
     encodings: dict[str, Any] = {}
@@ -385,7 +408,8 @@ class DrawnColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     values: Array
     missing: Array
-    cells: tuple[Array, ...]  # which one each row is in, where the party released shares
+    # Which one each row is in, where the party released shares.
+    cells: tuple[Array, ...]
 
 
 class DrawnColumns(Reply, frozen=True):
@@ -435,7 +459,9 @@ def most_decoded(setup: Setup) -> int:
     return 3 if setup.modelled is None else _MOST_DECODED
 
 
-def decode_columns(load: LoadCoder, request: DecodeColumns, site: Site[OwnerData]) -> DrawnColumns:
+def decode_columns(
+    load: LoadCoder, request: DecodeColumns, site: Site[OwnerData]
+) -> DrawnColumns:
     """Decode, at home, and send synthetic columns; their bytes depend on the request alone."""
     rows, schema = _decoded(load, request, site, request.words)
     stored = site.recall(_ONE_WAY)
@@ -444,13 +470,17 @@ def decode_columns(load: LoadCoder, request: DecodeColumns, site: Site[OwnerData
     if request.chosen is not None:
         checked = CheckedReply("the coordinator")
         last = rows.num_rows - 1
-        places = checked.array("chosen", request.chosen, ("<i4",), (None,), least=0, most=last)
+        places = checked.array(
+            "chosen", request.chosen, ("<i4",), (None,), least=0, most=last
+        )
         rows = one_way.moved(rows.take(places), rows)
         codes = []
     return DrawnColumns(site.release_made(lambda: _packed(rows, schema, codes)))
 
 
-def keep_columns(load: LoadCoder, request: KeepColumns, site: Site[OwnerData]) -> KeptColumns:
+def keep_columns(
+    load: LoadCoder, request: KeepColumns, site: Site[OwnerData]
+) -> KeptColumns:
     """Decode, and keep synthetic columns at home; asked again, they are the same."""
     rows, _ = _decoded(load, request, site)
     keep_synthetic(site, rows, request.seed)
@@ -471,15 +501,26 @@ def _decoded(
     features = site.recall(_FEATURES)
     coder = site.recall(_CODER)
     if features is None or coder is None:
-        raise WireError(f"party {site.name!r}: this run has trained nothing that could decode")
+        raise WireError(
+            f"party {site.name!r}: this run has trained nothing that could decode"
+        )
     decoder = LocalDecoder.of(features, coder, load)
 
     # The coordinator's numbers bound how much is decoded, and which keys are made.
     makes_key = len(words) <= _MOST_WORDS and all(0 <= word < 2**32 for word in words)
-    if not 0 < len(request.batches) <= len(_BATCHES) or request.seed < 0 or not makes_key:
-        raise WireError(f"party {site.name!r}: {len(request.batches)} batches cannot be decoded")
+    if (
+        not 0 < len(request.batches) <= len(_BATCHES)
+        or request.seed < 0
+        or not makes_key
+    ):
+        raise WireError(
+            f"party {site.name!r}: {len(request.batches)} batches cannot be decoded"
+        )
     checked = CheckedReply("the coordinator")
-    parts = [checked.reals("vectors", batch, (None, decoder.width)) for batch in request.batches]
+    parts = [
+        checked.reals("vectors", batch, (None, decoder.width))
+        for batch in request.batches
+    ]
     checked.number("rows", max(map(len, parts)), most=_MOST_DRAWN)
 
     seed = key_at(request.seed, words)
@@ -504,7 +545,9 @@ def with_decoding(
     return handlers_with_decoding
 
 
-def _packed(rows: Table, schema: Schema, codes: Sequence[Ints]) -> tuple[DrawnColumn, ...]:
+def _packed(
+    rows: Table, schema: Schema, codes: Sequence[Ints]
+) -> tuple[DrawnColumn, ...]:
     columns: list[DrawnColumn] = []
     for i, column in enumerate(schema.columns):
         if column.kind in BINNED:
@@ -529,7 +572,9 @@ def _unpacked(
     if column.kind not in BINNED:
         low = 0
         high = len(column.options) - 1
-    values = checked.array(column.name, sent.values, dtypes, (count,), least=low, most=high)
+    values = checked.array(
+        column.name, sent.values, dtypes, (count,), least=low, most=high
+    )
     flags = checked.array("missing", sent.missing, ("<u1",), (count,), least=0, most=1)
     missing = flags > 0
 
@@ -580,7 +625,9 @@ class _FarDecoder(FeatureModel):
         def take_rows(places: Ints) -> Table:
             """Take rows; where a column is far off, parties are asked once more, and move it."""
             if not any(
-                far_off(column, codes[column.name][places], self.cell_shares[column.name])
+                far_off(
+                    column, codes[column.name][places], self.cell_shares[column.name]
+                )
                 for column in self.schema.coded
             ):
                 return rows.take(places)
@@ -611,17 +658,24 @@ class _FarDecoder(FeatureModel):
         columns: dict[str, tuple[Any, Bools | None]] = {}
         codes: dict[str, Ints] = {}
         parts = parts_of(setup)
-        replies = self.session.ask_each(requests, last=step == 0)  # mostly no other follows
+        # Mostly no other follows.
+        replies = self.session.ask_each(requests, last=step == 0)
         for (name, request), reply in zip(requests.items(), replies, strict=True):
             checked = CheckedReply(name)
             part = parts[name]
-            sent_columns = checked.items("columns", reply.columns.value, count=len(part.columns))
+            sent_columns = checked.items(
+                "columns", reply.columns.value, count=len(part.columns)
+            )
             raked = bool(self.cell_shares) and request.chosen is None
             for column, sent in zip(part.columns, sent_columns, strict=True):
                 columns[column.name] = _unpacked(checked, column, sent, count)
-                for cells in checked.items("lists of cells", sent.cells, count=int(raked)):
+                for cells in checked.items(
+                    "lists of cells", sent.cells, count=int(raked)
+                ):
                     most = len(self.cell_shares[column.name]) - 1
-                    places = checked.array("cells", cells, ("<u1",), (count,), least=0, most=most)
+                    places = checked.array(
+                        "cells", cells, ("<u1",), (count,), least=0, most=most
+                    )
                     codes[column.name] = places.astype(np.int64)
         ordered = {column.name: columns[column.name] for column in setup.schema.coded}
         return Table.from_columns(ordered), codes
@@ -698,7 +752,9 @@ def decoded_rows(
             requests[name] = KeepColumns(task.seed, vectors)
         replies = session.ask_each(requests, last=True)
         for name, reply in zip(requests, replies, strict=True):
-            CheckedReply(name).number("rows", reply.rows.value, least=number, most=number)
+            CheckedReply(name).number(
+                "rows", reply.rows.value, least=number, most=number
+            )
         return DrawnRows(number, setup.declared)
 
     # Else they are sent and put together, and drawn again where they break a constraint.

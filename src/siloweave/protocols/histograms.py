@@ -56,13 +56,21 @@ from siloweave.protocols.secure_sums import (
 from siloweave.protocols.workload import bins_for, first_encoder, most_bins, queries_of
 from siloweave.tables.arrays import Floats
 from siloweave.tables.bins import BINNED, Cuts, cuts_of, octave_starts, spike_bins
-from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
+from siloweave.tables.codes import (
+    Clique,
+    Codes,
+    CountedRows,
+    Domain,
+    Encoder,
+    ResolutionLevels,
+)
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.read import Table, digest_of, rows_of
 from siloweave.tables.schema import Column, Schema
 
-_DRAWN = 20_000  # rows of the product of the columns; shares are right to one in as many
+# Rows of the product of the columns; shares are right to one in as many.
+_DRAWN = 20_000
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,9 @@ class NoisyHistogram:
     @cached_property
     def columns(self) -> dict[str, Floats]:
         """Counts of each column's codes, none negative, that sum to the number of rows."""
-        return ResolutionLevels(self.encoder).columns(self.counts, self.rows, self.sigma)
+        return ResolutionLevels(self.encoder).columns(
+            self.counts, self.rows, self.sigma
+        )
 
     def features(self, numeric: Any) -> Features:
         """Return encoders of every column."""
@@ -122,8 +132,12 @@ class NoisyHistogram:
         for column in self.encoder.schema.coded:
             if column.kind in BINNED:
                 edges = self.encoder.edges(column.name)
-                spikes[column.name] = spike_bins(column, edges, self.columns[column.name])
-        return self.encoder.decode(rows, key=fold_in(self.seed, "product"), spikes=spikes)
+                spikes[column.name] = spike_bins(
+                    column, edges, self.columns[column.name]
+                )
+        return self.encoder.decode(
+            rows, key=fold_in(self.seed, "product"), spikes=spikes
+        )
 
 
 # Messages
@@ -186,8 +200,12 @@ def _tables_of_a_row(levels: ResolutionLevels, neighbours: Neighbours) -> int:
 def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     """Send the number of rows, public where a row is replaced and refused elsewhere."""
     if not neighbours_of(site).replaces:
-        raise WireError(f"party {site.name!r} hides its number of rows; it is counted with noise")
-    return Known(Public(site.rows.codes.num_rows, "neighbours have the same number of rows"))
+        raise WireError(
+            f"party {site.name!r} hides its number of rows; it is counted with noise"
+        )
+    return Known(
+        Public(site.rows.codes.num_rows, "neighbours have the same number of rows")
+    )
 
 
 def release_counts(
@@ -274,14 +292,19 @@ def noisy_histogram(
     if public:
         (name,) = session.roster
         (reply,) = session.ask(CountRows())
-        rows = CheckedReply(name).number("rows", reply.rows.value, least=0, most=MOST_ROWS)
+        rows = CheckedReply(name).number(
+            "rows", reply.rows.value, least=0, most=MOST_ROWS
+        )
     rows = max(1, rows)
-    return NoisyHistogram(encoder, counts.astype(np.int64), event.sigma_total, rows, seed)
+    return NoisyHistogram(
+        encoder, counts.astype(np.int64), event.sigma_total, rows, seed
+    )
 
 
 # Bins, before a method of marginals
 
-_FINE = 4096  # bins of a column that a histogram counts, and more where they are narrower near 0
+# Bins of a column that a histogram counts, and more where they are narrower near 0.
+_FINE = 4096
 
 
 def _fine_bins(columns: Sequence[Column]) -> Encoder:
@@ -341,7 +364,12 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
     fine = setup.encoder
     neighbours = setup.budget.neighbours
     event = histogram_event(
-        fine, neighbours, task.rho, len(session.roster), session.tolerated, session.dropouts
+        fine,
+        neighbours,
+        task.rho,
+        len(session.roster),
+        session.tolerated,
+        session.dropouts,
     )
     keys = exchange_keys(session, fine.domain)
     histogram = noisy_histogram(session, keys, fine, event, task.seed)

@@ -57,7 +57,14 @@ from siloweave.protocols.workload import (
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
 from siloweave.tables.cells import moved_note, without_others
-from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
+from siloweave.tables.codes import (
+    Clique,
+    Codes,
+    CountedRows,
+    Domain,
+    Encoder,
+    ResolutionLevels,
+)
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.read import Table, Unread
@@ -132,7 +139,14 @@ class MarginalSettings:
         return self.workload == "auto" and self.degree is self.queries is None
 
     def __post_init__(self) -> None:
-        for name in ("degree", "bins", "queries", "plan_sweeps", "sweeps", "final_sweeps"):
+        for name in (
+            "degree",
+            "bins",
+            "queries",
+            "plan_sweeps",
+            "sweeps",
+            "final_sweeps",
+        ):
             if getattr(self, name, None) is not None:
                 whole(name, getattr(self, name), 1)
         whole("tolerated", getattr(self, "tolerated", 1), 1)
@@ -170,7 +184,9 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     rows = counted(part, encoder, closure(planned, encoder.domain))
     moved = without_others(rows.moved, encoder.schema)
     if moved:
-        warnings.warn(f"{place.name}: {moved_note(moved, encoder.schema)}", stacklevel=2)
+        warnings.warn(
+            f"{place.name}: {moved_note(moved, encoder.schema)}", stacklevel=2
+        )
     return rows
 
 
@@ -178,7 +194,8 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
     """Return what every party is given of the settings, see `Terms`; what weighs: `weights_of`."""
     encoder = encoder_of(setup)
     synth = cast(Any, setup.synth)
-    heaviest = 2 if synth.triples and synth.chooses else 0  # a triple weighs as a pair of it
+    # A triple weighs as a pair of it.
+    heaviest = 2 if synth.triples and synth.chooses else 0
     return {
         **asdict(setup.synth),
         "workload": tuple(queries_of(synth, encoder)),
@@ -207,7 +224,9 @@ def curator_method(*answers: str, **settings: Any) -> Method:
         answers: What it answers that readers may see, as its counts.
         settings: Of the `Method`.
     """
-    readers = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", *answers))
+    readers = View(
+        "readers", READERS.sees, READERS.protected_by, ("Counts.sums", *answers)
+    )
     return marginal_method(
         split="central",
         trust="curator",
@@ -230,7 +249,10 @@ def require_curator(session: Session, title: str) -> None:
 
 
 def marginal_result(
-    algorithm: Callable[..., tuple[MRF, list[Measured]]], session: Session, task: Task, **more: Any
+    algorithm: Callable[..., tuple[MRF, list[Measured]]],
+    session: Session,
+    task: Task,
+    **more: Any,
 ) -> Result:
     """Run an algorithm of marginals over the parties, and return what the coordinator learned."""
     setup = task.setup
@@ -308,8 +330,14 @@ def marginal_forecast(
     def forecast(synth: Any, case: Case) -> Forecast:
         # What is counted: all queries, and every set of columns inside one.
         schema = guessed(synth, case)
-        encoder = schema if isinstance(schema, Encoder) else first_encoder(schema, synth)
-        fine = columns_to_cut(encoder, queries_of(synth, encoder)) if synth.counts_share else None
+        encoder = (
+            schema if isinstance(schema, Encoder) else first_encoder(schema, synth)
+        )
+        fine = (
+            columns_to_cut(encoder, queries_of(synth, encoder))
+            if synth.counts_share
+            else None
+        )
         encoder, bins_notes = _foreseen(synth, case, encoder, fine)
         domain = encoder.domain
         limit = synth.max_model_mb
@@ -325,7 +353,8 @@ def marginal_forecast(
         answers = joined * parties
         cohort = max(1.0, answers / rounds)
         chosen = sum(pairs) if all_pairs else median(pairs) * min(cohort, 3.0)
-        shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
+        # Skew, model.
+        shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)
         shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
         histogram_bytes = 4 * ResolutionLevels(fine).cells if fine else 0
         round_bytes = 4 * (one_ways + chosen) + shipped
@@ -337,11 +366,15 @@ def marginal_forecast(
             most = grown(synth, case, domain, queries, answers)
         tree = min(cells_in(limit), domain.size(), most)
         fitted = tree if all_pairs or (grown and most < inf) else 0.0
-        work = _work(all_pairs, rounds, answers, len(below), cells, fitted, len(domain.names))
+        work = _work(
+            all_pairs, rounds, answers, len(below), cells, fitted, len(domain.names)
+        )
 
         error = None
         if buys is not None and case.rows > 1:
-            error = error_forecast(encoder.schema, domain, case.rows, buys(synth, case, domain))
+            error = error_forecast(
+                encoder.schema, domain, case.rows, buys(synth, case, domain)
+            )
         result = Forecast(
             asked(synth, len(domain.names), case),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
@@ -387,7 +420,11 @@ def _triples(synth: Any, domain: Domain) -> Iterator[str]:
     refused = refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
         fours = fours_with_target(synth, domain)
-        more = f"; {len(fours):,} sets of four with it are candidates, too" if fours else ""
+        more = (
+            f"; {len(fours):,} sets of four with it are candidates, too"
+            if fours
+            else ""
+        )
         yield f"the workload is all pairs, and the triples with {synth.target!r}, the target{more}"
     elif refused:
         yield (
@@ -410,7 +447,9 @@ def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
     degree = synth.degree or 2
     large = too_large(domain, degree, limit)
     if large:
-        sets = count_of(large, f"set of {degree} columns is", f"sets of {degree} columns are")
+        sets = count_of(
+            large, f"set of {degree} columns is", f"sets of {degree} columns are"
+        )
         yield (
             f"{sets} not in the workload, for which {limit:g} MB have no room; use fewer bins or "
             "raise max_model_mb to have them"

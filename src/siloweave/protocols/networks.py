@@ -176,7 +176,9 @@ class GANModel(NetworkModel):
     @property
     def takes(self) -> frozenset[str]:
         """Columns of categories that are conditions."""
-        numbers = {block.column for block in self.net.heads.blocks if block.kind == "number"}
+        numbers = {
+            block.column for block in self.net.heads.blocks if block.kind == "number"
+        }
         return frozenset(self.net.heads.columns) - numbers
 
     def shares(self, column: str) -> tuple[float, ...] | None:
@@ -248,7 +250,11 @@ class LatentModel(DiffusionModel):
         """Columns that it can be asked for: the label; all where sphere codes stand for them."""
         if hasattr(self.net.settings.autoencoder, "per_bit"):
             return super().takes
-        return frozenset() if self.net.label is None else frozenset({self.net.label.column})
+        return (
+            frozenset()
+            if self.net.label is None
+            else frozenset({self.net.label.column})
+        )
 
     @classmethod
     def load(cls, path: Path) -> LatentModel:
@@ -301,13 +307,19 @@ def training_forecast(
     stages = list(_stages(settings, width, rows, bounded))
     weights = sum(count for count, _ in _networks(settings, width))
 
-    notes = [f"memory and time are guesses for {rows:,} rows: expect a factor of three either way"]
+    notes = [
+        f"memory and time are guesses for {rows:,} rows: expect a factor of three either way"
+    ]
     has_length = all(rows_read is not None for _, rows_read in stages)
     if not has_length:
-        notes.append("the settings do not show how much the training is: no time is printed")
+        notes.append(
+            "the settings do not show how much the training is: no time is printed"
+        )
 
     # Six multiplications for each weight and row that is read.
-    multiplied = sum(_MULTIPLIED * count * (rows_read or 0.0) for count, rows_read in stages)
+    multiplied = sum(
+        _MULTIPLIED * count * (rows_read or 0.0) for count, rows_read in stages
+    )
     compile_seconds = _PRIVATE_COMPILE_S if private else _COMPILE_S
     dearer = _PRIVATE if private else 1.0
     seconds = _START_S + 2 * _ROW_S * rows * len(schema.columns)
@@ -377,7 +389,11 @@ def _stages(
 
     None stands for rows that the settings do not show.
     """
-    flat = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
+    flat = {
+        name: value
+        for name, value in settings.items()
+        if not isinstance(value, Mapping)
+    }
     weights = sum(count for count, _ in _networks(flat, width))
     if weights and "steps" in flat:
         rows_read = float(flat["steps"]) * float(flat.get("batch", rows))
@@ -386,7 +402,8 @@ def _stages(
         yield weights, rows_read
     elif weights and "epochs" in flat:
         yield weights, float(flat["epochs"]) * rows
-    elif weights or "epochs" in flat:  # convolutions: their weights are not in the settings
+    # Convolutions: their weights are not in the settings.
+    elif weights or "epochs" in flat:
         yield weights, None
     for value in settings.values():
         if isinstance(value, Mapping):

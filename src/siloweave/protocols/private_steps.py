@@ -44,7 +44,9 @@ def refuse_unpayable(who: str, **sent: float) -> None:
             )
 
 
-def refuse_what_learns_nothing(budget: Budget, rho: float, steps: int, batch: int) -> None:
+def refuse_what_learns_nothing(
+    budget: Budget, rho: float, steps: int, batch: int
+) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
 
     Args:
@@ -57,7 +59,8 @@ def refuse_what_learns_nothing(budget: Budget, rho: float, steps: int, batch: in
     Raises:
         BudgetError: With what would be feasible.
     """
-    unit = 2.0 if budget.relation is Relation.REPLACE_ONE else 0.5  # noise as large as one row
+    # Noise as large as one row.
+    unit = 2.0 if budget.relation is Relation.REPLACE_ONE else 0.5
     step_rho = unit / batch**2  # of noise as large as the sum of a batch
     if rho >= steps * step_rho:
         return

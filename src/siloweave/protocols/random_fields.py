@@ -62,7 +62,8 @@ from siloweave.tables.keys import Key, fold_in, generator
 
 _LEAST = 1.0  # noise is never narrower, see SharedGaussian
 _ROWS_PART = 0.1  # of the R-scores' share, to count rows with
-_LAST = 0.2  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
+# Of the shrinkage, in the last fit: no choice follows that its noise could mislead.
+_LAST = 0.2
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,13 @@ class _Run:
 
     def fit(self, start: MRF | None, sweeps: int, share: float = 1.0) -> MRF:
         shrinkage = share * self.settings.shrinkage
-        return fit(self.domain, self.measured, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
+        return fit(
+            self.domain,
+            self.measured,
+            warm_start=start,
+            sweeps=sweeps,
+            shrinkage=shrinkage,
+        )
 
     def first(self, wanted: Sequence[Clique], most: int) -> list[Clique]:
         """Return the first of some marginals with which the model stays within memory."""
@@ -179,7 +186,9 @@ class _Run:
                 chosen.append(clique)
         return chosen
 
-    def graph(self, pairs: Sequence[Clique], rho: float) -> tuple[float, dict[Clique, float]]:
+    def graph(
+        self, pairs: Sequence[Clique], rho: float
+    ) -> tuple[float, dict[Clique, float]]:
         """Return the number of rows and R-scores, noisy, for so much zCDP.
 
         There is no score where there is no pair.
@@ -195,7 +204,9 @@ class _Run:
         scores = self.answers.scores(pairs, _width(unit, len(pairs), rho - rows_rho))
         return rows, dict(zip(pairs, scores.tolist(), strict=True))
 
-    def refine(self, weights: dict[Clique, float], plan: _Plan, rng: np.random.Generator) -> MRF:
+    def refine(
+        self, weights: dict[Clique, float], plan: _Plan, rng: np.random.Generator
+    ) -> MRF:
         """Measure what the model answers worst, in steps, and fit after each but the last."""
         model = self.fit(None, self.settings.sweeps)
         unmeasured = plan.refined
@@ -232,7 +243,9 @@ class _Plan:
     sigma: float  # of every marginal
 
     @classmethod
-    def of(cls, run: _Run, initial: int, candidates: int, rho: float, errors_rho: float) -> _Plan:
+    def of(
+        cls, run: _Run, initial: int, candidates: int, rho: float, errors_rho: float
+    ) -> _Plan:
         columns = len(run.domain.names)
         settings = run.settings
         refined = min(round(settings.refined * columns), candidates)
@@ -252,7 +265,9 @@ def _width(unit: float, numbers: int, rho: float) -> float:
     return max(_LEAST, unit * sqrt(numbers / (2 * rho)))
 
 
-def _sampled(weights: Mapping[Clique, float], most: int, rng: np.random.Generator) -> list[Clique]:
+def _sampled(
+    weights: Mapping[Clique, float], most: int, rng: np.random.Generator
+) -> list[Clique]:
     cliques = list(weights)
     if len(cliques) <= most:
         return cliques
@@ -323,7 +338,11 @@ def private_field(
     rng = generator(fold_in(key, "candidates"))
     weights = candidate_weights(domain, cliques, useful, settings.widest, rng)
     measured_first = set(initial)
-    weights = {clique: weight for clique, weight in weights.items() if clique not in measured_first}
+    weights = {
+        clique: weight
+        for clique, weight in weights.items()
+        if clique not in measured_first
+    }
     plan = _Plan.of(run, len(initial), len(weights), rho - scores_rho, errors_rho)
 
     progress("measuring", 0.2)
@@ -342,7 +361,9 @@ def private_field(
 # The owner's side
 
 
-def noisy_scores(pairs: Sequence[Clique], sigma: float, site: Site[CountedRows]) -> Released[Array]:
+def noisy_scores(
+    pairs: Sequence[Clique], sigma: float, site: Site[CountedRows]
+) -> Released[Array]:
     """Pay for R-scores, then draw them: whole rows, which may be negative or above n.
 
     **Guarantee**: one event for all of them, see the top of this file.
@@ -350,7 +371,9 @@ def noisy_scores(pairs: Sequence[Clique], sigma: float, site: Site[CountedRows])
     exact = np.array([r_score(site.rows, pair) for pair in pairs], dtype=np.int64)
     unit = r_score_sensitivity(neighbours_of(site))
     event = Gaussian(sigma=sigma, sensitivity=sqrt(len(pairs)) * unit)
-    return release_noisy(site, event, f"R-scores of {len(pairs)} pairs of columns", exact)
+    return release_noisy(
+        site, event, f"R-scores of {len(pairs)} pairs of columns", exact
+    )
 
 
 def noisy_errors(
@@ -364,7 +387,8 @@ def noisy_errors(
     on rows but by what was paid for.
     """
     exact = np.zeros(len(cliques), dtype=np.int64)
-    for i, clique in enumerate(cliques):  # one by one, as each may be as large as a model
+    # One by one, as each may be as large as a model.
+    for i, clique in enumerate(cliques):
         of_model = np.rint(model.marginal(clique, keep=False))
         exact[i] = np.abs(marginal(site.rows, clique) - of_model).sum()
     unit = l1_score_sensitivity(neighbours_of(site))
@@ -393,7 +417,11 @@ class OwnAnswers:
 
     def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
         """Return `noisy_errors`."""
-        return noisy_errors(model, cliques, sigma, self.site).value.numpy().astype(np.float64)
+        return (
+            noisy_errors(model, cliques, sigma, self.site)
+            .value.numpy()
+            .astype(np.float64)
+        )
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
         """Measure marginals in one event."""
@@ -404,7 +432,12 @@ class OwnAnswers:
 
         # Paid for before noise is drawn.
         self.site.pay(event, f"{len(exact)} marginals")
-        noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy).astype(np.float64)
+        noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy).astype(
+            np.float64
+        )
         ends = np.cumsum([table.size for table in exact])[:-1]
         pieces = np.split(noisy, ends)
-        return [piece.reshape(table.shape) for piece, table in zip(pieces, exact, strict=True)]
+        return [
+            piece.reshape(table.shape)
+            for piece, table in zip(pieces, exact, strict=True)
+        ]

@@ -121,13 +121,17 @@ class Magnitudes(Cohort, frozen=True, tag="schema/magnitudes"):
 
 def declare(request: Declare, site: Site[OwnerData]) -> Declaration:
     """Send the party's own facts; one that came from its rows and was not reviewed stays here."""
-    unreviewed = [column.name for column in site.rows.schema.columns if column.from_data]
+    unreviewed = [
+        column.name for column in site.rows.schema.columns if column.from_data
+    ]
     if unreviewed:
         raise SchemaError(
             f"party {site.name!r}: facts about {', '.join(unreviewed)} were taken from data; "
             "review them and delete their from_data (Schema.declared does), or leave them open"
         )
-    return Declaration(site.mask_key(), Public(site.rows.schema.to_json(), "declared by its owner"))
+    return Declaration(
+        site.mask_key(), Public(site.rows.schema.to_json(), "declared by its owner")
+    )
 
 
 def _values(table: Table, column: Column) -> tuple[list[Category], Ints]:
@@ -161,7 +165,9 @@ def _check_asked(columns: Sequence[Column], fact: str, site: Site[OwnerData]) ->
                 "its schema does not leave open. Nothing was released"
             )
     if not columns or len({column.name for column in columns}) < len(columns):
-        raise WireError(f"party {site.name!r} was asked about no column, or about one twice")
+        raise WireError(
+            f"party {site.name!r} was asked about no column, or about one twice"
+        )
 
 
 def name(request: Name, site: Site[OwnerData]) -> Named:
@@ -170,13 +176,17 @@ def name(request: Name, site: Site[OwnerData]) -> Named:
     event = naming_event(neighbours_of(site), request.sigma, request.threshold)
 
     # All columns are read before the first one is paid for.
-    values_of = {column.name: _values(site.rows.table, column) for column in request.columns}
+    values_of = {
+        column.name: _values(site.rows.table, column) for column in request.columns
+    }
 
     def draw(column: Column) -> tuple[Category, ...]:
         values, counts = values_of[column.name]
         noisy = mechanisms.add_gaussian(counts, request.sigma, entropy=site.entropy)
         return tuple(
-            value for value, count in zip(values, noisy, strict=True) if count >= request.threshold
+            value
+            for value, count in zip(values, noisy, strict=True)
+            if count >= request.threshold
         )
 
     released: list[Released[tuple[Category, ...]]] = []
@@ -218,7 +228,9 @@ def _histogram(table: Table, column: Column) -> Ints:
     numbers, missing = numbers_of(column, table)
     x = np.asarray(numbers, dtype=np.float64)[~missing]
     x = x[~np.isnan(x)]
-    place = np.searchsorted(edges, np.abs(x), side="right") * np.sign(x).astype(np.int64)
+    place = np.searchsorted(edges, np.abs(x), side="right") * np.sign(x).astype(
+        np.int64
+    )
     return np.bincount(place + edges.size, minlength=2 * edges.size + 1)
 
 
@@ -261,7 +273,9 @@ class Learning:
         if not self.rho > 0:
             raise InputError(f"Learning: rho={self.rho} must be greater than 0")
         if not 0 < self.delta < 1:
-            raise InputError(f"Learning: delta={self.delta} must lie strictly between 0 and 1")
+            raise InputError(
+                f"Learning: delta={self.delta} must lie strictly between 0 and 1"
+            )
 
     def threshold(self, sigma: float, columns: int) -> int:
         """Return the least noisy count at which a value is named, for this many columns."""
@@ -273,7 +287,9 @@ class Learning:
             return ceil(2 + 1e-6 - sigma * NormalDist().inv_cdf(delta_each))
 
         # Enough even if each of so many values were held by all of a unit's rows; then lower.
-        threshold = ceil(rows + 1 + 1e-6 - sigma * NormalDist().inv_cdf(delta_each / rows))
+        threshold = ceil(
+            rows + 1 + 1e-6 - sigma * NormalDist().inv_cdf(delta_each / rows)
+        )
         while threshold > rows + 1:
             if naming_event(self.neighbours, sigma, threshold - 1).delta > delta_each:
                 break
@@ -313,7 +329,9 @@ def check_open(table: Table, schema: Schema) -> None:
             _histogram(table, schema[name])
 
 
-def agree_schema(session: Session, schema: Schema, learning: Learning | None = None) -> Schema:
+def agree_schema(
+    session: Session, schema: Schema, learning: Learning | None = None
+) -> Schema:
     """Agree on one schema with parties whose rows are `OwnerData`.
 
     Args:
@@ -384,7 +402,9 @@ def _categories(
     lists: dict[str, tuple[Released[tuple[Category, ...]], ...]] = {}
     for party, reply in zip(session.roster, replies, strict=True):
         checked = CheckedReply(party)
-        lists[party] = checked.items("lists of values", reply.values, count=len(columns))
+        lists[party] = checked.items(
+            "lists of values", reply.values, count=len(columns)
+        )
 
     learned: dict[str, Column] = {}
     for i, column in enumerate(columns):
@@ -393,7 +413,9 @@ def _categories(
             named |= _named(party, column, sent[i].value)
         assert column.other is not None  # `open_facts` asks for it
         values = (*sorted(named - {column.other}), column.other)
-        learned[column.name] = changed(column, categories=values, learned=("categories",))
+        learned[column.name] = changed(
+            column, categories=values, learned=("categories",)
+        )
     return learned
 
 
@@ -452,7 +474,9 @@ def _bounds(
         last = int(filled[-1]) - zero
         low = -_edge(column, -first)
         high = _edge(column, last)
-        learned[column.name] = changed(column, low=low, high=high, learned=("low", "high"))
+        learned[column.name] = changed(
+            column, low=low, high=high, learned=("low", "high")
+        )
     return learned
 
 
@@ -477,7 +501,9 @@ def clipped(table: Table, schema: Schema) -> Table:
         >>> clipped(table, Schema((age,))).values("age").tolist()
         [40, 63]
     """
-    learned = [column for column in schema.columns if {"low", "high"} <= set(column.learned)]
+    learned = [
+        column for column in schema.columns if {"low", "high"} <= set(column.learned)
+    ]
     if not learned:
         return table
     columns = {name: (table.values(name), table.missing(name)) for name in table.names}
@@ -579,7 +605,9 @@ def _views(views: Views, setup: Setup) -> Views:
     if ("categories",) not in open_facts(setup.schema).values():
         return views
     who = COORDINATOR if OWN_ROWS in views else "readers"
-    named = View(who, "categories that many rows of a party have", NOISE, ("Named.values",))
+    named = View(
+        who, "categories that many rows of a party have", NOISE, ("Named.values",)
+    )
     return (*views, named)
 
 
@@ -601,7 +629,9 @@ def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
         column_facts = facts.get(column.name, ())
         if column_facts and column.learned == column_facts:
             # Marked as learned: else rows beyond bounds are refused, not clipped.
-            before = {fact: getattr(declared, fact) for fact in (*column_facts, "learned")}
+            before = {
+                fact: getattr(declared, fact) for fact in (*column_facts, "learned")
+            }
             column = changed(column, **before)
         reopened.append(column)
     if tuple(reopened) != schema.columns:

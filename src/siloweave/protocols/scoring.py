@@ -207,12 +207,17 @@ def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[Floats]:
             raise _malformed(site, f"the query {query}", wanted)
         if share.dtype not in ("<f4", "<f8") or share.shape != domain.shape(query):
             content = f"shares of {query} of type {share.dtype} and shape {share.shape}"
-            raise _malformed(site, content, f"they must be floats of shape {domain.shape(query)}")
+            raise _malformed(
+                site, content, f"they must be floats of shape {domain.shape(query)}"
+            )
 
         # With shares that are no distribution, a row could move the score by more than is paid.
-        table = np.asarray(share.numpy(), dtype=np.float64)  # refuses what is not finite
+        # Refuses what is not finite.
+        table = np.asarray(share.numpy(), dtype=np.float64)
         if table.min() < 0 or not abs(float(table.sum()) - 1) <= _CLOSE:
-            content = f"shares of {query} from {table.min():g}, with the sum {table.sum():g}"
+            content = (
+                f"shares of {query} from {table.min():g}, with the sum {table.sum():g}"
+            )
             raise _malformed(site, content, "they must be 0 or more and add up to 1")
         tables.append(table)
     return tables
@@ -280,7 +285,9 @@ def _size(
     (event,) = events
 
     def draw() -> int:
-        return int(mechanisms.add_gaussian(np.array([n]), event.sigma, entropy=site.entropy)[0])
+        return int(
+            mechanisms.add_gaussian(np.array([n]), event.sigma, entropy=site.entropy)[0]
+        )
 
     return (site.release(event, "number of rows", draw),), ()
 
@@ -420,12 +427,17 @@ def ask_scores(
     for name, domain in zip(session.roster, session.ask(KeyRequest()), strict=True):
         sizes = sizes_of(name, domain)
         for column, size in sizes.items():
-            if column not in judged.domain.names or judged.domain.size_of(column) != size:
+            if (
+                column not in judged.domain.names
+                or judged.domain.size_of(column) != size
+            ):
                 raise SchemaError(f"party {name!r} codes column {column!r} differently")
         party_columns[name] = tuple(sizes)
         party_queries[name] = [query for query in queries if set(query) <= set(sizes)]
         if not party_queries[name]:
-            raise InputError(f"party {name!r} holds the columns of no query; give it one")
+            raise InputError(
+                f"party {name!r} holds the columns of no query; give it one"
+            )
 
     scores: dict[str, tuple[list[Clique], PartyScore]] = {}
     number = len(party_columns)
@@ -437,7 +449,8 @@ def ask_scores(
         sent_queries: list[Clique] = []
         shares: list[Array] = []
         for query in answered:
-            ordered = tuple(column for column in columns if column in query)  # as the party has it
+            # As the party has it.
+            ordered = tuple(column for column in columns if column in query)
             sent_queries.append(ordered)
             shares.append(Array.of(marginal(judged, ordered) / judged.num_rows, "<f4"))
         request = ScoreTable(tuple(sent_queries), tuple(shares), *price)
@@ -464,7 +477,9 @@ def _scored(
     noise = distance_event.sigma / GRID / rows
     size_noise = size_events[0].sigma / rows if size_events else 0.0
     spread = _SURE * sqrt(noise**2 + ((1 + abs(error)) * size_noise) ** 2)
-    return PartyScore(name, columns, queries, rows, error, error - spread, error + spread)
+    return PartyScore(
+        name, columns, queries, rows, error, error - spread, error + spread
+    )
 
 
 # What a user calls
@@ -539,7 +554,9 @@ def score_parties(
     # What the ledgers hold already, and the most that they may hold after this score.
     before = _before(after, folder, run, codes)
     allowed = _allowed(budget, total, after)
-    stores = {name: _stores_after(name, entries, allowed) for name, entries in before.items()}
+    stores = {
+        name: _stores_after(name, entries, allowed) for name, entries in before.items()
+    }
     job = replace(job, total=allowed)
     results, entries = _run(codes, judged, cliques, job, split, stores)
 
@@ -623,9 +640,13 @@ def _check_budgets(budget: Any, total: Any) -> None:
         budgets["total"] = total
     for name, value in budgets.items():
         if not isinstance(value, Budget):
-            raise BudgetError(f"{name}={value!r} is no Budget; give Budget(epsilon, delta)")
+            raise BudgetError(
+                f"{name}={value!r} is no Budget; give Budget(epsilon, delta)"
+            )
     if not budget.private:
-        raise BudgetError("budget: a score adds noise and needs a finite epsilon; give one")
+        raise BudgetError(
+            "budget: a score adds noise and needs a finite epsilon; give one"
+        )
 
 
 def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
@@ -637,7 +658,8 @@ def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
     after_budget = after.budget if after is not None else None
     others = {"total": total, "the budget of after": after_budget}
     for name, value in others.items():
-        if value is None or not value.private:  # what costs infinity adds up under any relation
+        # What costs infinity adds up under any relation.
+        if value is None or not value.private:
             continue
         if not budget.protects_alike(value):
             raise BudgetError(
@@ -654,7 +676,9 @@ def _before(
     if after is None:
         return {}
     if not isinstance(after, Fit | FederatedScore):
-        raise InputError(f"after is a {type(after).__name__}; give a fit or a score of parties")
+        raise InputError(
+            f"after is a {type(after).__name__}; give a fit or a score of parties"
+        )
     if folder is not None:
         raise InputError(
             "folder and after both say which ledgers to continue; give folder for a fit whose "
@@ -666,7 +690,9 @@ def _before(
             f"{', '.join(after.ledgers)}; give each party's table under its name there"
         )
     if any(entry.run == run for entry in chain.from_iterable(after.ledgers.values())):
-        raise InputError(f"run={run!r} is in the ledgers already; give this score its own name")
+        raise InputError(
+            f"run={run!r} is in the ledgers already; give this score its own name"
+        )
     return after.ledgers
 
 
@@ -674,7 +700,9 @@ def _stores_after(name: str, entries: Sequence[Entry], limit: Budget) -> PartySt
     """Return what a party stores, in memory, with a ledger that holds what was charged before."""
     ledger = Ledger(name)
     for entry in entries:
-        ledger.charge(entry.event, run=entry.run, step=entry.step, what=entry.what, to=entry.to)
+        ledger.charge(
+            entry.event, run=entry.run, step=entry.step, what=entry.what, to=entry.to
+        )
     ledger.limit = limit  # only now: earlier entries are not judged by a limit of today
     return ledger, MemoryStore()
 
@@ -706,7 +734,9 @@ def _judged(synthetic: Any, encoder: Encoder) -> tuple[Codes, Frame]:
     return codes, table.frame
 
 
-def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str, job: Job) -> dict[str, Codes]:
+def _coded(
+    parts: Mapping[str, Any], encoder: Encoder, split: str, job: Job
+) -> dict[str, Codes]:
     """Return every party's rows that take part, as codes."""
     if split not in ("rows", "columns"):
         raise InputError(f'split={split!r} must be "rows" or "columns"')
@@ -723,7 +753,9 @@ def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str, job: Job) -> 
                 table = rows_taking_part(part, split, encoder.schema, job, index)
         party_encoder = encoder
         if split == "columns" and isinstance(table, Table):
-            columns = [column for column in encoder.schema.names if column in table.names]
+            columns = [
+                column for column in encoder.schema.names if column in table.names
+            ]
             party_encoder = encoder.select(columns)
         codes[name] = coded_rows(name, table, party_encoder)
         if split == "columns":
@@ -736,7 +768,9 @@ def _check_apart(name: str, codes: Mapping[str, Codes]) -> None:
     for column in codes[name].domain.names:
         for party, party_codes in codes.items():
             if party != name and column in party_codes.domain.names:
-                raise SchemaError(f"column {column!r} is held by {party!r} and {name!r}")
+                raise SchemaError(
+                    f"column {column!r} is held by {party!r} and {name!r}"
+                )
 
 
 def _queries(queries: Sequence[Sequence[str]] | None, judged: Codes) -> list[Clique]:
@@ -745,5 +779,7 @@ def _queries(queries: Sequence[Sequence[str]] | None, judged: Codes) -> list[Cli
         singles = list(combinations(domain.names, 1))
         return [*singles, *combinations(domain.names, 2)]
     if not queries or not all(queries):
-        raise InputError("queries is empty, or one of them; give at least one set of columns")
+        raise InputError(
+            "queries is empty, or one of them; give at least one set of columns"
+        )
     return list(dict.fromkeys(domain.canonical(query) for query in queries))

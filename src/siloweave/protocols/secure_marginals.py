@@ -113,13 +113,15 @@ _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _SLACK = 1e-9  # relative, of sums of prices
 _SLAB = 0.9  # of a message, for masked rows or planned tables
 _FULL = 0.96  # of a message, for tables that are measured, at most
-_MANY_CELLS = 2**18  # of pairs of two parties: with fewer, their coins fit into a message
+# Of pairs of two parties: with fewer, their coins fit into a message.
+_MANY_CELLS = 2**18
 _MOST_CODES = 2**13  # of all columns
 _MOST_DEALT = MAX_BYTES  # to a party, in one message
 _MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
 _MOST_CELLS = 2**12  # of one of them
 _NARROW = 3 * 2**14  # rows, below which the words of a table have mostly 16 bits
-_MOST_BATCHES = 3  # of planned tables: they fit into one message, with words of half the width
+# Of planned tables: they fit into one message, with words of half the width.
+_MOST_BATCHES = 3
 _FEW_COINS = 0.05  # of a message, for coins of pairs: so many take none of their own
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
@@ -144,7 +146,8 @@ class Begun(Reply, frozen=True):
     key: Public[bytes]
     paid_bound: tuple[Released[int], ...]
     known_rows: tuple[Public[int], ...]
-    counts: tuple[Released[Array], ...]  # of columns that are cut, at all resolution levels
+    # Of columns that are cut, at all resolution levels.
+    counts: tuple[Released[Array], ...]
 
 
 class Begin(Request[Begun], frozen=True, tag="secure/begin"):
@@ -175,7 +178,8 @@ class ShareRows(Request[SharedRows], frozen=True, tag="secure/share"):
     sizes: tuple[int, ...]  # how many codes each column has, in the order of the schema
     start: int
     stop: int
-    proof: Array  # k of secure_products.py, by which the others find that rows are codes
+    # K of secure_products.py, by which the others find that rows are codes.
+    proof: Array
     deliveries: dict[str, Delivery]  # of the slab before, by who sent it
 
 
@@ -205,9 +209,11 @@ class MeasureTables(Request[Tables], frozen=True, tag="secure/measure"):
 
     tables: tuple[NoisyTable, ...]
     deliveries: dict[str, Delivery]  # of the last slab
-    corrections: dict[str, Array]  # of secure_products.py: Q, by the first party of a pair,
+    # Of secure_products.py: Q, by the first party of a pair,.
+    corrections: dict[str, Array]
     coins: dict[str, Array]  # G of all tables with it,
-    seeds: bytes  # and for tables of shifted codes: seeds of their roots, to the second party,
+    # And for tables of shifted codes: seeds of their roots, to the second party,.
+    seeds: bytes
     cells: bytes  # and C, to both that open them
 
 
@@ -278,7 +284,9 @@ class SecurePlan:
         """Return the fine bins of one party's columns that are cut; None if it has none."""
         if self.fine is None:
             return None
-        columns = [name for name in self.fine.schema.names if self.owners[name] == party]
+        columns = [
+            name for name in self.fine.schema.names if self.owners[name] == party
+        ]
         return self.fine.select(columns) if columns else None
 
     @property
@@ -360,7 +368,9 @@ class SecurePlan:
             return int(self.synth.bins)
         return bins_for(self.schema, rows, self.rho / self.unit**2)
 
-    def cuts(self, party: str, counts: npt.NDArray[np.int64], bound: int) -> dict[str, Cuts]:
+    def cuts(
+        self, party: str, counts: npt.NDArray[np.int64], bound: int
+    ) -> dict[str, Cuts]:
         """Return where a party's columns are cut, by its noisy counts."""
         fine = self.fine_of(party)
         if fine is None:
@@ -467,14 +477,17 @@ class SecurePlan:
 
         # A budget that opens no table of two parties has no rows shared either.
         if not fits or (joint and not self.opens_pairs):
-            raise InputError(f"{table.clique} with sigma = {table.sigma:g} and {table.coins}")
+            raise InputError(
+                f"{table.clique} with sigma = {table.sigma:g} and {table.coins}"
+            )
         event = self.event(table, 1, "price")
         return event.rho * event.count
 
     def groups(self, tables: Sequence[NoisyTable], party: str) -> list[Group]:
         """Group the tables that a party opens or has columns of, by their parties and noise."""
         by_parties: dict[
-            tuple[tuple[str, ...], tuple[str, str], bool], dict[NoisyTable, list[NoisyTable]]
+            tuple[tuple[str, ...], tuple[str, str], bool],
+            dict[NoisyTable, list[NoisyTable]],
         ] = {}
         for table in tables:
             holders = self.holders(table.clique)
@@ -712,12 +725,20 @@ class _Party:
         """Multiply what others sent, and remember this party's share of each product."""
         for sender, delivery in deliveries.items():
             slab = self.slabs.get(delivery.step)
-            if slab is None or sender == self.site.name or sender not in self.plan.parts:
-                raise self.refused(f"was delivered rows of {sender!r} that nobody asked for")
+            if (
+                slab is None
+                or sender == self.site.name
+                or sender not in self.plan.parts
+            ):
+                raise self.refused(
+                    f"was delivered rows of {sender!r} that nobody asked for"
+                )
 
             context = _in_run(self.site.run, delivery.step)
             secret = self.secret(sender)
-            words = self.site.open_relayed(sender, delivery.data, delivery.key, secret, context)
+            words = self.site.open_relayed(
+                sender, delivery.data, delivery.key, secret, context
+            )
             masked, shifted = self._checked_rows(sender, delivery, slab, words)
 
             # Step 3: A (without R) is of the first party of a pair, and B (without Q) of the other.
@@ -755,7 +776,9 @@ class _Party:
 
     def share_of(self, other: str) -> Words:
         """Return this party's share of the products of all its columns with another's."""
-        pair = (self.site.name, other) if self.before(other) else (other, self.site.name)
+        pair = (
+            (self.site.name, other) if self.before(other) else (other, self.site.name)
+        )
         shape = tuple(sum(self.sizes(name)) for name in pair)
 
         # Step 3: A = X^T W + R at the first party, and B = M^T V + Q at the second.
@@ -810,7 +833,9 @@ def _plan_of(synth: Any, site: Site[OwnerData]) -> SecurePlan:
     facts = site.terms.facts
     limit = site.ledger.limit
     if limit is None or not limit.private:
-        raise BudgetError(f"party {site.name!r} has no limit; marginals are paid for out of one")
+        raise BudgetError(
+            f"party {site.name!r} has no limit; marginals are paid for out of one"
+        )
     return SecurePlan(synth, facts["schema"], facts["parts"], limit)
 
 
@@ -825,10 +850,14 @@ def begin(synth: Any, request: Begin, site: Site[OwnerData]) -> Begun:
     known_rows: tuple[Public[int], ...] = ()
     bound = plan.bound
     if site.name == plan.first and bound is None:
-        known_rows = (Public(table.num_rows, "neighbours have the same number of rows"),)
+        known_rows = (
+            Public(table.num_rows, "neighbours have the same number of rows"),
+        )
     elif site.name == plan.first and bound is not None:
         draw = partial(_bound_of, table.num_rows, bound, site.entropy)
-        paid_bound = (site.release(bound, "an upper bound of the number of rows", draw),)
+        paid_bound = (
+            site.release(bound, "an upper bound of the number of rows", draw),
+        )
         site.remember("bound", str(paid_bound[0].value).encode())
 
     counts: tuple[Released[Array], ...] = ()
@@ -857,11 +886,15 @@ def _party(synth: Any, site: Site[OwnerData], agreed: _Agreed | None = None) -> 
     if agreed is not None:
         encoded = msgspec.msgpack.encode(agreed)
         if stored not in (None, encoded):
-            raise WireError(f"party {site.name!r} was sent other keys, rows or codes before")
+            raise WireError(
+                f"party {site.name!r} was sent other keys, rows or codes before"
+            )
         site.remember("agreed", encoded)
         stored = encoded
     if stored is None:
-        raise WireError(f"party {site.name!r} was asked to count before rows were shared")
+        raise WireError(
+            f"party {site.name!r} was asked to count before rows were shared"
+        )
 
     # Rows are encoded once, not at every question.
     if stored not in site.memo:
@@ -887,9 +920,13 @@ def _encoded_party(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party
     else:
         expected_rows = int(site.recall("bound") or agreed.rows)
     if not 1 <= agreed.rows <= MOST_ROWS or agreed.rows != expected_rows:
-        raise WireError(f"{who} was sent a bound of {agreed.rows:,} rows, which cannot be")
+        raise WireError(
+            f"{who} was sent a bound of {agreed.rows:,} rows, which cannot be"
+        )
     if set(agreed.keys) != set(plan.parts):
-        raise WireError(f"{who} was sent keys of {', '.join(agreed.keys)}; the study has others")
+        raise WireError(
+            f"{who} was sent keys of {', '.join(agreed.keys)}; the study has others"
+        )
 
     counts = np.frombuffer(site.recall("counts") or b"", "<i8")
     cuts = plan.cuts(site.name, counts, agreed.rows)
@@ -918,7 +955,11 @@ def share(synth: Any, request: ShareRows, site: Site[OwnerData]) -> SharedRows:
     planned = _slabs_of(owned, party.plan.shared(request.rows))
     now = len(party.slabs.keys() - {party.step})
     if now == len(planned) or slab != planned[now][:2]:
-        after = "no more" if now == len(planned) else "rows {} to {} now".format(*planned[now])
+        after = (
+            "no more"
+            if now == len(planned)
+            else "rows {} to {} now".format(*planned[now])
+        )
         raise party.refused(
             f"was asked for rows {request.start} to {request.stop} in one message; it answers "
             f"'secure/share' {len(planned)} times for {request.rows:,} rows, and shares {after}"
@@ -933,7 +974,9 @@ def share(synth: Any, request: ShareRows, site: Site[OwnerData]) -> SharedRows:
     rows = np.hstack([masked, m.astype(np.uint32)])
     words = np.append(rows.reshape(-1), np.uint32(proof))
 
-    secrets = {name: party.secret(name) for name in party.plan.parts if name != site.name}
+    secrets = {
+        name: party.secret(name) for name in party.plan.parts if name != site.name
+    }
     return SharedRows(site.relay(words, secrets, _in_run(site.run, party.step)))
 
 
@@ -944,7 +987,9 @@ def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables
     _check_size(party, request.tables)
     _check_price(party, request.tables)
     if party.shared != party.plan.shared(party.agreed.rows):
-        raise party.refused(f"was asked to count after {party.shared:,} of its rows were shared")
+        raise party.refused(
+            f"was asked to count after {party.shared:,} of its rows were shared"
+        )
 
     party.take(request.deliveries)
     for sender, correction in request.corrections.items():
@@ -959,13 +1004,16 @@ def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables
         event = party.plan.event(group.kind, len(group.tables), release)
         if group.first == group.second:
             label = f"{number}: {names}"
-            alone.append(site.release(event, label, partial(_noisy_counts, party, group)))
+            alone.append(
+                site.release(event, label, partial(_noisy_counts, party, group))
+            )
             continue
 
         others = " and ".join(name for name in group.openers if name != site.name)
         label = f"{number} with {others}: {names}"
         if site.name not in group.openers:
-            site.pay(event, label)  # its columns are counted, and two others open the tables
+            # Its columns are counted, and two others open the tables.
+            site.pay(event, label)
             continue
         words = _closed(party, group, dealt, request.tables)
         joint.append(site.release(event, label, partial(Array.of, words, "<u4")))
@@ -977,7 +1025,9 @@ def _listed(group: Group) -> tuple[str, str]:
     names = ", ".join("×".join(table.clique) for table in group.tables[:8])
     if len(group.tables) > 8:
         names += ", …"
-    number = "a marginal" if len(group.tables) == 1 else f"{len(group.tables)} marginals"
+    number = (
+        "a marginal" if len(group.tables) == 1 else f"{len(group.tables)} marginals"
+    )
     return number, names
 
 
@@ -998,7 +1048,9 @@ class _Dealt:
         for root, size in plan.roots(cliques, party.domain).items():
             if party.site.name == plan.servers[0]:
                 context = _in_run(party.site.run, party.step, root)
-                self.seeds[root] = products.root_seeds(party.dealer, context, rows, size)
+                self.seeds[root] = products.root_seeds(
+                    party.dealer, context, rows, size
+                )
             elif party.site.name == plan.servers[1]:
                 self.seeds[root] = self._next("seeds", (rows, size, 2), "<u8")
 
@@ -1046,14 +1098,20 @@ def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
     try:
         rho = sum(plan.price(table) for table in tables)
     except InputError as error:
-        raise party.refused(f"was asked for a table with noise that cannot be: {error}") from error
+        raise party.refused(
+            f"was asked for a table with noise that cannot be: {error}"
+        ) from error
 
     # By step, so that a question that is asked again, after a crash, is not counted twice.
     prices[str(party.step)] = (len(tables), rho)
     numbers, rhos = zip(*prices.values(), strict=True)
     number = sum(numbers)
     total = sum(rhos)
-    if not tables or number > plan.most_tables or total > plan.rho_tables * (1 + _SLACK):
+    if (
+        not tables
+        or number > plan.most_tables
+        or total > plan.rho_tables * (1 + _SLACK)
+    ):
         raise BudgetError(
             f"party {site.name!r} was asked for {number:,} marginals in all, which cost all "
             f"parties together rho = {total:g}; the study leaves {plan.rho_tables:g} for "
@@ -1072,13 +1130,17 @@ def _noisy_counts(party: _Party, group: Group) -> Array:
     return Array.of(noisy, "<i8")
 
 
-def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable, ...]) -> Words:
+def _closed(
+    party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable, ...]
+) -> Words:
     """Return this party's words of tables that two parties open."""
     coins = group.coins
     first = group.first == party.site.name
     other = group.second if first else group.first
     if coins.half + party.agreed.rows > MOST_ROWS:
-        raise party.refused(f"was asked for noise of up to {coins.half:,}, which is too wide")
+        raise party.refused(
+            f"was asked for noise of up to {coins.half:,}, which is too wide"
+        )
 
     # Steps 3 and 6: shares of exact counts.
     release = group.release(party.site.run, party.step)
@@ -1090,7 +1152,9 @@ def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable
     # Step 4: coins, of z that both parties know, and words that hide r.
     z = products.coin_bits(party.secret(other), release, len(words), coins)
     if first:
-        coin_words = products.coin_masks(party.dealer, release, len(words), coins, modulus)
+        coin_words = products.coin_masks(
+            party.dealer, release, len(words), coins, modulus
+        )
     else:
         coin_words = dealt.coins(other, len(words), coins)
     noise = products.noise_share(coins, z, coin_words, modulus, first=first)
@@ -1105,7 +1169,9 @@ def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable
     return products.taken(noisy, pad, modulus)
 
 
-def _product(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str) -> Words:
+def _product(
+    party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str
+) -> Words:
     """Return this party's share of a pair's exact counts, the first party's codes first."""
     places: list[slice] = []
     for name, (column,) in party.plan.halves(table.clique).items():
@@ -1116,7 +1182,9 @@ def _product(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, releas
     return _without_missing(party, share, other, products.P)
 
 
-def _shifted(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str) -> Words:
+def _shifted(
+    party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str
+) -> Words:
     """Return this party's share of any marginal's exact counts, as in step 6."""
     clique = party.plan.as_sent(table.clique)
     shape = party.domain.shape(clique)
@@ -1234,7 +1302,8 @@ def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
     # Fewer messages than these cannot hold all rows, whatever is sent when.
     whole = max(proof + delivered for proof, _, delivered in row_bytes)
     least = max(-(-rows // most), int(rows * whole / full) - 1)
-    for number in count(max(1, min(least, rows - most + 1))):  # which is enough: a row in each
+    # Which is enough: a row in each.
+    for number in count(max(1, min(least, rows - most + 1))):
         slabs = _slabs_in(number, rows, most, full, row_bytes)
         if len(slabs) == number:
             return slabs
@@ -1242,7 +1311,11 @@ def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
 
 
 def _slabs_in(
-    number: int, rows: int, most: int, full: float, row_bytes: Sequence[tuple[int, int, int]]
+    number: int,
+    rows: int,
+    most: int,
+    full: float,
+    row_bytes: Sequence[tuple[int, int, int]],
 ) -> list[_Slab]:
     """Plan so many slabs, or as many of them as have room for their proofs.
 
@@ -1261,7 +1334,10 @@ def _slabs_in(
     proven = 0
     for start, stop in pairwise(ends):
         before = slabs[-1].stop - slabs[-1].start if slabs else 0
-        room = min(int((full - delivered * before) / proof) for proof, _, delivered in row_bytes)
+        room = min(
+            int((full - delivered * before) / proof)
+            for proof, _, delivered in row_bytes
+        )
         proven = min(rows, proven + max(1, room))
         if rows and not start < stop <= min(proven, start + most):
             break
@@ -1272,9 +1348,15 @@ def _slabs_in(
 def secure_forecast(synth: Any, case: Case) -> Forecast:
     """Return what a run takes: rows, dealt coins, and what every method of marginals takes."""
     notes = list[str]()
-    encoder = case.schema if isinstance(case.schema, Encoder) else first_encoder(case.schema, synth)
+    encoder = (
+        case.schema
+        if isinstance(case.schema, Encoder)
+        else first_encoder(case.schema, synth)
+    )
     schema = encoder.schema.select(encoder.domain.names)
-    parts = {name: schema.select(list(columns)) for name, columns in case.columns.items()}
+    parts = {
+        name: schema.select(list(columns)) for name, columns in case.columns.items()
+    }
     plan = SecurePlan(synth, schema, parts, case.budget)
     if synth.bins is None:
         bins = plan.bins(case.rows)
@@ -1283,7 +1365,9 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         if plan.fine is not None:
             notes.append(_bins_note(plan, case, bins))
     base = marginal_forecast(
-        lambda settings, case, domain: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True
+        lambda settings, case, domain: (_EXCHANGES, 1.0),
+        lambda *facts: {},
+        all_pairs=True,
     )(synth, case)
 
     # Masked rows, the coins of pairs, and what tables of shifted codes take.
@@ -1292,7 +1376,8 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     width = 4 * shared * sum(encoder.domain.sizes)  # bytes of all masked rows
     cells = _crossing_cells(plan, encoder.domain, case.parties)
     coins = cells and cells * plan.coins(plan.first_sigma).number
-    most = shared / (plan.first_sigma * sqrt(2 / pi))  # cells of pairs that are worth their noise
+    # Cells of pairs that are worth their noise.
+    most = shared / (plan.first_sigma * sqrt(2 / pi))
     planned_cells = _crossing_cells(plan, encoder.domain, case.parties, most)
     dealt = coins + _PAIR_COINS * planned_cells
     wide, words = _foreseen(synth, case, encoder, shared)
@@ -1309,7 +1394,8 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     every = sum(codes for codes, _ in owned)
     widest = max(codes for codes, _ in owned)
     crossed = shared * max(map(sum, _bytes_of(owned))) + 4 * widest * (every - widest)
-    named = synth.target is not None or synth.workload != "auto"  # else wide tables are rare
+    # Else wide tables are rare.
+    named = synth.target is not None or synth.workload != "auto"
     batches = _MOST_BATCHES if case.parties > 1 else 1
     measured = 1 + batches
     measured += 2 * (4 * coins > _FEW_COINS * MAX_BYTES)  # one more, each time
@@ -1364,13 +1450,20 @@ def _bins_note(plan: SecurePlan, case: Case, bins: int) -> str:
     )
 
 
-def _crossing_cells(plan: SecurePlan, domain: Domain, parties: int, most: float = inf) -> int:
+def _crossing_cells(
+    plan: SecurePlan, domain: Domain, parties: int, most: float = inf
+) -> int:
     """Count the cells of all pairs of two parties, where a pair has fewer than `most`."""
     if parties == 1 or not plan.opens_pairs:
         return 0
-    pairs = plan.crossing if plan.parts else [query for query in plan.closure if len(query) == 2]
+    pairs = (
+        plan.crossing
+        if plan.parts
+        else [query for query in plan.closure if len(query) == 2]
+    )
     cells = sum(size for size in map(domain.size, pairs) if size < most)
-    return cells if plan.parts else cells * (parties - 1) // parties  # as if each had as many
+    # As if each had as many.
+    return cells if plan.parts else cells * (parties - 1) // parties
 
 
 def only_alone(plan: SecurePlan) -> str:
@@ -1455,7 +1548,8 @@ class SecureMarginals:
 
     def _begin(self, setup: Setup) -> None:
         plan = self.plan
-        queries_of(plan.synth, first_encoder(plan.schema, plan.synth))  # refuses unknown columns
+        # Refuses unknown columns.
+        queries_of(plan.synth, first_encoder(plan.schema, plan.synth))
         answers = self.session.ask(Begin(), list(plan.parts))
         replies = dict(zip(plan.parts, answers, strict=True))
 
@@ -1474,7 +1568,9 @@ class SecureMarginals:
             checked = CheckedReply(name)
             fine = plan.fine_of(name)
             self._keys[name] = checked.mask_key("key", reply.key.value)
-            histograms = checked.items("histograms", reply.counts, count=int(fine is not None))
+            histograms = checked.items(
+                "histograms", reply.counts, count=int(fine is not None)
+            )
             for histogram in histograms:
                 cells = ResolutionLevels(fine).cells  # type: ignore[arg-type]
                 counts = checked.array("counts", histogram.value, WHOLE, (cells,))
@@ -1514,10 +1610,14 @@ class SecureMarginals:
         measurements: dict[Clique, Measurement] = {}
         batches = list(self._batches(tables))
         for batch in batches:
-            measurements |= self._measure_batch(batch, last=last and batch is batches[-1])
+            measurements |= self._measure_batch(
+                batch, last=last and batch is batches[-1]
+            )
         return [measurements[table.clique] for table in tables]
 
-    def _batches(self, tables: Sequence[NoisyTable]) -> Iterator[tuple[NoisyTable, ...]]:
+    def _batches(
+        self, tables: Sequence[NoisyTable]
+    ) -> Iterator[tuple[NoisyTable, ...]]:
         """Yield tables for one message each, which has room for their coins and dealt words.
 
         So it must have for the last rows that are shared, which the first message of all delivers.
@@ -1577,7 +1677,12 @@ class SecureMarginals:
             seeds_sent = seeds if name == servers[1] else b""
             cells_sent = cells if name in servers else b""
             requests[name] = MeasureTables(
-                tables, deliveries[name], corrections[name], coins[name], seeds_sent, cells_sent
+                tables,
+                deliveries[name],
+                corrections[name],
+                coins[name],
+                seeds_sent,
+                cells_sent,
             )
         replies = self.session.ask_each(requests, at_once=self._at_once, last=last)
         reply_of = dict(zip(requests, replies, strict=True))
@@ -1595,7 +1700,9 @@ class SecureMarginals:
         run = self.session.run
         owned = _owned(self.plan, self.domain)
         planned = _slabs_of(owned, self.plan.shared(self.rows))
-        steps = {slab: self.session.rounds + number for number, slab in enumerate(planned)}
+        steps = {
+            slab: self.session.rounds + number for number, slab in enumerate(planned)
+        }
 
         totals: dict[tuple[str, str], Words] = {}
         deliveries = _ByParty(dict)
@@ -1608,11 +1715,15 @@ class SecureMarginals:
             for party in parties:
                 width = sum(self._sizes(party))
                 context = _in_run(run, step)
-                masks[party] = products.masks(self._shared[party], context, stop - start, width)
+                masks[party] = products.masks(
+                    self._shared[party], context, stop - start, width
+                )
 
                 # Step 7: k of rows whose proof has room in this message, in whatever slab they are.
                 rows = (proven, slab.proven)
-                parts = [self._proof(party, part, at, *rows) for part, at in steps.items()]
+                parts = [
+                    self._proof(party, part, at, *rows) for part, at in steps.items()
+                ]
                 proof = Array.of(np.concatenate(parts), "<u4")
                 requests[party] = ShareRows(
                     self._keys, self._public, self.rows, self.domain.sizes, start, stop,
@@ -1625,7 +1736,9 @@ class SecureMarginals:
             for first, second in combinations(parties, 2):
                 part = products.product(masks[first], masks[second])
                 pair = (first, second)
-                totals[pair] = products.added(totals[pair], part) if pair in totals else part
+                totals[pair] = (
+                    products.added(totals[pair], part) if pair in totals else part
+                )
             reply_of = dict(zip(parties, replies, strict=True))
             deliveries = self._deliveries(slab, step, reply_of)
 
@@ -1636,7 +1749,9 @@ class SecureMarginals:
             corrections[second][first] = Array.of(products.taken(total, R), "<u4")
         return deliveries, corrections
 
-    def _deliveries(self, slab: _Slab, step: int, replies: Mapping[str, SharedRows]) -> _ByParty:
+    def _deliveries(
+        self, slab: _Slab, step: int, replies: Mapping[str, SharedRows]
+    ) -> _ByParty:
         """Return the rows that parties sent each other, with the seeds that check their proofs.
 
         A seed leaves only now, after its sender's proof came: who knew it could make one up.
@@ -1647,7 +1762,9 @@ class SecureMarginals:
             others = [party for party in replies if party != sender]
             sizes = self._sizes(sender)
             words = (slab.stop - slab.start) * (sum(sizes) + len(sizes)) + 1
-            checked.items("keys of rows", reply.rows.keys, count=len(others), among=others)
+            checked.items(
+                "keys of rows", reply.rows.keys, count=len(others), among=others
+            )
             checked.items("bytes of rows", reply.rows.data, count=4 * words + _TAG)
             seed = self._proof_seed(sender, step)
             for party in others:
@@ -1659,7 +1776,9 @@ class SecureMarginals:
         context = _in_run(self.session.run, step)
         return masking.stream(self._secret, f"{context}/{party}".encode(), 8).tobytes()
 
-    def _proof(self, party: str, slab: _Slab, step: int, first: int, last: int) -> Words:
+    def _proof(
+        self, party: str, slab: _Slab, step: int, first: int, last: int
+    ) -> Words:
         """Return k for a proof of those of the rows from first to last that are in a slab."""
         sizes = self._sizes(party)
         count = slab.stop - slab.start
@@ -1690,7 +1809,10 @@ class SecureMarginals:
             S = products.coin_masks(shared, release, count, group.coins, modulus)
             G = products.taken(r, S, modulus)
             dealt.setdefault(group.first, []).append(G.reshape(-1))
-        return {name: Array.of(np.concatenate(words), "<u4") for name, words in dealt.items()}
+        return {
+            name: Array.of(np.concatenate(words), "<u4")
+            for name, words in dealt.items()
+        }
 
     def _cells(self, tables: Sequence[NoisyTable]) -> tuple[bytes, bytes]:
         """Return seeds of the roots for the second party, and C of all tables of shifted codes."""
@@ -1705,7 +1827,9 @@ class SecureMarginals:
         seeds: dict[str, tuple[masking.Seeds, masking.Seeds]] = {}
         for root, size in roots.items():
             context = _in_run(run, step, root)
-            first = products.root_seeds(self._shared[first_party], context, self.rows, size)
+            first = products.root_seeds(
+                self._shared[first_party], context, self.rows, size
+            )
             second = products.other_seeds(self._secret, context, first, b[root])
             seeds[root] = (first, second)
 
@@ -1722,7 +1846,9 @@ class SecureMarginals:
                 table_b = np.stack([b[name] for name in clique], axis=1)
                 info = _in_run(release, *clique)
                 place = clique.index(root)
-                C = products.corrections(seeds[root], info, table_b, shape, place, modulus)
+                C = products.corrections(
+                    seeds[root], info, table_b, shape, place, modulus
+                )
                 corrections.append(C.tobytes())
         second_seeds = [second.tobytes() for _, second in seeds.values()]
         return b"".join(second_seeds), b"".join(corrections)
@@ -1811,7 +1937,10 @@ def _words_of(
         cells = sum(domain.size(table.clique) for table in group.tables)
         tail = ceil(_NEVER * group.kind.sigma)
         shape = (cells,)
-        yield group, checked.array("counts", sent, WHOLE, shape, least=-tail, most=rows + tail)
+        yield (
+            group,
+            checked.array("counts", sent, WHOLE, shape, least=-tail, most=rows + tail),
+        )
     for group, sent in _by_group(checked, joint, reply.joint):
         cells = sum(domain.size(table.clique) for table in group.tables)
         most = group.modulus(rows) - 1
@@ -1832,7 +1961,9 @@ class RowBounds(NamedTuple):
     least: int
     most: int
 
-    def after(self, who: str, clique: Clique, counts: npt.NDArray[Any], coins: Coins) -> RowBounds:
+    def after(
+        self, who: str, clique: Clique, counts: npt.NDArray[Any], coins: Coins
+    ) -> RowBounds:
         """Return closer bounds, by a table that opened; no count opens to less than -half.
 
         Raises:

@@ -81,7 +81,8 @@ SEED = 16
 Codes = npt.NDArray[np.int64]
 CellWords = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
-_MOST_ROWS = 2**15  # of one product in 64-bit floats, which hold whole numbers below 2^53
+# Of one product in 64-bit floats, which hold whole numbers below 2^53.
+_MOST_ROWS = 2**15
 _MOST_WORDS = 2**23  # of its factors, to save memory
 _MOST_COINS = 2**18  # whose words are widened at once
 _LIMB = 16  # bits of half a word
@@ -149,9 +150,14 @@ def product(left: Words, right: Words) -> Words:
         # (high 2^16 + low)^T (upper 2^16 + lower): each product of halves is exact in a float.
         low, high = _halves(left[block])
         lower, upper = _halves(right[block])
-        middle = (high.T @ lower + low.T @ upper).astype(np.uint64) % P  # below 2^48 before
+        # Below 2^48 before.
+        middle = (high.T @ lower + low.T @ upper).astype(np.uint64) % P
         highest = (high.T @ upper).astype(np.uint64) % P
-        whole = (low.T @ lower).astype(np.uint64) + (middle << _LIMB) + highest * (2**32 % P)
+        whole = (
+            (low.T @ lower).astype(np.uint64)
+            + (middle << _LIMB)
+            + highest * (2**32 % P)
+        )
         total = added(total, whole)
     return total
 
@@ -195,7 +201,9 @@ def proof_words(
         column_t = t[:, start:stop]
         terms = column_t.astype(np.uint64) * U[:, start:stop] % P
         inner = terms.sum(axis=1, keepdims=True) % P
-        k[:, start:stop] = added(taken(k[:, start:stop], column_t[rows, shifted]), inner)
+        k[:, start:stop] = added(
+            taken(k[:, start:stop], column_t[rows, shifted]), inner
+        )
     return k
 
 
@@ -206,7 +214,9 @@ def proof_sum(words: Words, m: Codes, sizes: Sequence[int]) -> int:
     return int(words[rows, starts + m].sum(dtype=np.uint64) % P)
 
 
-def are_codes(seed: bytes, masked: Words, m: Codes, sizes: Sequence[int], proof: int) -> bool:
+def are_codes(
+    seed: bytes, masked: Words, m: Codes, sizes: Sequence[int], proof: int
+) -> bool:
     """Return whether masked rows are one-hot under their masks, as far as a party's proof says."""
     # Step 7: the sum of k(m) is that of F(m) - (sum of t M).
     t = _proof_stream(seed, "t", masked.shape)
@@ -253,7 +263,9 @@ def root_seeds(secret: bytes, context: str, rows: int, codes: int) -> Seeds:
     return words.view("<u8").reshape(rows, codes, 2)
 
 
-def other_seeds(secret: bytes, context: str, seeds: Seeds, b: npt.NDArray[np.int64]) -> Seeds:
+def other_seeds(
+    secret: bytes, context: str, seeds: Seeds, b: npt.NDArray[np.int64]
+) -> Seeds:
     """Return the second party's seeds, of the dealer's own secret at the shift b.
 
     There they have the other last bit.
@@ -269,7 +281,12 @@ def other_seeds(secret: bytes, context: str, seeds: Seeds, b: npt.NDArray[np.int
 
 
 def corrections(
-    seeds: Sequence[Seeds], info: str, b: Codes, shape: Sequence[int], root: int, modulus: int
+    seeds: Sequence[Seeds],
+    info: str,
+    b: Codes,
+    shape: Sequence[int],
+    root: int,
+    modulus: int,
 ) -> CellWords:
     """Return C, (rows, cells of the columns but the root), which makes both words add up to 1.
 
@@ -288,7 +305,9 @@ def corrections(
     second = second_seeds[rows, b[:, root]]
 
     # Step 6: C = ((one-hot b of the other columns) - H(s) + H(s')) (t(s) - t(s')).
-    words: Any = _words_of(second, info, rest, modulus) - _words_of(first, info, rest, modulus)
+    words: Any = _words_of(second, info, rest, modulus) - _words_of(
+        first, info, rest, modulus
+    )
     words[rows, _joint(np.delete(b, root, axis=1), rest)] += words.dtype.type(1)
     negative = words.dtype.type(0) - words
     C: CellWords = np.where(_last_bit(first) == 1, words, negative)
@@ -307,7 +326,8 @@ def count_shifted(
     kind = C.dtype
     cells = C.shape[1]
     joint = _joint(np.delete(m, root, axis=1), rest)
-    order = np.argsort(joint, kind="stable")  # so that rows of the same codes are added up at once
+    # So that rows of the same codes are added up at once.
+    order = np.argsort(joint, kind="stable")
     sums = np.zeros((size, cells, cells), dtype=np.uint32)
     flat = seeds.reshape(-1, 2)
 
@@ -322,33 +342,46 @@ def count_shifted(
         starts = np.flatnonzero(np.diff(rows_joint, prepend=-1))
 
         # Step 6: H(s) + t(s) C of every row and root code, whose seed is at the shift m - code.
-        places = rows[:, None] * size + (m[rows, root][:, None] - np.arange(size)) % size
+        places = (
+            rows[:, None] * size + (m[rows, root][:, None] - np.arange(size)) % size
+        )
         row_seeds = flat.take(places.reshape(-1), axis=0)
         words: Any = expanded(row_seeds, info.encode(), row_bytes).view(kind)
         words = words.reshape(len(rows), size, -1)
-        words += padded[rows][:, None] * _last_bit(row_seeds).astype(kind).reshape(-1, size, 1)
+        words += padded[rows][:, None] * _last_bit(row_seeds).astype(kind).reshape(
+            -1, size, 1
+        )
 
         # Rows whose other columns have the same shifted codes are shifted alike, so add up first.
-        added_up = np.add.reduceat(words.reshape(len(rows), -1), starts, axis=0, dtype=kind)
+        added_up = np.add.reduceat(
+            words.reshape(len(rows), -1), starts, axis=0, dtype=kind
+        )
         of_codes = added_up.reshape(len(starts), size, -1)[..., :cells]
         sums[:, rows_joint[starts]] += of_codes.transpose(1, 0, 2)
 
     # Cell v of the other columns has the words at m - v.
     every = np.indices(rest.tolist()).reshape(len(rest), -1)
-    away = _joint(((every[:, :, None] - every[:, None]) % rest[:, None, None]).T, rest).T
-    shifted_back = np.take_along_axis(sums, away[None], axis=2).sum(axis=1, dtype=np.uint32)
+    differences = (every[:, :, None] - every[:, None]) % rest[:, None, None]
+    away = _joint(differences.T, rest).T
+    shifted_back = np.take_along_axis(sums, away[None], axis=2).sum(
+        axis=1, dtype=np.uint32
+    )
     counts: Words = np.moveaxis(shifted_back.reshape(size, *rest), 0, root).reshape(-1)
     return counts
 
 
-def _joint(codes: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _joint(
+    codes: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Return which of all cells some codes are, whose columns lie along the last axis."""
     strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
     cells: npt.NDArray[np.int64] = codes @ strides
     return cells
 
 
-def _words_of(seeds: Seeds, info: str, rest: npt.NDArray[np.int64], modulus: int) -> CellWords:
+def _words_of(
+    seeds: Seeds, info: str, rest: npt.NDArray[np.int64], modulus: int
+) -> CellWords:
     """Return H: words below a modulus for the cells of the columns but the root, of each seed."""
     dtype = "<u4" if modulus == 2**32 else "<u2"
     kind = np.dtype(dtype)
@@ -364,14 +397,18 @@ def _last_bit(seeds: Seeds) -> Seeds:
 # Coins, of (cells, number of coins) each
 
 
-def coin_bits(secret: bytes, context: str, cells: int, coins: Coins) -> npt.NDArray[np.bool_]:
+def coin_bits(
+    secret: bytes, context: str, cells: int, coins: Coins
+) -> npt.NDArray[np.bool_]:
     """Return uniform bits: z under the parties' secret, or r under the dealer's own."""
     count = cells * coins.number
     words = stream(secret, f"bits/{context}".encode(), -(-count // 32)).view(np.uint8)
     return np.unpackbits(words, count=count).view(np.bool_).reshape(cells, coins.number)
 
 
-def coin_masks(secret: bytes, context: str, cells: int, coins: Coins, modulus: int) -> Words:
+def coin_masks(
+    secret: bytes, context: str, cells: int, coins: Coins, modulus: int
+) -> Words:
     """Return S: words that dealer and first party share."""
     words = uniform(secret, f"coins/{context}", cells * coins.number, modulus)
     return words.reshape(cells, coins.number)
@@ -388,7 +425,9 @@ def noise_share(
         block = slice(start, start + step)
 
         # Step 4: of weight w, i adds w (z + (1 - 2 z) S) - w/2, and j adds w (1 - 2 z) G.
-        share = np.einsum("ck,ck->c", np.where(z[block], -weights, weights), words[block])
+        share = np.einsum(
+            "ck,ck->c", np.where(z[block], -weights, weights), words[block]
+        )
         if first:
             share = share + z[block] @ weights - coins.half
         noise[block] = share % modulus

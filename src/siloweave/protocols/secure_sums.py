@@ -165,10 +165,14 @@ def checked_cliques(cliques: Sequence[Clique], domain: Domain, party: str) -> No
                 f"{', '.join(domain.names)}, and each is named once, in this order"
             )
     if len(set(cliques)) < len(cliques):
-        raise WireError(f"party {party!r} was asked about the same columns twice in one request")
+        raise WireError(
+            f"party {party!r} was asked about the same columns twice in one request"
+        )
 
 
-def checked_model(message: ModelMessage, domain: Domain, megabytes: float, party: str) -> None:
+def checked_model(
+    message: ModelMessage, domain: Domain, megabytes: float, party: str
+) -> None:
     """Refuse a model that is not one over these columns, or larger than the study allows.
 
     Raises:
@@ -177,7 +181,9 @@ def checked_model(message: ModelMessage, domain: Domain, megabytes: float, party
     checked_cliques(message.cliques, domain, party)
     shapes = [domain.shape(clique) for clique in message.cliques]
     if [table.shape for table in message.tables] != shapes:
-        raise WireError(f"party {party!r} was sent a model whose tables do not fit its cliques")
+        raise WireError(
+            f"party {party!r} was sent a model whose tables do not fit its cliques"
+        )
     for table in message.tables:
         table.numpy()  # refuses numbers that are not finite
     if not 0 < message.total <= MOST_ROWS:
@@ -193,7 +199,10 @@ def checked_model(message: ModelMessage, domain: Domain, megabytes: float, party
 
 
 def checked_weights(
-    candidates: Sequence[Clique], model: ModelMessage, sigma: float, site: Site[CountedRows]
+    candidates: Sequence[Clique],
+    model: ModelMessage,
+    sigma: float,
+    site: Site[CountedRows],
 ) -> list[float]:
     """Return the weights of candidates, by the party's own copy of the workload.
 
@@ -242,7 +251,9 @@ def send_key(request: KeyRequest, site: Site[CountedRows]) -> MaskKey:
     """Answer with public facts only."""
     why = "declared in the study's schema"
     domain = site.rows.domain
-    return MaskKey(site.mask_key(), Public(domain.names, why), Public(domain.sizes, why))
+    return MaskKey(
+        site.mask_key(), Public(domain.names, why), Public(domain.sizes, why)
+    )
 
 
 def neighbours_of(site: Site[Any]) -> Neighbours:
@@ -250,7 +261,9 @@ def neighbours_of(site: Site[Any]) -> Neighbours:
     return site.ledger.limit.neighbours if site.ledger.limit else Neighbours()
 
 
-def release_noisy(site: Site[Any], event: Gaussian, label: str, exact: Ints) -> Released[Array]:
+def release_noisy(
+    site: Site[Any], event: Gaussian, label: str, exact: Ints
+) -> Released[Array]:
     """Pay for whole numbers of a party's own, then add the noise of `event` to each."""
 
     def draw() -> Array:
@@ -293,7 +306,9 @@ def masked_reply(
 
 def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
     """Answer with shares of seeds that were drawn for this sum alone."""
-    shares = site.open_shares(request.sum_step, request.active, request.dead, request.sealed)
+    shares = site.open_shares(
+        request.sum_step, request.active, request.dead, request.sealed
+    )
     return MaskShares(Public(shares, "shares of masks, drawn without looking at rows"))
 
 
@@ -364,7 +379,9 @@ def with_openings(asked: Asked, synth: Any, parties: int) -> Asked:
     return {**asked, OpenSum: sums}
 
 
-def with_dropouts(forecast: Forecast, synth: Any, parties: int, cohort: float) -> Forecast:
+def with_dropouts(
+    forecast: Forecast, synth: Any, parties: int, cohort: float
+) -> Forecast:
     """Return a forecast, with what it costs that parties may vanish.
 
     Args:
@@ -432,7 +449,9 @@ class SumNoise:
         plan = dropouts.MaskPlan.for_size(size, self.tolerated, self.dropouts)
         missing = plan.missing
         rho = 1 / (2 * self.sigma**2)
-        sigma = share_sigma(rho, sensitivity=1.0, shares=size, tolerated=missing, dimension=cells)
+        sigma = share_sigma(
+            rho, sensitivity=1.0, shares=size, tolerated=missing, dimension=cells
+        )
         return sigma, missing
 
 
@@ -443,7 +462,9 @@ class NoisySum(NamedTuple):
     parties: tuple[str, ...]
 
 
-def exchange_keys(session: Session, domain: Domain, *, may_vanish: int = 0) -> dict[str, bytes]:
+def exchange_keys(
+    session: Session, domain: Domain, *, may_vanish: int = 0
+) -> dict[str, bytes]:
     """Return the public key of every party that is there, once all rows are surely coded alike.
 
     Raises:
@@ -486,7 +507,11 @@ def smallest_drawn(participation: float, parties: int) -> int:
 
 
 def drawn_cohort(
-    roster: Sequence[str], participation: float, key: Key, *, gone: Set[str] = frozenset()
+    roster: Sequence[str],
+    participation: float,
+    key: Key,
+    *,
+    gone: Set[str] = frozenset(),
 ) -> list[str]:
     """Draw every party by itself with probability `participation`; again while fewer than two join.
 
@@ -507,7 +532,11 @@ def drawn_cohort(
 
 
 def noisy_sums(
-    session: Session, request: Cohort, shapes: Sequence[tuple[int, ...]], *, last: bool = False
+    session: Session,
+    request: Cohort,
+    shapes: Sequence[tuple[int, ...]],
+    *,
+    last: bool = False,
 ) -> NoisySum:
     """Ask the cohort of a request for marginals and unmask the sum: one table per shape.
 
@@ -536,7 +565,9 @@ def noisy_sums(
     # Second question: shares of the masks that are still in the sum.
     requests: dict[str, OpenSum] = {}
     for name in active:
-        sealed = {party: recovery.sealed[name] for party, recovery in recoveries.items()}
+        sealed = {
+            party: recovery.sealed[name] for party, recovery in recoveries.items()
+        }
         requests[name] = OpenSum(step, active, dead, sealed)
     may_vanish = plan.vanish - len(dead)
 
@@ -610,7 +641,9 @@ def opened_sum(
     """
     # What every party sent with its masked counts, by which wrong shares are noticed.
     dead = [name for name in plan.names if name not in masked]
-    digests = {name: _recovery(name, reply, plan).digests for name, reply in masked.items()}
+    digests = {
+        name: _recovery(name, reply, plan).digests for name, reply in masked.items()
+    }
 
     # Shares of each party's own mask, and of those that it has in common with a dead one.
     sizes = {name: dropouts.SEED * len(plan.opened(name, dead)) for name in masked}
@@ -630,7 +663,9 @@ def opened_sum(
 
 
 def add_exact(
-    session: Session, parties: Sequence[str], sums: Mapping[Clique, npt.NDArray[np.int64]]
+    session: Session,
+    parties: Sequence[str],
+    sums: Mapping[Clique, npt.NDArray[np.int64]],
 ) -> None:
     """Add exact marginals of some parties to `sums`, where these are.
 
@@ -642,7 +677,9 @@ def add_exact(
         checked = CheckedReply(name)
         sent = checked.items("tables", reply.tables, count=len(sums))
         for total, table in zip(sums.values(), sent, strict=True):
-            total += checked.array("tables", table.value, WHOLE, total.shape, most=MOST_ROWS)
+            total += checked.array(
+                "tables", table.value, WHOLE, total.shape, most=MOST_ROWS
+            )
 
 
 def _recovery(party: str, reply: Counts, plan: dropouts.MaskPlan) -> Recovery:
@@ -654,7 +691,9 @@ def _recovery(party: str, reply: Counts, plan: dropouts.MaskPlan) -> Recovery:
     checked = CheckedReply(party)
     sent = reply.sums.recovery
     if not isinstance(sent, Recovery):
-        raise checked.wrong("a masked sum alone", "with shares of its masks, as parties may vanish")
+        raise checked.wrong(
+            "a masked sum alone", "with shares of its masks, as parties may vanish"
+        )
     seeds = 1 + len(plan.neighbours[party])
     checked.items("bytes of digests", sent.digests, count=dropouts.SEED * seeds)
     checked.items("sealed shares", sent.sealed, count=len(plan.names), among=plan.names)

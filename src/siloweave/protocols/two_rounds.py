@@ -49,11 +49,18 @@ from siloweave.models.mrf import MRF
 from siloweave.models.pair_noise import cleaned, dependence, margins_of, without_noise
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import MarginalSettings
-from siloweave.protocols.workload import check_capacity, expected_l1, fits, fitting, weights_of
+from siloweave.protocols.workload import (
+    check_capacity,
+    expected_l1,
+    fits,
+    fitting,
+    weights_of,
+)
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Domain
 
-_TRIPLE = 0.007  # L2 norm of a triple's effect beyond the model of pairs, as a share of the rows
+# L2 norm of a triple's effect beyond the model of pairs, as a share of the rows.
+_TRIPLE = 0.007
 _WIDEST = 5  # columns of a table
 _MOST_TABLES = 20_000  # of one width, to choose from
 _ROWS_PER_CELL = 4.0  # of a table wider than a pair, at least
@@ -61,14 +68,18 @@ _STEPS = 12  # of the multiplicative algorithm for each table that is added
 _PATIENCE = 8  # stop where so many tables
 _LEAST_GAIN = 0.004  # lower the error by less than that
 _FAINTEST = 1 / 256  # of the largest precision, what a table has at least
-_THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
-_FEW = 120  # pairs that are chosen one by one; of so many more, one more is added at a time
+# Of the mean precision; a table with less that lies inside another is dropped.
+_THIN = 0.1
+# Pairs that are chosen one by one; of so many more, one more is added at a time.
+_FEW = 120
 _EXCHANGES = 16  # pairs that come in for others, at most: each takes as long as a fit
 _NOISE = 0.5  # times the noise that it would bring, a planned pair moves its marginal
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 _UNKNOWN = 1e12  # rows: the noise of a table that says nothing
 
-Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
+Measure: TypeAlias = Callable[
+    [Sequence[Clique], Sequence[float], float], list[Measurement]
+]
 """(cliques, sigmas, rho): measure each clique with the sigma wanted, a row paying rho for all."""
 
 Allowed: TypeAlias = Callable[[Sequence[Clique]], bool]
@@ -162,14 +173,18 @@ def plan_and_fit(
     # Step 5: fit both rounds together, cleaned once more.
     progress("fitting", 0.9)
     first_answers = [
-        answer for answer in pairs if len(answer.clique) == 1 or answer.clique in chosen_set
+        answer
+        for answer in pairs
+        if len(answer.clique) == 1 or answer.clique in chosen_set
     ]
     laid_out = [answer.clique for answer in (*first_answers, *measured)]
     room = cells_in(settings.max_model_mb)
 
     def refit(tables: Sequence[Measurement]) -> MRF:
         fitting_tables = within_room(domain, tables, laid_out, room)
-        return fit(domain, fitting_tables, sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage)
+        return fit(
+            domain, fitting_tables, sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage
+        )
 
     noiseless = without_noise(first_answers, measured, total, refit)
     clean = within_room(domain, noiseless, laid_out, room)
@@ -179,12 +194,17 @@ def plan_and_fit(
 
     # From the single columns on, which the fit holds to; from nothing 60 sweeps are too few.
     start = fit(domain, singles, total=total, sweeps=sweeps, shrinkage=shrinkage)
-    model = fit(domain, clean, total=total, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
+    model = fit(
+        domain, clean, total=total, warm_start=start, sweeps=sweeps, shrinkage=shrinkage
+    )
     return model, rounds
 
 
 def within_room(
-    domain: Domain, tables: Sequence[Measurement], planned: Sequence[Clique], room: float
+    domain: Domain,
+    tables: Sequence[Measurement],
+    planned: Sequence[Clique],
+    room: float,
 ) -> list[Measurement]:
     """Return tables whose model is no larger than the planned one, where that would be exceeded.
 
@@ -209,7 +229,9 @@ def within_room(
     return [*tables, *silent_tables]
 
 
-def _cleaned_answers(first: Sequence[Measurement], total: float | None) -> list[Measurement]:
+def _cleaned_answers(
+    first: Sequence[Measurement], total: float | None
+) -> list[Measurement]:
     """Return the first answers as the plan reads them: dependent only beyond their noise."""
     margins = margins_of(first, total)
     clean = []
@@ -263,7 +285,11 @@ def design(
 
 
 def _tables(
-    domain: Domain, planned: Sequence[Clique], most: float, room: float, allowed: Allowed
+    domain: Domain,
+    planned: Sequence[Clique],
+    most: float,
+    room: float,
+    allowed: Allowed,
 ) -> list[Clique]:
     """Return what was planned, and wider tables of `most` cells inside the planned model.
 
@@ -318,7 +344,9 @@ def _targets(workload: Sequence[Clique]) -> list[Clique]:
     triples: list[Clique] = []
     for first, second in pairs:
         thirds = near.get(second, [])
-        triples += [(first, second, third) for third in thirds if (first, third) in pairs]
+        triples += [
+            (first, second, third) for third in thirds if (first, third) in pairs
+        ]
     spanned = set(_subsets(triples, 2))
     return [*triples, *(query for query in workload if query not in spanned)]
 
@@ -360,7 +388,10 @@ class _Design:
         self.closed = list[int]()
         sizes = [domain.size(table) for table in tables]
         below = [_effects(table, place) for table in tables]
-        shares = [cells[list(effects)] / size for effects, size in zip(below, sizes, strict=True)]
+        shares = [
+            cells[list(effects)] / size
+            for effects, size in zip(below, sizes, strict=True)
+        ]
         self.informs = _sparse(shares, below, len(prior))
 
         # w_q of each target, and the effects in it.
@@ -436,7 +467,12 @@ class _Design:
         total = self.prior + precision
         variance = self.spread / total
         errors = np.sqrt(self.targets @ variance)
-        slope = self.targets.T @ (self.weights / np.maximum(errors, 1e-300)) * variance / total
+        slope = (
+            self.targets.T
+            @ (self.weights / np.maximum(errors, 1e-300))
+            * variance
+            / total
+        )
         return float(self.weights @ errors), slope
 
 
@@ -450,7 +486,9 @@ def _effects(clique: Clique, place: Mapping[Clique, int]) -> tuple[int, ...]:
     return tuple(place[effect] for effect in effects if effect in place)
 
 
-def _sparse(values: Sequence[Floats], columns: Sequence[tuple[int, ...]], width: int) -> Any:
+def _sparse(
+    values: Sequence[Floats], columns: Sequence[tuple[int, ...]], width: int
+) -> Any:
     """Return a sparse matrix, by its rows."""
     from scipy.sparse import csr_matrix  # late: it costs a tenth of a second
 
@@ -511,12 +549,15 @@ class _Rehearsal:
         self.weights = weights
         self.rho = rho
         self.settings = settings
-        self.megabytes = min(8e-6 * tree_cells(domain, []), settings.max_model_mb)  # so far
+        # So far.
+        self.megabytes = min(8e-6 * tree_cells(domain, []), settings.max_model_mb)
         self.answers = [answer for answer in pairs if len(answer.clique) == 1]
 
         # A pair is open, chosen or left out.
         two_ways = [answer for answer in pairs if len(answer.clique) == 2]
-        self.open: dict[Clique, Measurement] = {answer.clique: answer for answer in two_ways}
+        self.open: dict[Clique, Measurement] = {
+            answer.clique: answer for answer in two_ways
+        }
         self.chosen: dict[Clique, float] = {}  # and their scores when they were chosen
         self.left_out: dict[Clique, Measurement] = {}  # as the model would be too large
         self.tried: set[Clique] = set()  # in exchanges
@@ -568,7 +609,11 @@ class _Rehearsal:
         """
         if self.brought >= _EXCHANGES:
             return False
-        untried = {pair: answer for pair, answer in self.left_out.items() if pair not in self.tried}
+        untried = {
+            pair: answer
+            for pair, answer in self.left_out.items()
+            if pair not in self.tried
+        }
         self.model.marginals(list(untried))  # all at once, as they are far apart
         scores = {pair: self._score(answer) for pair, answer in untried.items()}
         for pair in sorted(scores, key=scores.__getitem__, reverse=True):
@@ -586,9 +631,13 @@ class _Rehearsal:
         self.brought += 1
         self.chosen[pair] = score
         self.answers.append(self.left_out.pop(pair))
-        self.left_out |= {answer.clique: answer for answer in self.answers if answer.clique in lost}
+        self.left_out |= {
+            answer.clique: answer for answer in self.answers if answer.clique in lost
+        }
         self.answers = [answer for answer in self.answers if answer.clique not in lost]
-        self.chosen = {clique: worth for clique, worth in self.chosen.items() if clique not in lost}
+        self.chosen = {
+            clique: worth for clique, worth in self.chosen.items() if clique not in lost
+        }
         self.model = self._fit(self.model)
 
     def _in_the_way(self, pair: Clique, score: float) -> list[Clique] | None:
@@ -620,7 +669,13 @@ class _Rehearsal:
     def _fit(self, start: MRF | None) -> MRF:
         sweeps = self.settings.plan_sweeps
         shrinkage = self.settings.plan_shrinkage
-        return fit(self.domain, self.answers, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
+        return fit(
+            self.domain,
+            self.answers,
+            warm_start=start,
+            sweeps=sweeps,
+            shrinkage=shrinkage,
+        )
 
     def _score(self, answer: Measurement) -> float:
         """Return w_q times (how far the answer moves the marginal, minus the noise it would bring).

@@ -37,7 +37,8 @@ COARSE = 16
 """Equally wide bins of a column before it is cut; one with no more values has a bin for each."""
 _FEWEST = 4  # bins that columns of numbers are cut into
 _MOST = COARSE
-_NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
+# Times rows over noise: a column's bins squared, times the codes of another.
+_NARROW = 4.0
 _WIDE = 256  # triples that are candidates of a round
 # With a target: sets of three, and of four, that are candidates in turn, or a part of all of them.
 # Few noisy answers end a run of 60 columns after some 16 rounds.
@@ -119,7 +120,9 @@ def workload_for(
 
     # Of all sets, what does not fit is left out already, but for single columns.
     is_default = workload == "auto" and queries is None
-    checked = [clique for clique in cliques if len(clique) == 1] if is_default else cliques
+    checked = (
+        [clique for clique in cliques if len(clique) == 1] if is_default else cliques
+    )
     check_capacity(domain, checked, megabytes)
     return cliques
 
@@ -227,7 +230,9 @@ def too_large(domain: Domain, degree: int, megabytes: float) -> int:
     return comb(width, min(degree, width)) - len(_sets(domain, degree, megabytes))
 
 
-def without_costly_sets(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, float]:
+def without_costly_sets(
+    domain: Domain, offered: Mapping[Clique, float]
+) -> dict[Clique, float]:
     """Return pairs, and wider sets of columns with two codes each, see `cheap_triples`.
 
     Args:
@@ -284,7 +289,9 @@ def shortlist(
             sets.sort(key=links, reverse=True)
         chosen.update(sets[:_WIDE])
     return {
-        clique: weight for clique, weight in offered.items() if len(clique) < 3 or clique in chosen
+        clique: weight
+        for clique, weight in offered.items()
+        if len(clique) < 3 or clique in chosen
     }
 
 
@@ -324,7 +331,11 @@ def _triples_with(domain: Domain, target: str, megabytes: float) -> list[Clique]
 
 
 def _named_or_all(
-    domain: Domain, degree: int, queries: int | None, workload: Workload, megabytes: float
+    domain: Domain,
+    degree: int,
+    queries: int | None,
+    workload: Workload,
+    megabytes: float,
 ) -> list[Clique]:
     """Return the queries that a workload names, or random ones, or all that fit."""
     if workload != "auto":
@@ -373,7 +384,8 @@ def weights_of(
     weights: dict[Clique, float] = {}
     for clique in dict.fromkeys([*closure(workload, domain), *candidates]):
         column_times = sorted(times[name] for name in clique)
-        weights[clique] = float(sum(column_times[-heaviest:]))  # of all, if heaviest is 0
+        # Of all, if heaviest is 0.
+        weights[clique] = float(sum(column_times[-heaviest:]))
     return weights
 
 
@@ -388,7 +400,9 @@ def known_weights(
     return weights_of(domain, workload, heaviest, candidates)
 
 
-def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float) -> None:
+def check_capacity(
+    domain: Domain, workload: Sequence[Clique], megabytes: float
+) -> None:
     """Raise CapacityError where a single query does not fit, with its columns and cells."""
     limit = cells_in(megabytes)
     for clique in workload:
@@ -403,7 +417,9 @@ def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float)
 
 
 @lru_cache(maxsize=4)
-def most_counted(domain: Domain, workload: tuple[Clique, ...], megabytes: float) -> float:
+def most_counted(
+    domain: Domain, workload: tuple[Clique, ...], megabytes: float
+) -> float:
     """Return the most cells that a question counts: of all sets in the workload, or the model."""
     workload_cells = sum(map(domain.size, known_weights(domain, workload)))
     return max(workload_cells, cells_in(megabytes))
@@ -415,7 +431,10 @@ def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
 
 
 def fitting(
-    domain: Domain, candidates: Collection[Clique], measured: Sequence[Clique], megabytes: float
+    domain: Domain,
+    candidates: Collection[Clique],
+    measured: Sequence[Clique],
+    megabytes: float,
 ) -> list[Clique]:
     """Return candidates that keep the junction tree within `megabytes`, or lie in it already."""
     limit = cells_in(megabytes)
@@ -426,5 +445,7 @@ def fitting(
     free = {clique for clique, fact in zip(offered, is_inside, strict=True) if fact}
     outside = [clique for clique in offered if clique not in free]
     cells = many_tree_cells(domain, measured, outside).tolist()
-    small = {clique for clique, size in zip(outside, cells, strict=True) if size <= limit}
+    small = {
+        clique for clique, size in zip(outside, cells, strict=True) if size <= limit
+    }
     return [clique for clique in candidates if clique in free or clique in small]

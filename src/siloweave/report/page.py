@@ -73,7 +73,16 @@ def _page(name: str, **values: Any) -> str:
         lstrip_blocks=True,
         loader=jinja2.FunctionLoader(text_of),
     )
-    filters = ("epsilon", "relation", "whom", "small", "count", "size", "percent", "overhead")
+    filters = (
+        "epsilon",
+        "relation",
+        "whom",
+        "small",
+        "count",
+        "size",
+        "percent",
+        "overhead",
+    )
     environment.filters.update({name: getattr(words, name) for name in filters})
     values["css"] = text_of("style.css")
     template = environment.get_template(name)
@@ -87,7 +96,10 @@ def _page(name: str, **values: Any) -> str:
 
 
 def render(
-    record: Record, *, audience: Audience = "public", risks: Mapping[str, Any] | None = None
+    record: Record,
+    *,
+    audience: Audience = "public",
+    risks: Mapping[str, Any] | None = None,
 ) -> str:
     """Make the report.
 
@@ -217,7 +229,9 @@ def _reasons(record: Record, verdict: words.Verdict) -> list[tuple[str, str]]:
 def _plain(record: Record) -> list[tuple[str, str]]:
     """Return what an officer asks first, and the answers, in plain words."""
     spent = record.epsilon_spent
-    is_sound = record.private and record.method.guarantee == "dp" and math.isfinite(spent)
+    is_sound = (
+        record.private and record.method.guarantee == "dp" and math.isfinite(spent)
+    )
     table = _described_table(record)
     if not is_sound:
         use = (
@@ -228,7 +242,10 @@ def _plain(record: Record) -> list[tuple[str, str]]:
             "Nothing bounds it: a synthetic row may repeat a real one, and an attacker may learn "
             "anything that the real rows hold."
         )
-        return [("What may it be used for?", use), ("What could an attacker learn?", learnt)]
+        return [
+            ("What may it be used for?", use),
+            ("What could an attacker learn?", learnt),
+        ]
     use = (
         f"{table} They may be used for counts and averages of large groups, for how columns go "
         "together, for teaching, and to write and test programs and first models. Check on the "
@@ -257,7 +274,9 @@ def _described_table(record: Record) -> str:
 def _learnt(record: Record) -> str:
     """Describe what the best attacker could learn of one unit."""
     unit = _whom(record)
-    power = words.attacker_power(_FALSE_ALARMS, record.epsilon_spent, record.budget.delta)
+    power = words.attacker_power(
+        _FALSE_ALARMS, record.epsilon_spent, record.budget.delta
+    )
     best = words.at_most(power)
     someone = "Of what ε covers: someone" if _undeclared(record) else "Someone"
     return (
@@ -273,7 +292,9 @@ def _bound(record: Record) -> str:
     budget = record.budget
     spent = record.epsilon_spent
     unit = _whom(record)
-    neighbour = "with another one instead" if "replace" in budget.relation else "without it"
+    neighbour = (
+        "with another one instead" if "replace" in budget.relation else "without it"
+    )
     return (
         f"Whatever was released is at most {words.factor(spent)} times as likely with a {unit} as "
         f"{neighbour} (e to the power of ε = {words.epsilon(spent)}), apart from a probability of "
@@ -297,7 +318,8 @@ def _protected(record: Record) -> str:
     protected = "One row, and a row is not a person."
     if unit != "row":
         protected = (
-            f"One {unit}: the study says that a row stands for one {unit}; nothing checked it."
+            f"One {unit}: the study says that a row stands for one {unit}; "
+            "nothing checked it."
         )
     wherever = ", wherever they are" if has_several else ""
     epsilon, delta = words.of_rows(record.epsilon_spent, record.budget.delta, 2)
@@ -439,7 +461,9 @@ def _warnings(record: Record) -> list[str]:
             "pass it and this page on only to those who may see the rows."
         )
     elif math.isinf(record.epsilon_spent):
-        warnings.append("At least one release has no privacy cost that is finite: ε = ∞.")
+        warnings.append(
+            "At least one release has no privacy cost that is finite: ε = ∞."
+        )
     elif _overspent(record):
         warnings.append(
             f"The ledgers cost ε = {words.epsilon(record.epsilon_spent)}, more than the allowed "
@@ -512,7 +536,9 @@ def _ledger(record: Record) -> dict[str, Any]:
         tables.append(table)
 
     # Parties whose releases cost alike share one curve.
-    curves = {tuple(row.cumulative_epsilon for row in rows) for rows in parties.values()}
+    curves = {
+        tuple(row.cumulative_epsilon for row in rows) for rows in parties.values()
+    }
     has_curve = any(math.isfinite(row.cumulative_epsilon) for row in record.ledgers)
     svg = plots.staircase(record.ledgers, record.budget.epsilon) if has_curve else ""
     return {
@@ -525,7 +551,9 @@ def _ledger(record: Record) -> dict[str, Any]:
     }
 
 
-def _mechanisms(ledgers: Sequence[LedgerRow], dearest: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+def _mechanisms(
+    ledgers: Sequence[LedgerRow], dearest: Sequence[LedgerRow]
+) -> list[dict[str, Any]]:
     """Count releases per mechanism, with its share of the dearest party's ρ if all have one."""
     total = sum(row.rho or 0.0 for row in dearest)
     has_shares = all(row.rho is not None for row in dearest) and 0 < total < math.inf
@@ -544,14 +572,18 @@ def _mechanisms(ledgers: Sequence[LedgerRow], dearest: Sequence[LedgerRow]) -> l
 
 def _table(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any]:
     """Return one chart per column."""
-    real_marginals = {marginal.column: marginal for marginal in owner.marginals} if owner else {}
+    real_marginals = (
+        {marginal.column: marginal for marginal in owner.marginals} if owner else {}
+    )
     charts = []
     for marginal in synthetic.marginals[:COLUMNS]:
         # Other labels would be other bars.
         real = real_marginals.get(marginal.column)
         if real and real.labels != marginal.labels:
             real = None
-        distance = real and plots.total_variation(marginal.proportions, real.proportions)
+        distance = real and plots.total_variation(
+            marginal.proportions, real.proportions
+        )
         chart = {
             "column": marginal.column,
             "kind": marginal.kind,
@@ -584,7 +616,9 @@ def _pairs(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any] | N
 def _costs(parties: Sequence[PartyCost]) -> dict[str, Any]:
     """Return the parties to list, what all of them add up to, and a plot where they are many."""
     is_folded = len(parties) > PARTIES
-    by_cost = sorted(parties, key=lambda p: (-p.epsilon, -p.bytes_sent - p.bytes_received))
+    by_cost = sorted(
+        parties, key=lambda p: (-p.epsilon, -p.bytes_sent - p.bytes_received)
+    )
 
     summary = {}
     for name in ("epsilon", "bytes_sent", "bytes_received", "messages"):

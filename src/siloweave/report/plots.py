@@ -76,7 +76,13 @@ def num(value: float) -> str:
 
 
 def text(
-    x: float, y: float, content: str, cls: str = "", anchor: str = "start", *, whole: str = ""
+    x: float,
+    y: float,
+    content: str,
+    cls: str = "",
+    anchor: str = "start",
+    *,
+    whole: str = "",
 ) -> str:
     """Return escaped text; `anchor` is start, middle or end.
 
@@ -93,7 +99,14 @@ def text(
 
 
 def rect(
-    x: float, y: float, width: float, height: float, cls: str, *, tip: str = "", rx: float = 0
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    cls: str,
+    *,
+    tip: str = "",
+    rx: float = 0,
 ) -> str:
     """Return a rectangle with an optional tooltip; negative sizes are drawn as nothing."""
     shape = (
@@ -230,7 +243,9 @@ class Picture:
         if path.suffix.lower() != ".svg" or path.is_dir():
             raise InputError(f"cannot write {path}: a picture's file name ends in .svg")
         if not path.parent.is_dir():
-            raise InputError(f"cannot write {path}: its folder does not exist; create it first")
+            raise InputError(
+                f"cannot write {path}: its folder does not exist; create it first"
+            )
         path.write_text(self.svg, encoding="utf-8")
         return path
 
@@ -285,7 +300,9 @@ def by_party(ledgers: Sequence[LedgerRow]) -> dict[str, list[LedgerRow]]:
     parties: dict[str, list[LedgerRow]] = {}
     for row in ledgers:
         parties.setdefault(row.party, []).append(row)
-    return {name: sorted(rows, key=lambda row: row.index) for name, rows in parties.items()}
+    return {
+        name: sorted(rows, key=lambda row: row.index) for name, rows in parties.items()
+    }
 
 
 def mechanisms(ledgers: Iterable[LedgerRow]) -> list[str]:
@@ -335,7 +352,9 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
         body += _curves(curves, parties, longest, high)
 
     top = max((curve[-1] for curve in curves if curve), default=0.0)
-    desc = f"{len(parties)} parties, up to {longest} releases each; the highest ends at "
+    desc = (
+        f"{len(parties)} parties, up to {longest} releases each; the highest ends at "
+    )
     desc += f"ε = {words.epsilon(top)} of {words.epsilon(allowed)} allowed."
     return figure(WIDTH, 270, body, title="Cumulative ε by release", desc=desc)
 
@@ -403,7 +422,10 @@ def _curves(
 
 
 def _envelope(
-    curves: Sequence[tuple[float, ...]], weights: Sequence[int], longest: int, high: float
+    curves: Sequence[tuple[float, ...]],
+    weights: Sequence[int],
+    longest: int,
+    high: float,
 ) -> str:
     """Draw the highest curve over the band between the 10th and 90th percentile of parties."""
     lower = _quantiles(curves, weights, longest, 0.1)
@@ -428,7 +450,10 @@ def _envelope(
 
 
 def _quantiles(
-    curves: Sequence[tuple[float, ...]], weights: Sequence[int], longest: int, share: float
+    curves: Sequence[tuple[float, ...]],
+    weights: Sequence[int],
+    longest: int,
+    share: float,
 ) -> list[float]:
     """Return, release by release, the ε that so large a share of the parties is not above.
 
@@ -501,7 +526,9 @@ def training_curve(looks: Sequence[TrainingLook]) -> str:
     x, y = points[list(looks).index(best)]
     body += circle(axes.x(x), axes.y(y), 4, "dot")
     desc = f"The loss of rows held back was {best.loss:.3g} at best, after {best.seconds:.0f} "
-    desc += f"seconds and {best.step:,} steps; training ended after {longest:.0f} seconds."
+    desc += (
+        f"seconds and {best.step:,} steps; training ended after {longest:.0f} seconds."
+    )
     return figure(WIDTH, 214, body, title="Loss of rows held back", desc=desc)
 
 
@@ -526,10 +553,14 @@ def receiver_curves(curves: Curves) -> str:
 
     desc = f"True positives against false positives of {', '.join(curves)}; the dashed line is "
     desc += "guessing."
-    return figure(WIDTH, top + side + 40, body, title="ROC of each membership attack", desc=desc)
+    return figure(
+        WIDTH, top + side + 40, body, title="ROC of each membership attack", desc=desc
+    )
 
 
-def _roc_panel(curves: Curves, left: float, top: float, side: float, least: float | None) -> str:
+def _roc_panel(
+    curves: Curves, left: float, top: float, side: float, least: float | None
+) -> str:
     """Draw ROC curves on plain axes, or on logarithmic ones from a least rate on."""
 
     def place(rate: float) -> float:
@@ -571,7 +602,9 @@ def _steps(fpr: Sequence[float], tpr: Sequence[float], least: float | None) -> P
     return steps
 
 
-def distances(edges: Sequence[float], to_train: Sequence[int], to_control: Sequence[int]) -> str:
+def distances(
+    edges: Sequence[float], to_train: Sequence[int], to_control: Sequence[int]
+) -> str:
     """Draw distances of synthetic rows to the closest training row, and to the closest control row.
 
     Takes synthetic rows per cell, and edges, one more than cells.
@@ -737,7 +770,9 @@ def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]
     body = ""
     for number, category in enumerate(categories):
         y = pitch * number + 2
-        body += text(left - 7, y + 11, labels[number], "ax", "end", whole=category.label)
+        body += text(
+            left - 7, y + 11, labels[number], "ax", "end", whole=category.label
+        )
         tip = f"{category.label}: {words.percent(category.share)} synthetic"
         width = span * category.share / high
         if category.real is None:
@@ -754,7 +789,9 @@ def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]
 
 def _fold(synthetic: Marginal, real: Marginal | None) -> list[_Category]:
     """Return the largest categories (by the synthetic table), then all others as one."""
-    order = sorted(range(len(synthetic.labels)), key=lambda i: -synthetic.proportions[i])
+    order = sorted(
+        range(len(synthetic.labels)), key=lambda i: -synthetic.proportions[i]
+    )
     # One bar for a single other category would be no shorter than the category itself.
     count = CATEGORIES
     if len(order) <= CATEGORIES + 1:
@@ -763,7 +800,9 @@ def _fold(synthetic: Marginal, real: Marginal | None) -> list[_Category]:
     categories = []
     for i in order[:count]:
         real_share = real.proportions[i] if real else None
-        categories.append(_Category(synthetic.labels[i], synthetic.proportions[i], real_share))
+        categories.append(
+            _Category(synthetic.labels[i], synthetic.proportions[i], real_share)
+        )
 
     rest = order[count:]
     if rest:
@@ -774,7 +813,9 @@ def _fold(synthetic: Marginal, real: Marginal | None) -> list[_Category]:
 
 
 def heat_maps(
-    synthetic: Association, real: Association | None, cliques: Sequence[Sequence[str]] = ()
+    synthetic: Association,
+    real: Association | None,
+    cliques: Sequence[Sequence[str]] = (),
 ) -> str:
     """Draw the association of every pair of columns, and how far it is from the real one if given.
 
@@ -786,7 +827,11 @@ def heat_maps(
     if real:
         real = _trim(real)
         gaps = _differences(synthetic.values, real.values)
-        panels = [("real", real.values, "heat"), *panels, ("synthetic − real", gaps, "gap")]
+        panels = [
+            ("real", real.values, "heat"),
+            *panels,
+            ("synthetic − real", gaps, "gap"),
+        ]
 
     # Three maps beside each other get less room each; cells are 3 to 26 pixels wide.
     names = synthetic.names
@@ -855,7 +900,11 @@ def _labels(names: Sequence[str], x: float, side: float, *, below: bool) -> str:
 
 
 def _cells(
-    names: Sequence[str], values: Sequence[Sequence[float]], kind: str, x: float, side: float
+    names: Sequence[str],
+    values: Sequence[Sequence[float]],
+    kind: str,
+    x: float,
+    side: float,
 ) -> str:
     """Draw coloured cells: each with a tooltip, or, of a wide table, one shape per colour."""
     width = len(names)
@@ -892,7 +941,9 @@ def _level(value: float, kind: str) -> str:
     return f"{sign}{round(10 * share)}"
 
 
-def _dots(names: Sequence[str], cliques: Sequence[Sequence[str]], x: float, side: float) -> str:
+def _dots(
+    names: Sequence[str], cliques: Sequence[Sequence[str]], x: float, side: float
+) -> str:
     """Draw a dot on every pair inside a clique."""
     if len(names) > CELLS:
         return ""

@@ -320,7 +320,10 @@ class Record(_Plain, frozen=True, kw_only=True):
     epsilon_at_parties: float | None = None
     overhead: Overhead | None = None
     verify: tuple[tuple[str, str], ...] = (
-        ("siloweave ledger RUN", "recomputes ε of every party from its ledger, line by line"),
+        (
+            "siloweave ledger RUN",
+            "recomputes ε of every party from its ledger, line by line",
+        ),
         ("siloweave report RUN", "makes this page again from the run's record"),
     )
     version: int = VERSION
@@ -338,7 +341,9 @@ class Record(_Plain, frozen=True, kw_only=True):
                 "the ledgers, and use infinity for a release without privacy"
             )
         if not self.private and not self.not_private_reason:
-            raise InputError("private=False needs not_private_reason: say why in one sentence")
+            raise InputError(
+                "private=False needs not_private_reason: say why in one sentence"
+            )
 
     def public(self) -> Record:
         """Return the record without `owner`, and without synthetic columns that parties keep."""

@@ -58,9 +58,13 @@ RESERVED = Verdict(
     "Everything else that left a party is in its ledger, and ε is recomputed from the ledgers.",
 )
 
-OVERSPENT = Verdict("bad", "Over budget", "A party's ledger costs more than this study allowed.")
+OVERSPENT = Verdict(
+    "bad", "Over budget", "A party's ledger costs more than this study allowed."
+)
 
-NOT_PRIVATE = Verdict("bad", "Not private", "Nothing on this page may be relied on as private.")
+NOT_PRIVATE = Verdict(
+    "bad", "Not private", "Nothing on this page may be relied on as private."
+)
 
 PARTIAL_ONLY = Verdict(
     "bad",
@@ -450,26 +454,62 @@ def scored(parts: Sequence[Mapping[str, Any]]) -> str:
 # Terms
 
 TERMS: Mapping[str, tuple[str, str]] = {
-    "alignment": (r"alignments?", "finding which row of each party is about the same person"),
+    "alignment": (
+        r"alignments?",
+        "finding which row of each party is about the same person",
+    ),
     "clique": (r"cliques?", "a set of columns that the model joins directly"),
-    "control": (r"control rows?", "real rows that were not learnt from, to compare attacks with"),
-    "coordinator": (r"coordinator", "the computer that asks the parties and fits the model"),
+    "control": (
+        r"control rows?",
+        "real rows that were not learnt from, to compare attacks with",
+    ),
+    "coordinator": (
+        r"coordinator",
+        "the computer that asks the parties and fits the model",
+    ),
     "curator": (r"curator", "someone who sees all rows and computes with them"),
     "discrete Gaussian": (r"discrete Gaussian", "noise in whole numbers, bell-shaped"),
-    "exponential mechanism": (r"exponential( mechanism)?", "a random choice; better is likelier"),
-    "ledger": (r"ledgers?", "a party's signed list of all that it released; ε follows from it"),
-    "marginal": (r"marginals?", "the counts of all combinations of values of some columns"),
-    "masked sum": (r"masked|masks", "a sum over parties in which no single part can be seen"),
+    "exponential mechanism": (
+        r"exponential( mechanism)?",
+        "a random choice; better is likelier",
+    ),
+    "ledger": (
+        r"ledgers?",
+        "a party's signed list of all that it released; ε follows from it",
+    ),
+    "marginal": (
+        r"marginals?",
+        "the counts of all combinations of values of some columns",
+    ),
+    "masked sum": (
+        r"masked|masks",
+        "a sum over parties in which no single part can be seen",
+    ),
     "membership": (r"membership", "an attack: was this row among those learnt from?"),
-    "neighbours": (r"neighbours", "two tables that differ in one unit; ε compares both"),
+    "neighbours": (
+        r"neighbours",
+        "two tables that differ in one unit; ε compares both",
+    ),
     "party": (r"party|parties", "an organisation that holds real rows or columns"),
     "release": (r"releases?", "anything computed from rows that left a party"),
-    "synthetic": (r"synthetic", "drawn from a model; equal to a real row only by chance"),
-    "TVD": (r"TVD|total variation", "distance of distributions: 0 is equal, 1 is disjoint"),
+    "synthetic": (
+        r"synthetic",
+        "drawn from a model; equal to a real row only by chance",
+    ),
+    "TVD": (
+        r"TVD|total variation",
+        "distance of distributions: 0 is equal, 1 is disjoint",
+    ),
     "unit": (r"unit", "what ε protects: one row, unless the study says otherwise"),
-    "workload": (r"workload", "the combinations of columns that the table should reproduce"),
+    "workload": (
+        r"workload",
+        "the combinations of columns that the table should reproduce",
+    ),
     "δ": (r"δ|delta", "the probability that the bound of ε leaves out"),
-    "ε": (r"ε|epsilon", "the bound: what one unit may change is at most a factor of e^ε"),
+    "ε": (
+        r"ε|epsilon",
+        "the bound: what one unit may change is at most a factor of e^ε",
+    ),
     "ρ": (r"ρ", "a measure of loss (zCDP) that adds up exactly over releases"),
 }
 """Terms of the pages: what finds each in a text, and what it means. `docs/glossary.md` has all."""

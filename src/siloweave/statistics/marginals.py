@@ -59,7 +59,9 @@ def sparse_marginal(rows: CountedRows, clique: Sequence[str]) -> tuple[Ints, Int
     return cells[ends], counts
 
 
-def closure(workload: Iterable[Sequence[str]], domain: Domain | None = None) -> list[Clique]:
+def closure(
+    workload: Iterable[Sequence[str]], domain: Domain | None = None
+) -> list[Clique]:
     """Return every non-empty subset of a workload's cliques, each once, sorted by size.
 
     Those of one size are in the order of the domain; without a domain, in that of their names.
@@ -82,7 +84,9 @@ def closure(workload: Iterable[Sequence[str]], domain: Domain | None = None) -> 
     return sorted(below, key=place)
 
 
-def random_workload(domain: Domain, degree: int, count: int, *, seed: Key) -> list[Clique]:
+def random_workload(
+    domain: Domain, degree: int, count: int, *, seed: Key
+) -> list[Clique]:
     """Draw distinct cliques of `degree` attributes uniformly, in lexicographic domain order.
 
     There are `count` of them, or all where fewer exist.
@@ -92,7 +96,9 @@ def random_workload(domain: Domain, degree: int, count: int, *, seed: Key) -> li
     """
     width = len(domain.names)
     if not 1 <= degree <= width:
-        raise InputError(f"degree={degree} must be from 1 to the number of attributes, {width}")
+        raise InputError(
+            f"degree={degree} must be from 1 to the number of attributes, {width}"
+        )
     if count < 1:
         raise InputError(f"count={count} must be 1 or more")
     total = comb(width, degree)

@@ -12,7 +12,14 @@ from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, encoding_of, read, read_batches, write
 from siloweave.tables.schema import Category, Column, Kind, Schema
-from siloweave.tables.split import clusters, iid, label_skew, split_columns, split_rows, synth_fs
+from siloweave.tables.split import (
+    clusters,
+    iid,
+    label_skew,
+    split_columns,
+    split_rows,
+    synth_fs,
+)
 
 __all__ = [
     "Aligned", "AlignedColumn", "Category", "Clique", "Codes", "Column", "Domain", "Encoder", "Key",

@@ -112,7 +112,9 @@ class Aligned:
     def column(self, name: str) -> AlignedColumn:
         """Return a column by its name; DataError when it is not there."""
         if name not in self._columns_by_name:
-            raise DataError(f"there is no column {name!r}; there are {', '.join(self.names)}")
+            raise DataError(
+                f"there is no column {name!r}; there are {', '.join(self.names)}"
+            )
         return self._columns_by_name[name]
 
     def with_rows(self, table: str, like: str, rows: Ints) -> Aligned:
@@ -176,7 +178,9 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
     return Aligned(tuple(columns), num_rows, tuple(left_out))
 
 
-def _check_columns(first_name: str, first_table: Table, table_name: str, table: Table) -> None:
+def _check_columns(
+    first_name: str, first_table: Table, table_name: str, table: Table
+) -> None:
     """Raise DataError for a table without rows, SchemaError for other columns than the first's."""
     if table.num_rows == 0:
         raise DataError(f"{table_name} has no rows; there is nothing to compare")
@@ -209,7 +213,9 @@ def _kinds_of(table: Table, schema: Schema | None) -> Schema:
         return Schema.detect(table, max_categories=_ANY_CATEGORIES, constraints=False)
     for name in table.names:
         if name not in schema.names:
-            raise SchemaError(f"the schema lacks column {name!r}; declare it, or leave it out")
+            raise SchemaError(
+                f"the schema lacks column {name!r}; declare it, or leave it out"
+            )
     return schema
 
 

@@ -46,7 +46,9 @@ _SECOND = 1_000_000
 _MILLISECOND = 1_000
 _MICROSECOND = 1
 _NO_SPIKES: Mapping[int, float] = MappingProxyType({})
-_NUMBERS: Mapping[str, Any] = MappingProxyType({"whole numbers": np.int64, "numbers": np.float64})
+_NUMBERS: Mapping[str, Any] = MappingProxyType(
+    {"whole numbers": np.int64, "numbers": np.float64}
+)
 # Formats of datetimes that are numbers.
 _DIGITS = re.compile(r"%Y(%[mdHMS])*(\.?%f)?0*")
 # So many bins are narrow enough for one to hold one value alone.
@@ -448,7 +450,9 @@ def with_decimals(
     return rounded
 
 
-def _multiples(value: Floats | float, unit: float, towards: Callable[[Any], Any]) -> Any:
+def _multiples(
+    value: Floats | float, unit: float, towards: Callable[[Any], Any]
+) -> Any:
     """Return how many units a value has, rounded unless it is the double of so many decimals."""
     exact = np.asarray(value) * unit
     nearest = np.rint(exact)
@@ -637,7 +641,9 @@ def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float
     return spikes
 
 
-def without_spikes(column: Column, weights: Floats, spikes: Mapping[int, float]) -> Floats:
+def without_spikes(
+    column: Column, weights: Floats, spikes: Mapping[int, float]
+) -> Floats:
     """Return counts of a column's bins without its spikes and missing values.
 
     A bin with a spike is taken to hold as many other rows as a neighbour does.
@@ -715,7 +721,11 @@ def _values(column: Column) -> tuple[float, float, float | None]:
 
 
 def _fitting(
-    column: Column, edges: Edges, weights: Floats, spikes: Mapping[int, float], bins: int
+    column: Column,
+    edges: Edges,
+    weights: Floats,
+    spikes: Mapping[int, float],
+    bins: int,
 ) -> tuple[int | float, ...] | None:
     """Return where bins begin but the first; None if there are too many however they are cut."""
     counts = weights[: len(edges) - 1]
@@ -737,7 +747,11 @@ def _fitting(
 
 
 def _starts(
-    column: Column, edges: Edges, weights: Floats, spikes: Mapping[int, float], most: float
+    column: Column,
+    edges: Edges,
+    weights: Floats,
+    spikes: Mapping[int, float],
+    most: float,
 ) -> tuple[int | float, ...]:
     """Return where bins of no more than `most` rows begin, single values and narrow bins apart."""
     groups = _groups(weights.tolist(), spikes, most)
@@ -767,7 +781,9 @@ def _groups(weights: list[float], alone: Collection[int], most: float) -> list[i
     return starts
 
 
-def _knots(edges: Edges, weights: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _knots(
+    edges: Edges, weights: Floats
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the distribution function of bins in which rows lie evenly, as knots and levels.
 
     Neighbours that hold as much are one bin.

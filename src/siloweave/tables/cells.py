@@ -249,7 +249,11 @@ def check_days(name: str, timed: int) -> None:
 
 
 def _in_bounds(
-    column: Column, values: Edges, is_missing: Bools, is_unread: Bools, is_changed: Bools
+    column: Column,
+    values: Edges,
+    is_missing: Bools,
+    is_unread: Bools,
+    is_changed: Bools,
 ) -> PlacedCells:
     """Put numbers beyond the bounds at the nearest bound, and what is no number where it belongs.
 

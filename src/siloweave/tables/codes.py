@@ -77,9 +77,13 @@ class Domain:
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes):
-            raise SchemaError(f"a domain of {len(self.names)} names has {len(self.sizes)} sizes")
+            raise SchemaError(
+                f"a domain of {len(self.names)} names has {len(self.sizes)} sizes"
+            )
         if len(set(self.names)) < len(self.names):
-            raise SchemaError(f"a domain names an attribute twice: {', '.join(self.names)}")
+            raise SchemaError(
+                f"a domain names an attribute twice: {', '.join(self.names)}"
+            )
         if any(size < 1 for size in self.sizes):
             raise SchemaError(f"domain sizes must be at least 1, not {min(self.sizes)}")
 
@@ -166,14 +170,18 @@ class Codes:
         names = self.domain.names
         sizes = self.domain.sizes
         if len(self.columns) != len(names):
-            raise DataError(f"{len(self.columns)} columns of codes for {len(names)} attributes")
+            raise DataError(
+                f"{len(self.columns)} columns of codes for {len(names)} attributes"
+            )
         if len({len(column) for column in self.columns}) > 1:
             raise DataError("columns of codes have different lengths")
         arrays = []
         for name, size, column in zip(names, sizes, self.columns, strict=True):
             array = np.asarray(column)
             if array.ndim != 1 or array.dtype.kind not in "iu":
-                raise DataError(f"codes of {name!r} must be one-dimensional whole numbers")
+                raise DataError(
+                    f"codes of {name!r} must be one-dimensional whole numbers"
+                )
             if len(array) and (int(array.min()) < 0 or int(array.max()) >= size):
                 raise DataError(f"codes of {name!r} must be from 0 to {size - 1}")
             dtype = np.min_scalar_type(size - 1)
@@ -236,7 +244,9 @@ class Codes:
         domain = parts[0].domain
         different = [i for i, part in enumerate(parts) if part.domain != domain]
         if different:
-            raise DataError(f"part {different[0]} is coded in another domain than part 0")
+            raise DataError(
+                f"part {different[0]} is coded in another domain than part 0"
+            )
         columns = zip(*(part.columns for part in parts), strict=True)
         return _trusted(domain, tuple(np.concatenate(column) for column in columns))
 
@@ -313,13 +323,17 @@ class Encoder:
         object.__setattr__(self, "cuts", cuts)
         for name, bins in (("bins", self.bins), *bins_by_name.items()):
             if isinstance(bins, bool) or bins < 1:
-                raise SchemaError(f"{name}: {bins!r} bins; give a whole number of 1 or more")
+                raise SchemaError(
+                    f"{name}: {bins!r} bins; give a whole number of 1 or more"
+                )
             if bins > _MOST_BINS:
                 raise SchemaError(f"{name}: {bins:,} bins; give {_MOST_BINS:,} or less")
         for where, names in (("bins_per_column", bins_by_name), ("cuts", cuts)):
             for name in names:
                 if self.schema[name].kind not in BINNED:
-                    raise SchemaError(f"{where}: column {name!r} is not binned; leave it out")
+                    raise SchemaError(
+                        f"{where}: column {name!r} is not binned; leave it out"
+                    )
         for column in self.schema.columns:
             if column.kind in BINNED and (column.low is None or column.high is None):
                 raise SchemaError(
@@ -444,7 +458,9 @@ class Encoder:
             spikes: Bins of a column that hold one value alone, and that value.
         """
         if codes.domain != self.domain:
-            raise DataError("these codes were made by another encoder: the domains differ")
+            raise DataError(
+                "these codes were made by another encoder: the domains differ"
+            )
         like = None if like is None else read(like)
         all_spikes = spikes or {}
         all_cuts = self.cuts or {}
@@ -588,7 +604,9 @@ class ResolutionLevels:
             tables.append(table[:cells])
         return np.concatenate(tables)
 
-    def columns(self, counts: NDArray[Any], rows: int, sigma: float) -> dict[str, Floats]:
+    def columns(
+        self, counts: NDArray[Any], rows: int, sigma: float
+    ) -> dict[str, Floats]:
         """Return counts of each column's codes, not negative, that sum to `rows`, 1 or more.
 
         `counts` are noisy, (cells,), with noise of deviation `sigma`; DataError if of other tables.
@@ -610,7 +628,9 @@ class ResolutionLevels:
                 columns[name][:values] = _divided(fine, table, width, sigma)
             else:
                 coarse = consistent(table, float(rows))
-                columns[name] = np.append(_spread(coarse[:bins], width, values), coarse[bins:])
+                columns[name] = np.append(
+                    _spread(coarse[:bins], width, values), coarse[bins:]
+                )
 
         # Bins that were cut are narrower near 0 (`octaves`): the column may be skewed.
         for name in self.encoder.cuts or {}:
@@ -802,7 +822,9 @@ class _Sums:
         size = len(self.levels[-1].counts)
         return self._within(0, 0, size, _Sum(self.rows, 0), place)
 
-    def _within(self, depth: int, first: int, stop: int, whole: _Sum, place: int) -> _Sum:
+    def _within(
+        self, depth: int, first: int, stop: int, whole: _Sum, place: int
+    ) -> _Sum:
         """Return the rows in [place, stop), of which [first, stop) has `whole`.
 
         They are the bins beyond, or what is left of the whole without the bins before.

@@ -73,11 +73,15 @@ class FixedCombinations(_Constraint, frozen=True, tag="fixed_combinations"):
         for i, row in enumerate(self.rows):
             where = f"{self.words}: combination {i + 1}"
             if len(row) != len(self.columns):
-                raise SchemaError(f"{where} has {len(row)} values for {len(self.columns)} columns")
+                raise SchemaError(
+                    f"{where} has {len(row)} values for {len(self.columns)} columns"
+                )
             for name, value in zip(self.columns, row, strict=True):
                 _check_value(where, declared[name], value)
         if len(set(map(_typed, self.rows))) < len(self.rows):
-            raise SchemaError(f"{self.words}: a combination is listed twice; list each once")
+            raise SchemaError(
+                f"{self.words}: a combination is listed twice; list each once"
+            )
 
 
 class Inequality(_Constraint, frozen=True, tag="inequality"):
@@ -261,7 +265,10 @@ class CategoryRanges(_Constraint, frozen=True, tag="category_ranges"):
 
     @staticmethod
     def _check_range(
-        where: str, column: Column, low: int | float | str | None, high: int | float | str | None
+        where: str,
+        column: Column,
+        low: int | float | str | None,
+        high: int | float | str | None,
     ) -> None:
         """Raise SchemaError for a range without a value between the column's bounds."""
         for bound in (low, high):
@@ -369,13 +376,17 @@ class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
     def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError for unknown values, and for columns that are never missing."""
         if not self.dependent:
-            raise SchemaError(f"{self.words}: dependent is empty; name a column that is missing")
+            raise SchemaError(
+                f"{self.words}: dependent is empty; name a column that is missing"
+            )
         _check_number(self.words, self.columns)
         by = declared[self.by]
         _check_kinds(self.words, (by,), ("categorical", "boolean"))
         _check_may_be_missing(self.words, self.dependent, declared)
         if not self.values:
-            raise SchemaError(f"{self.words}: values is empty; give a value of {self.by!r}")
+            raise SchemaError(
+                f"{self.words}: values is empty; give a value of {self.by!r}"
+            )
         for value in self.values:
             _check_value(self.words, by, value)
         if len({_typed((value,)) for value in self.values}) < len(self.values):
@@ -470,9 +481,13 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         num_sources = len(self.sources)
         if num_sources < 2 or (num_sources > 2 and not takes_many):
             more = "two or more" if takes_many else "two"
-            raise SchemaError(f"{self.words}: sources named: {num_sources}; name {more}")
+            raise SchemaError(
+                f"{self.words}: sources named: {num_sources}; name {more}"
+            )
         if self.factor == 0 or not abs(self.factor) < float("inf"):
-            raise SchemaError(f"{self.words}: factor={self.factor!r} must be finite and not 0")
+            raise SchemaError(
+                f"{self.words}: factor={self.factor!r} must be finite and not 0"
+            )
 
     def _check_missing(self, sources: Sequence[Column], column: Column) -> None:
         """Raise SchemaError for a column that is never missing, where its sources leave gaps."""
@@ -532,7 +547,9 @@ Constraint = (
 TAGS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Constraint))
 
 
-def check_constraints(constraints: Sequence[Constraint], declared: Mapping[str, Column]) -> None:
+def check_constraints(
+    constraints: Sequence[Constraint], declared: Mapping[str, Column]
+) -> None:
     """Check what can be checked without a row.
 
     Args:
@@ -603,7 +620,9 @@ def _check_computed(constraints: Sequence[Constraint]) -> None:
 
 def _computed_twice(rule: Constraint, name: str) -> SchemaError:
     """Return the error for a column that two constraints compute."""
-    return SchemaError(f"{rule.words}: {name!r} is computed by another constraint, too; keep one")
+    return SchemaError(
+        f"{rule.words}: {name!r} is computed by another constraint, too; keep one"
+    )
 
 
 def _have_bounds(columns: Sequence[Column]) -> bool:
@@ -647,11 +666,15 @@ def _check_kinds(words: str, columns: Sequence[Column], kinds: Sequence[str]) ->
             )
 
 
-def _check_may_be_missing(words: str, names: Sequence[str], declared: Mapping[str, Column]) -> None:
+def _check_may_be_missing(
+    words: str, names: Sequence[str], declared: Mapping[str, Column]
+) -> None:
     """Raise SchemaError for columns that are never missing."""
     never = [name for name in names if not declared[name].missing]
     if never:
-        raise SchemaError(f"{words}: {', '.join(never)} may not be missing; declare missing=True")
+        raise SchemaError(
+            f"{words}: {', '.join(never)} may not be missing; declare missing=True"
+        )
 
 
 def _check_value(where: str, column: Column, value: Value) -> None:
@@ -694,9 +717,13 @@ def _check_kind_of(where: str, column: Column, value: Value) -> None:
                 f"{where}: {value!r} must be ISO-8601 text such as '2024-01-31'"
             ) from None
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise SchemaError(f"{where}: {value!r} must be a number, as column {column.name!r} is")
+        raise SchemaError(
+            f"{where}: {value!r} must be a number, as column {column.name!r} is"
+        )
     elif column.kind == "integer" and value != int(value):
-        raise SchemaError(f"{where}: {value!r} must be whole, as column {column.name!r} is")
+        raise SchemaError(
+            f"{where}: {value!r} must be whole, as column {column.name!r} is"
+        )
 
 
 def _comparable(column: Column, value: Value) -> Any:

@@ -173,7 +173,9 @@ class DatabaseCodes:
                 block.update(clique)
         return [self.domain.canonical(block) for block in blocks]
 
-    def _block_for(self, clique: set[str], blocks: Sequence[set[str]]) -> set[str] | None:
+    def _block_for(
+        self, clique: set[str], blocks: Sequence[set[str]]
+    ) -> set[str] | None:
         """Return a block that holds a clique, or else one that stays small with it; else None."""
         for block in blocks:
             if clique <= block:
@@ -777,8 +779,10 @@ class _Coding:
         lowest = self.encoder.edges(self.column.name)[0]
         last = last_of(self.column)
         if self.column.kind == "continuous":
-            return number.is_below(lowest), f"{number.value} > {self._real(float(last))}"
-        return number.is_below(lowest), f"NOT ({number.is_below(int(last) + 1)})"
+            is_above = f"{number.value} > {self._real(float(last))}"
+        else:
+            is_above = f"NOT ({number.is_below(int(last) + 1)})"
+        return number.is_below(lowest), is_above
 
 
 def _time(sql: DatabaseKind, microseconds: int) -> str:

@@ -29,7 +29,9 @@ import polars as pl
 from siloweave.errors import DataError, InputError
 from siloweave.tables.parsing import DURATION
 
-Family = Literal["whole", "number", "boolean", "datetime", "duration", "text", "nothing", "cells"]
+Family = Literal[
+    "whole", "number", "boolean", "datetime", "duration", "text", "nothing", "cells"
+]
 """What sort of values a column of a database holds; "cells" of SQLite have a type each."""
 
 # That DuckDB takes; what needs more goes to the system's temporary files.
@@ -39,8 +41,21 @@ _MOST_TOGETHER = 32
 # Rows of a piece of a table that is read piece by piece.
 _PIECE_ROWS = 200_000
 
-_WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP WITHOUT TIME ZONE")
+_WHOLE_TYPES = (
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+)
+_TIME_TYPES = (
+    "DATE",
+    "TIMESTAMP",
+    "TIMESTAMP WITH TIME ZONE",
+    "TIMESTAMP WITHOUT TIME ZONE",
+)
 # Types that are read as they are.
 _FAMILIES: dict[str, Family] = {
     **dict.fromkeys(_WHOLE_TYPES, "whole"),
@@ -73,7 +88,8 @@ _CASTS: dict[str, tuple[Family, str]] = {
     **dict.fromkeys(("HUGEINT", "UBIGINT", "UHUGEINT"), ("number", _DOUBLE)),
     "NUMERIC": ("number", _NUMERIC),
     **dict.fromkeys(
-        ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), ("datetime", "TRY_CAST({0} AS TIMESTAMP)")
+        ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
+        ("datetime", "TRY_CAST({0} AS TIMESTAMP)"),
     ),
     "INTERVAL": ("duration", _MICROSECONDS),
     _ZONED: ("datetime", "({0} AT TIME ZONE 'UTC')"),
@@ -110,7 +126,15 @@ _POLARS_TYPES: dict[Family, Any] = {
 _DESCRIBED = "SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {} AS asked)"
 # How PostgreSQL numbers, and DuckDB names, errors that are about a query, a connection or a server.
 _SAFE_STATES = ("08", "28", "3D", "42", "53", "57", "0A", "25")
-_SAFE_ERRORS = ("Parser", "Binder", "Catalog", "IO", "Connection", "Permission", "Out of Memory")
+_SAFE_ERRORS = (
+    "Parser",
+    "Binder",
+    "Catalog",
+    "IO",
+    "Connection",
+    "Permission",
+    "Out of Memory",
+)
 
 
 def quoted(name: str) -> str:
@@ -171,7 +195,9 @@ class Database:
                 "environment (PGPASSWORD) or into ~/.pgpass, so that no file or log has it"
             )
         if kind != "postgresql" and not path.removeprefix("/"):
-            raise InputError(f"address={self.address!r} names no file; write {kind}:///file.db")
+            raise InputError(
+                f"address={self.address!r} names no file; write {kind}:///file.db"
+            )
         if bool(self.table) == bool(self.query.strip()):
             raise InputError(f"{self.address}: give a table or a query, and not both")
 
@@ -344,7 +370,9 @@ class Database:
             # bits, which are below this bound with probability `share`.
             bound = f"'{int(share * 2**64):016x}'"
             names = ", ".join(map(quoted, self.names))
-            select = f"SELECT {names} FROM ({placed}) AS placed WHERE {digest} < {bound}"
+            select = (
+                f"SELECT {names} FROM ({placed}) AS placed WHERE {digest} < {bound}"
+            )
         with self._opened() as connection:
             if self.sql.ordered:
                 connection.frame(self.sql.ordered)
@@ -373,7 +401,9 @@ class Database:
             no_rows = f"SELECT * FROM {self._source} AS asked LIMIT 0"
             names = connection.names(no_rows)
             if len(set(names)) < len(names):
-                raise DataError(f"{self.address}: two columns have one name; rename one of them")
+                raise DataError(
+                    f"{self.address}: two columns have one name; rename one of them"
+                )
             types = self.sql.types(connection.frame, self._source, names)
 
         columns = {}
@@ -387,7 +417,9 @@ class Database:
         """Open a connection with one transaction, which only reads."""
         file = self.file
         if file is not None and not file.is_file():
-            raise DataError(f"there is no database {str(file)!r}; check the path in {self.address}")
+            raise DataError(
+                f"there is no database {str(file)!r}; check the path in {self.address}"
+            )
         try:
             errors = (self.sql.error(), pl.exceptions.PolarsError)
         except ModuleNotFoundError as error:
@@ -475,7 +507,9 @@ def source_of(word: str | Path) -> Path | Database:
     if "://" not in address:
         return Path(word)
     if not selection.strip():
-        raise InputError(f"{word}: say which table or view of the database, as in {word}#stays")
+        raise InputError(
+            f"{word}: say which table or view of the database, as in {word}#stays"
+        )
     # A table may be called "select"; a query has more than one word.
     words = selection.split()
     is_query = words[0].upper() in ("SELECT", "WITH") and len(words) > 1

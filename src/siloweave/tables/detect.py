@@ -59,7 +59,9 @@ def _lexicon(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_BLANKS = _lexicon("na n/a #n/a nan <na> null nil none - -- ? . missing k.a. n.a. n.v. s.o. nd")
+_BLANKS = _lexicon(
+    "na n/a #n/a nan <na> null nil none - -- ? . missing k.a. n.a. n.v. s.o. nd"
+)
 # Errors of a spreadsheet, such as #DIV/0!.
 _ERROR = re.compile(r"#(?:n/?[av]|¡?[^\W\d_/]+(?:/0)?[!?])", re.I)
 # Value labels of codes for an unknown answer, in surveys of several languages.
@@ -135,10 +137,14 @@ _SEVERAL = "with several rows each"
 _NAMED = f"named as one, {_SEVERAL}"
 # Of people, unless another word says of what.
 _NAME = _lexicon("name nom nombre")
-_WHOSE = _lexicon("full first last given family middle maiden contact doctor owner parent mother")
+_WHOSE = _lexicon(
+    "full first last given family middle maiden contact doctor owner parent mother"
+)
 _PHONES = _lexicon("phone telephone tel telefon mobile handy fax cell")
 _STREETS = _lexicon("address addr street strasse straße adresse rue anschrift")
-_POST = _lexicon("zip zipcode postcode postal plz postleitzahl postnummer postnr pocztowy psč")
+_POST = _lexicon(
+    "zip zipcode postcode postal plz postleitzahl postnummer postnr pocztowy psč"
+)
 # How words end that name days.
 _DATED = re.compile(r"(?:date|datum|dato|data|fecha)$")
 
@@ -180,13 +186,17 @@ _MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORE
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
     "url": re.compile(r"(?:https?|ftp)://\S+|www\.\S+", re.IGNORECASE),
-    "uuid": re.compile(r"\{?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}?", re.IGNORECASE),
+    "uuid": re.compile(
+        r"\{?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}?", re.IGNORECASE
+    ),
     "ip": re.compile(
         r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:/\d{1,2})?"
         r"|(?=.*:.*:)(?!\d+:\d\d:\d\d$)[0-9a-f:]{3,39}",
         re.IGNORECASE,
     ),
-    "iban": re.compile(r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?", re.I),
+    "iban": re.compile(
+        r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?", re.I
+    ),
 }
 # Two numbers in one field, such as 120/80.
 _TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")
@@ -196,22 +206,36 @@ _LASTS = re.compile(  # 25:10, -0:30, 5h 25m
     re.I,
 )
 _PHONE = re.compile(
-    r"(?:\+|00?|\()?\d[\d\s()/.\u2013-]{5,20}\d(?:\s?(?:x|ext\.?)\s?\d{1,6})?", re.IGNORECASE
+    r"(?:\+|00?|\()?\d[\d\s()/.\u2013-]{5,20}\d(?:\s?(?:x|ext\.?)\s?\d{1,6})?",
+    re.IGNORECASE,
 )
 _DIALLED = re.compile(
     r"[+(]|00[1-9]\d{0,2}[\s/.-]|(?:1-)?\d{3}[-.]\d{3}[-.]\d{4}(?!\d)|0[1-9](?:[ .]\d\d){4}(?!\d)|"
-    r"0[1-9]\d{1,3}[ /-]\d{3,4} ?\d{3,4}(?!\d)"  # of one country: 06 12 34 56 78, 030 1234567
+    # Of one country: 06 12 34 56 78, 030 1234567.
+    r"0[1-9]\d{1,3}[ /-]\d{3,4} ?\d{3,4}(?!\d)"
 )
 _COMPACT = re.compile(r"(\d{12}|\d{14}|\d{17}|\d{20})(?:\.\d{1,6})?(?:[+-]\d{4})?")
 _ZONE = re.compile(r"(?<=\d) ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)$")
-_POSTCODE = re.compile(r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d")
+_POSTCODE = re.compile(
+    r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d"
+)
 _PERSON = re.compile(r"(?:[^\W\d_][\w.'\u2019-]*)(?:,? [^\W\d_][\w.'\u2019-]*){1,3}")
 _STREET = re.compile(
     r"\b(?:st|street|ave|avenue|road|rd|lane|drive|dr|blvd|way|court|rue|via|calle|place)\b|"
     r"stra(?:ß|ss)e|str\.|weg\b|platz\b|gasse\b|allee\b",
     re.IGNORECASE,
 )
-SEMANTIC = ("email", "phone", "name", "address", "postcode", "iban", "url", "ip", "uuid")
+SEMANTIC = (
+    "email",
+    "phone",
+    "name",
+    "address",
+    "postcode",
+    "iban",
+    "url",
+    "ip",
+    "uuid",
+)
 """What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
 _CALLED = {"email": "an email", "address": "an address", "iban": "an IBAN", "url": "a URL",
            "ip": "an IP address", "uuid": "a UUID"}  # fmt: skip
@@ -268,7 +292,9 @@ class ColumnEvidence:
     zone: str | None = None
 
 
-def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, ColumnEvidence]:
+def evidence(
+    table: Table, names: Sequence[str] | None = None
+) -> dict[str, ColumnEvidence]:
     """Judge columns, all if not named, by their own values and by the table's other columns.
 
     Example:
@@ -306,7 +332,9 @@ def _with_notes(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
 def _judged(table: Table, name: str) -> ColumnEvidence:
     """Judge a column, which may hold nothing or have value labels."""
     if table.missing(name).all():
-        return ColumnEvidence(name, "text", "no value in any row: not modelled, and drawn empty")
+        return ColumnEvidence(
+            name, "text", "no value in any row: not modelled, and drawn empty"
+        )
     if table.value_labels(name):
         return _labelled(table, name)
     return _unlabelled(table, name)
@@ -341,7 +369,9 @@ def _labelled(table: Table, name: str) -> ColumnEvidence:
     finding = _unlabelled(values, name)
     at_ends = [code for code in labels if code not in unknown]
     if at_ends and values.kind(name) in ("whole numbers", "numbers"):
-        why = f"numbers, of which {listed(at_ends, 4)} alone have a value label: a scale"
+        why = (
+            f"numbers, of which {listed(at_ends, 4)} alone have a value label: a scale"
+        )
         if values.kind(name) == "whole numbers":
             finding = ColumnEvidence(name, "integer", why)
         else:
@@ -559,7 +589,9 @@ def _of_whole(name: str, numbers: _WholeNumbers, table: Table) -> ColumnEvidence
     words = _words_in(table, name)
     distinct = numbers.distinct
     if numbers.kinds == 1:
-        return ColumnEvidence(name, "integer", "constant: one whole number in every row")
+        return ColumnEvidence(
+            name, "integer", "constant: one whole number in every row"
+        )
     if distinct.tolist() == [0, 1]:
         return ColumnEvidence(name, "boolean", "0 and 1: a boolean", categories=(0, 1))
     dates = _of_day_numbers(name, numbers, table)
@@ -581,12 +613,16 @@ def _of_whole(name: str, numbers: _WholeNumbers, table: Table) -> ColumnEvidence
         why = f"{why}; if they are codes of something, declare the column categorical"
     elif _counts_up(numbers.values):
         why = f"{why} that rise from row to row as counters do; if they number rows, declare it id"
-    elif any(map(_DATED.search, words)) and 10_000 < distinct[0] <= distinct[-1] < 80_000:
+    elif (
+        any(map(_DATED.search, words)) and 10_000 < distinct[0] <= distinct[-1] < 80_000
+    ):
         why = f"{why}; if a spreadsheet counted days from 1900 on, write dates into the file"
     return ColumnEvidence(name, "integer", why)
 
 
-def _of_day_numbers(name: str, numbers: _WholeNumbers, table: Table) -> ColumnEvidence | None:
+def _of_day_numbers(
+    name: str, numbers: _WholeNumbers, table: Table
+) -> ColumnEvidence | None:
     """Judge whole numbers that are days or months, such as 20240131; None for others."""
     distinct = numbers.distinct
     # Months of a few years are codes.
@@ -654,10 +690,14 @@ def _scale_of(
     return ColumnEvidence(name, "integer", why, missing_values=unknown)
 
 
-def _id(name: str, spread: str, form: str | None, reason: str, other: str) -> ColumnEvidence:
+def _id(
+    name: str, spread: str, form: str | None, reason: str, other: str
+) -> ColumnEvidence:
     """Return the evidence of an identifier; `other` is the kind that it may be instead."""
     shape = f" of the form {form}" if form else ""
-    why = f"{spread}{shape}{reason}: an identifier, left out of the model and drawn anew"
+    why = (
+        f"{spread}{shape}{reason}: an identifier, left out of the model and drawn anew"
+    )
     if reason.endswith(_SEVERAL):
         why += " in every row, so rows of one person are not linked"
     return ColumnEvidence(name, "id", f"{why}; {_if_not(other)}", format=form)
@@ -671,7 +711,10 @@ def _are_days(distinct: Ints, counts: Ints) -> bool:
     if distinct[0] < 1000_01_01 or distinct[-1] > 9999_12_31:
         return False
     try:
-        days = [datetime.strptime(str(number), "%Y%m%d") for number in distinct.tolist()]  # noqa: DTZ007
+        days = [
+            datetime.strptime(str(number), "%Y%m%d")  # noqa: DTZ007
+            for number in distinct.tolist()
+        ]
     except ValueError:
         return False
     years = np.array([day.year for day in days])
@@ -769,7 +812,9 @@ def _repeats(words: Sequence[str], numbers: _WholeNumbers) -> str:
     return ""
 
 
-def _are_codes(name: str, words: Sequence[str], numbers: _WholeNumbers, table: Table) -> str:
+def _are_codes(
+    name: str, words: Sequence[str], numbers: _WholeNumbers, table: Table
+) -> str:
     """Say why whole numbers are codes of categories, or return an empty text."""
     kinds = numbers.kinds
     if kinds * 4 > numbers.rows or numbers.distinct[0] < 0:
@@ -885,7 +930,8 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         if marks:
             rest = {text: count for text, count in core.items() if text not in marks}
             again = _written(table, name, rest, blanks | marks)
-            if again and again.kind != "categorical":  # of which the marks are some, too
+            # Of which the marks are some, too.
+            if again and again.kind != "categorical":
                 finding = again
                 blanks = blanks | marks
     if finding is None:
@@ -939,7 +985,9 @@ def _with_advice(
     flags = _flags(core)
     if flags:
         why = f"{finding.why}; numbers with marks behind them ({listed(flags, 5)}): write these "
-        return replace(finding, why=f"{why}into a column of their own, and it is modelled")
+        return replace(
+            finding, why=f"{why}into a column of their own, and it is modelled"
+        )
     return finding
 
 
@@ -949,7 +997,9 @@ def _spelled(table: Table, name: str, core: Mapping[str, int]) -> list[str]:
     return [text for text in spellings if text.strip() in core]
 
 
-def _two_words(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
+def _two_words(
+    table: Table, name: str, core: Mapping[str, int]
+) -> ColumnEvidence | None:
     """Judge a column of two words that are false and true in some language; None for others."""
     texts = _spelled(table, name, core) if len(core) < _PROBE else []
     by_word = {text.strip().lower(): text for text in texts}
@@ -1035,7 +1085,9 @@ def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvide
     return ColumnEvidence(name, "categorical", why)
 
 
-def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
+def _not_modelled(
+    table: Table, name: str, core: Mapping[str, int]
+) -> ColumnEvidence | None:
     """Judge what is personal, near-unique or free text; None for categories."""
     rows = sum(core.values())
     kinds = len(core)
@@ -1057,7 +1109,9 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
         return left_out(form, f"each written like {_CALLED.get(form, f'a {form}')}")
     if kinds >= _SOME and not _IDS & {*words}:
         if _most(probe, _TWO.fullmatch):
-            return left_out(None, "two numbers in one field (give each a column of its own)")
+            return left_out(
+                None, "two numbers in one field (give each a column of its own)"
+            )
         if _most(probe, _LASTS.fullmatch):
             return left_out(None, "durations (write each as a number, such as minutes)")
 
@@ -1161,7 +1215,9 @@ def _numbers_people(words: Sequence[str]) -> bool:
     return bool(_PEOPLE.match(who) and _MARK.fullmatch(last)) and not is_count
 
 
-def _personal(words: set[str], probe: Sequence[str], share: float, kinds: int) -> str | None:
+def _personal(
+    words: set[str], probe: Sequence[str], share: float, kinds: int
+) -> str | None:
     """Return which personal kind texts are by their form, or by the column's name and their form.
 
     Args:
@@ -1352,7 +1408,9 @@ def _written_numbers(
     if not (thousands or decimal) and any(len(body) > 18 for body in bodies):
         pattern = _pattern(list(core)) if len(core) >= _NEAR * rows else None
         spread = f"{_different(len(core))} in {rows:,} rows"
-        return _id(name, spread, pattern, ", of more digits than are modelled", "categorical")
+        return _id(
+            name, spread, pattern, ", of more digits than are modelled", "categorical"
+        )
 
     tenth = f"{decimal}5" if decimal else ""
     form: str | None = f"{prefix}1{thousands}234{tenth}{suffix}"
@@ -1372,11 +1430,19 @@ def _written_numbers(
     if decimals == 0:
         why = f"whole {words}{note}"
         zeros = padded or None
-        return ColumnEvidence(name, "integer", why, format=form, padded=zeros, strays=strays)
+        return ColumnEvidence(
+            name, "integer", why, format=form, padded=zeros, strays=strays
+        )
     most = decimals if decimals <= MOST_DECIMALS else None
     why = f"{words}, of up to {count_of(decimals, 'decimal', 'decimals')}{note}"
     return ColumnEvidence(
-        name, "continuous", why, format=form, decimals=most, padded=padded, strays=strays
+        name,
+        "continuous",
+        why,
+        format=form,
+        decimals=most,
+        padded=padded,
+        strays=strays,
     )
 
 
@@ -1408,7 +1474,9 @@ def _written_whole(
     values, is_missing = plain.integers(name, form)
     numbers = _WholeNumbers.of(values[~is_missing])
     if form is not None and set(core) == {"0", "1"}:
-        return ColumnEvidence(name, "boolean", "0 and 1: a boolean", categories=("0", "1"))
+        return ColumnEvidence(
+            name, "boolean", "0 and 1: a boolean", categories=("0", "1")
+        )
     if form is not None and numbers.kinds <= _FEW_CODES:
         return None  # few whole numbers that a frame holds as text are codes
     finding = _of_whole(name, numbers, plain)
@@ -1422,7 +1490,9 @@ def _written_whole(
     )
 
 
-def _brackets_in_words(numbers: Sequence[re.Match[str]], counts: Mapping[str, int]) -> str:
+def _brackets_in_words(
+    numbers: Sequence[re.Match[str]], counts: Mapping[str, int]
+) -> str:
     """Describe numbers in brackets: negative in accounts, uncertain in statistics."""
     bracketed = [number for number in numbers if number["open"]]
     if not bracketed:
@@ -1525,7 +1595,9 @@ def _written_dates(
     )
 
 
-def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> ColumnEvidence | None:
+def _compact_times(
+    table: Table, name: str, texts: Sequence[str] | None
+) -> ColumnEvidence | None:
     """Judge times of digits alone, such as 20240131093000 of HL7; None for others.
 
     Numbers of a day's records, such as 202401310007, look like times too, but all in one hour.
@@ -1640,7 +1712,10 @@ def _resolution(when: Ints, form: str | None) -> tuple[str | None, str]:
     if name == "day" or RESOLUTIONS[name] <= usual:
         return name, ""
     whole = f"multiples of {name}" if " " in name else f"whole {name}s"
-    return name, f", all on {whole}, and drawn so: declare another resolution if others can occur"
+    return (
+        name,
+        f", all on {whole}, and drawn so: declare another resolution if others can occur",
+    )
 
 
 def _far_off(when: Ints, texts: Sequence[str], how: str) -> str:

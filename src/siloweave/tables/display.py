@@ -19,7 +19,9 @@ def listed(names: Sequence[str], most: int = MOST) -> str:
     return f"{first_names} and {len(names) - most} more"
 
 
-def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def html_table(
+    caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]
+) -> str:
     """Return a small HTML table; all texts are escaped, and of many rows the first are shown.
 
     Example:

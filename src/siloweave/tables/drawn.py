@@ -33,12 +33,16 @@ _FORMS = {
     "email": rf"[a-z]{{3}}[0-9]{{5}}@{_HOST}",
     "phone": r"\+1 [2-9][0-8][0-9] 555 01[0-9]{2}",
     "postcode": r"[1-9][0-9]{4}",
-    "iban": r"0{8}[0-9]{10}",  # bank code and account, before which `_iban` writes the rest
+    # Bank code and account, before which `_iban` writes the rest.
+    "iban": r"0{8}[0-9]{10}",
     "url": rf"https://{_HOST}/[a-z0-9]{{8}}",
     "ip": r"(192\.0\.2|198\.51\.100|203\.0\.113)\.([1-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-4])",
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
 }
-_NUMBERED = {"name": ("name", "Person {}"), "address": ("street_address", "{} Example Street")}
+_NUMBERED = {
+    "name": ("name", "Person {}"),
+    "address": ("street_address", "{} Example Street"),
+}
 # Fewer digits are a whole number that int64 holds.
 _DIGITS = 19
 # At most so many names are asked of faker.
@@ -47,7 +51,9 @@ _FAKED = 10_000
 _ROUNDS = 50
 
 
-def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = None) -> Table:
+def drawn_anew(
+    rows: Table, schema: Schema, *, key: Key, like: Table | None = None
+) -> Table:
     """Add to drawn rows the columns that are not modelled, in the schema's order.
 
     Ids are whole numbers from 1 or, with a format, texts of it, all different; where a format has
@@ -83,7 +89,9 @@ def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = No
     return Table.from_columns(columns, rows)
 
 
-def listed_instead(rows: Table, schema: Schema, *, key: Key, kept: Collection[str] = ()) -> Table:
+def listed_instead(
+    rows: Table, schema: Schema, *, key: Key, kept: Collection[str] = ()
+) -> Table:
     """Put listed categories into drawn rows, in place of one that is no value.
 
     Where a schema was detected, ``__other__`` stands for all values that are not listed. No cell of
@@ -182,7 +190,9 @@ def _column(
     return _texts(texts), None
 
 
-def _numbered(column: Column, count: int, kind: str | None) -> tuple[NDArray[Any], Bools | None]:
+def _numbered(
+    column: Column, count: int, kind: str | None
+) -> tuple[NDArray[Any], Bools | None]:
     """Return values of a column without a format: numbers, numbered texts, or nothing."""
     if column.kind == "id":
         numbers = np.arange(1, count + 1)

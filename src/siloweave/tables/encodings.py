@@ -107,9 +107,13 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
             return False
         ends = np.array([[low], [high]])
         deviations = (ends - np.array(self.means)) / np.array(self.scales)
-        return bool((np.abs(deviations) <= _FAR).all() and np.isfinite(self.weights).all())
+        return bool(
+            (np.abs(deviations) <= _FAR).all() and np.isfinite(self.weights).all()
+        )
 
-    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+    def split(
+        self, values: Floats, random: np.random.Generator
+    ) -> tuple[_Modes, Floats]:
         """Return the drawn modes and the numbers, one of each per value."""
         means = np.array(self.means)
         scales = np.array(self.scales)
@@ -152,7 +156,9 @@ class Line(_OneMode, frozen=True, tag="line"):
         ends = [low - self.centre, high - self.centre]
         return self.scale > 0 and _small(*(end / self.scale for end in ends))
 
-    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+    def split(
+        self, values: Floats, random: np.random.Generator
+    ) -> tuple[_Modes, Floats]:
         """Return zeros and the numbers."""
         no_modes = np.zeros(len(values), dtype=np.int64)
         return no_modes, (values - self.centre) / self.scale
@@ -180,7 +186,9 @@ class Steps(_OneMode, frozen=True, tag="steps"):
         has_levels = len(levels) == len(self.values) + 1
         return has_levels and ascending(self.values) and ascending(levels)
 
-    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+    def split(
+        self, values: Floats, random: np.random.Generator
+    ) -> tuple[_Modes, Floats]:
         """Return zeros and the numbers."""
         from scipy.special import ndtri
 
@@ -224,7 +232,9 @@ class Curve(_Knots, frozen=True, tag="curve"):
     values. Values ascend; scores strictly, each a float32, so that a knot comes back exactly.
     """
 
-    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+    def split(
+        self, values: Floats, random: np.random.Generator
+    ) -> tuple[_Modes, Floats]:
         """Return zeros and the numbers."""
         numbers = np.interp(values, np.array(self.values), np.array(self.scores))
         return np.zeros(len(values), dtype=np.int64), numbers
@@ -244,7 +254,9 @@ class Ranks(_Knots, frozen=True, tag="ranks"):
     drawn exactly and as often as it was seen. Values rise, scores ascend, each a float32.
     """
 
-    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+    def split(
+        self, values: Floats, random: np.random.Generator
+    ) -> tuple[_Modes, Floats]:
         """Return zeros and the numbers."""
         from scipy.special import ndtr, ndtri
 
@@ -463,7 +475,9 @@ def fit_mixture(
 
     means, scales, shares = _reaching(values, halves, weights, means, scales, shares)
     shares = shares / shares.sum()
-    return Mixture(tuple(means.tolist()), tuple(scales.tolist()), tuple(shares.tolist()))
+    return Mixture(
+        tuple(means.tolist()), tuple(scales.tolist()), tuple(shares.tolist())
+    )
 
 
 def _grouped(values: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
@@ -565,7 +579,12 @@ def _ascend(
 
 
 def _reaching(
-    x: Floats, halves: Floats, weights: Floats, means: Floats, scales: Floats, shares: Floats
+    x: Floats,
+    halves: Floats,
+    weights: Floats,
+    means: Floats,
+    scales: Floats,
+    shares: Floats,
 ) -> tuple[Floats, Floats, Floats]:
     """Add a wide mode where the others leave points out."""
     farthest = np.abs(x[:, None] - means) + halves[:, None]
@@ -906,7 +925,9 @@ def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
         )
 
 
-def encoding_of_options(column: str, weights: Floats | None, options: int) -> CategoricalEncoding:
+def encoding_of_options(
+    column: str, weights: Floats | None, options: int
+) -> CategoricalEncoding:
     """Encode a categorical column; weights, how often each code occurs, order ranks of digits."""
     if options <= WIDE:
         return CategoricalEncoding(column, options, (options,))
@@ -952,10 +973,14 @@ def encoding_of_bounds(column: Column) -> NumericEncoding:
         return NumericEncoding(column.name, low, float(high), missing=column.missing)
     # Whole numbers are counted from the low bound, so that float64 tells them apart.
     width = float(high - low)
-    return NumericEncoding(column.name, 0.0, width, int(low), 1.0, missing=column.missing)
+    return NumericEncoding(
+        column.name, 0.0, width, int(low), 1.0, missing=column.missing
+    )
 
 
-def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> NumericEncoding:
+def learned(
+    bounds: NumericEncoding, points: Points, numeric: Numeric
+) -> NumericEncoding:
     """Learn the encoding of a numeric column from its values; no value makes a line.
 
     Bounds, origin, resolution and missing are those of `bounds`, whose spikes are kept.

@@ -35,7 +35,13 @@ from numpy.typing import NDArray
 from siloweave.errors import CapacityError, DataError, InputError, count_of
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written, with_decimals
-from siloweave.tables.cells import codes_of, labels_of, missing_cells, numbers_of, options_of
+from siloweave.tables.cells import (
+    codes_of,
+    labels_of,
+    missing_cells,
+    numbers_of,
+    options_of,
+)
 from siloweave.tables.codes import Encoder
 from siloweave.tables.encodings import (
     CategoricalEncoding,
@@ -57,7 +63,14 @@ from siloweave.tables.encodings import (
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.links import holds, with_links
 from siloweave.tables.read import Table
-from siloweave.tables.schema import VERSION, Category, Column, Schema, check_columns, versioned
+from siloweave.tables.schema import (
+    VERSION,
+    Category,
+    Column,
+    Schema,
+    check_columns,
+    versioned,
+)
 
 # So many rows are read at once, so that they stay in the processor's cache.
 _CHUNK = 4096
@@ -286,7 +299,9 @@ def _check_finite(vectors: _Reals, blocks: Sequence[Block]) -> None:
             )
 
 
-def _chosen(encoding: ColumnEncoding, parts: list[_Reals], random: np.random.Generator) -> Ints:
+def _chosen(
+    encoding: ColumnEncoding, parts: list[_Reals], random: np.random.Generator
+) -> Ints:
     """Return the number that digits make, each the largest among those that some category has."""
     ranks = np.zeros(parts[0].shape[1], dtype=np.int64)
     for block, part in enumerate(parts):
@@ -399,7 +414,11 @@ class Features:
     @property
     def _linked(self) -> list[LinkedEncoding]:
         """Columns that are computed from others in some rows."""
-        return [encoding for encoding in self.encodings if isinstance(encoding, LinkedEncoding)]
+        return [
+            encoding
+            for encoding in self.encodings
+            if isinstance(encoding, LinkedEncoding)
+        ]
 
     def _numbers(self, table: Table) -> dict[str, tuple[Floats, Bools]]:
         """Return values of all columns that links name, and which of them are missing.
@@ -517,7 +536,9 @@ class Features:
             if column.kind in BINNED:
                 encodings.append(counted(column, weights, numeric))
             else:
-                encodings.append(encoding_of_options(column.name, weights, len(weights)))
+                encodings.append(
+                    encoding_of_options(column.name, weights, len(weights))
+                )
         return cls(encoder.schema, tuple(encodings))
 
     def cover(self, schema: Schema) -> bool:
@@ -566,7 +587,9 @@ class Features:
                 links = encoding.relations
                 if links and not numbers_by_name:
                     numbers_by_name = self._numbers(table)
-                linked = [holds(link, encoding.column, numbers_by_name) for link in links]
+                linked = [
+                    holds(link, encoding.column, numbers_by_name) for link in links
+                ]
                 options, numbers = encoding.split(values, is_missing, random, linked)
                 chosen = [options] if encoding.options else []
                 if encoding.number:
@@ -575,7 +598,9 @@ class Features:
                 vectors[rows, next(blocks).start + digit] = 1.0
         return vectors
 
-    def decode(self, values: NDArray[np.floating], *, key: Key, like: Table | None = None) -> Table:
+    def decode(
+        self, values: NDArray[np.floating], *, key: Key, like: Table | None = None
+    ) -> Table:
         """Turn vectors into a table with the schema's modelled columns in order.
 
         Args:
@@ -671,7 +696,9 @@ def check_rows(schema: Schema, table: Table) -> None:
 def _covers(encoding: ColumnEncoding, column: Column) -> bool:
     """Return whether every value of a column has a place in an encoding that was received."""
     if isinstance(encoding, CategoricalEncoding):
-        return column.kind not in BINNED and _covers_options(encoding, options_of(column))
+        return column.kind not in BINNED and _covers_options(
+            encoding, options_of(column)
+        )
     if column.kind not in BINNED:
         return False
     if isinstance(encoding, LinkedEncoding):
@@ -751,7 +778,9 @@ def far_off(column: Column, codes: Ints, shares: Floats) -> bool:
     return distance > _GAP + _NOISE * float(np.sqrt(len(counts) / counts.sum()))
 
 
-def quantile_mapped(values: Floats, ends: Floats, shares: Floats, alone: Bools) -> Floats:
+def quantile_mapped(
+    values: Floats, ends: Floats, shares: Floats, alone: Bools
+) -> Floats:
     """Move numbers so that each range holds its share; their order stays, but equal ones may part.
 
     Between the ends of ranges the map is linear; below the first and above the last but one it
@@ -850,7 +879,9 @@ class Cells(msgspec.Struct, frozen=True):
         return cls(column, labels, (), (*cell_shares, rest, missing_share))
 
     @classmethod
-    def of_numbers(cls, column: Column, values: Floats, weights: Floats, missing: float) -> Cells:
+    def of_numbers(
+        cls, column: Column, values: Floats, weights: Floats, missing: float
+    ) -> Cells:
         """Return the cells of a column of numbers, or of datetimes in the steps of bins.py.
 
         Values are distinct and ascending, each with a weight; `missing` is that of missing values.
@@ -890,7 +921,10 @@ class Cells(msgspec.Struct, frozen=True):
         column = self.column
         shares = np.asarray(self.shares)
         ends = np.asarray(self.ends)
-        if not far_off(column, self.codes(table), shares) or np.abs(ends).max() > _EXACT:
+        if (
+            not far_off(column, self.codes(table), shares)
+            or np.abs(ends).max() > _EXACT
+        ):
             return None
         shares = shares[:-2] / shares[:-2].sum()
         values, is_missing = numbers_of(column, table)
@@ -984,7 +1018,8 @@ class OneWay:
 
     def to_json(self) -> str:
         """Return plain data as JSON; `from_json` reads it."""
-        return msgspec.json.encode(_SharesFile("siloweave-one-way", 1, self.cells)).decode()
+        file = _SharesFile("siloweave-one-way", 1, self.cells)
+        return msgspec.json.encode(file).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> OneWay:

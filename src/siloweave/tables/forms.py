@@ -288,7 +288,9 @@ def text_form(pattern: str) -> TextForm:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise SchemaError(f"format={pattern!r} is no regular expression: {error}") from None
+        raise SchemaError(
+            f"format={pattern!r} is no regular expression: {error}"
+        ) from None
     return _Reader(pattern).either()
 
 
@@ -382,7 +384,9 @@ class _Reader:
         if self.text[self.place : self.place + 1] in ("?", "+"):
             self.refuse(f"{self.text[self.place]} behind a repeat")
         if high * max(_longest(part), 1) > _LONGEST:
-            self.refuse(f"a repeat that gives texts of more than {_LONGEST:,} characters")
+            self.refuse(
+                f"a repeat that gives texts of more than {_LONGEST:,} characters"
+            )
         counts = range(low, high + 1)
         repeats = [TextForm.of([part] * count, either=False) for count in counts]
         return repeats[0] if len(repeats) == 1 else TextForm.of(repeats, either=True)

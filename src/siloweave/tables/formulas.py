@@ -42,12 +42,16 @@ def raw_values(
         One number per row, and in which rows a division by 0 gives no number.
     """
     with np.errstate(all="ignore"):
-        values = np.asarray(_formula(rule, columns, sources) * rule.factor, dtype=np.float64)
+        values = np.asarray(
+            _formula(rule, columns, sources) * rule.factor, dtype=np.float64
+        )
     is_undefined = ~np.isfinite(values)
     return np.where(is_undefined, 0.0, values), is_undefined
 
 
-def _formula(rule: Computed, columns: Sequence[Column], sources: Sequence[_Array]) -> Any:
+def _formula(
+    rule: Computed, columns: Sequence[Column], sources: Sequence[_Array]
+) -> Any:
     """Return a formula's result, before its factor; infinite or NaN by a division by 0."""
     first = sources[0]
     second = sources[1]
@@ -168,7 +172,9 @@ def solved_source(
     return np.where(np.isfinite(solution), solution, unsolved)
 
 
-def _solved_of_two(rule: Computed, result: _Array, other: _Array, *, is_first: bool) -> _Array:
+def _solved_of_two(
+    rule: Computed, result: _Array, other: _Array, *, is_first: bool
+) -> _Array:
     """Return one of the two sources of a difference, ratio or BMI, of the other and the result."""
     if rule.formula == "difference":
         return result + other if is_first else other - result

@@ -32,7 +32,8 @@ RULES = ("strip", "casefold", "digits", "letters-digits", "no-leading-zeros", "d
 Rules = Mapping[str, Sequence[str]]
 _DATE = "date:"
 _ISO = re.compile(
-    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?",
+    re.ASCII,
 )
 _WHOLE_NUMBER = re.compile(r"\s*(0|-?[1-9]\d*)(?:\.0+)?\s*", re.ASCII)
 # Whole numbers beyond are not all float64.
@@ -54,7 +55,9 @@ class IdPolicy:
 
     def __post_init__(self) -> None:
         if self.missing not in ("error", "drop"):
-            raise InputError(f"missing={self.missing!r} is unknown; use 'error' or 'drop'")
+            raise InputError(
+                f"missing={self.missing!r} is unknown; use 'error' or 'drop'"
+            )
         if self.duplicates not in ("error", "drop", "first"):
             raise InputError(
                 f"duplicates={self.duplicates!r} is unknown; use 'error', 'drop' or 'first'"
@@ -81,15 +84,21 @@ class Ids:
 def check_rules(on: Sequence[str], rules: Rules) -> None:
     """Check the columns that an id is made of, and the rules of each; raises InputError."""
     if not (_is_list_of_texts(on) and on):
-        raise InputError(f"on={on!r} must be a list of one or more id columns, such as ['id']")
+        raise InputError(
+            f"on={on!r} must be a list of one or more id columns, such as ['id']"
+        )
     name_counts = Counter(on)
     repeated_names = [name for name, count in name_counts.items() if count > 1]
     if repeated_names:
-        raise InputError(f"on names {repeated_names[0]!r} twice; name each id column once")
+        raise InputError(
+            f"on names {repeated_names[0]!r} twice; name each id column once"
+        )
 
     for name, column_rules in rules.items():
         if name not in on:
-            raise InputError(f"rules are given for {name!r}, which is not in on={list(on)}")
+            raise InputError(
+                f"rules are given for {name!r}, which is not in on={list(on)}"
+            )
         if not _is_list_of_texts(column_rules):
             raise InputError(
                 f"rules of {name!r} must be a list such as ['strip'], not {column_rules!r}"
@@ -135,7 +144,9 @@ def normal_ids(
     local_names = columns or on
     check_rules(on, rules)
     if len(local_names) != len(on):
-        raise InputError(f"ids are made of {list(on)}, and this party names {list(local_names)}")
+        raise InputError(
+            f"ids are made of {list(on)}, and this party names {list(local_names)}"
+        )
 
     parts = []
     for study_name, local_name in zip(on, local_names, strict=True):
@@ -205,7 +216,9 @@ def _joined(parts: Sequence[str | None]) -> bytes | None:
 def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
     """Return one column's texts after its rules; None for an empty one."""
     if name not in table.names:
-        raise DataError(f"there is no id column {name!r}; name one that every party has")
+        raise DataError(
+            f"there is no id column {name!r}; name one that every party has"
+        )
     check_exact(table, name)
 
     texts = id_texts(table, name)

@@ -17,7 +17,12 @@ import msgspec
 import numpy as np
 
 from siloweave.tables.arrays import Bools, Floats
-from siloweave.tables.encodings import ColumnEncoding, LinkedEncoding, NumberLink, NumericEncoding
+from siloweave.tables.encodings import (
+    ColumnEncoding,
+    LinkedEncoding,
+    NumberLink,
+    NumericEncoding,
+)
 
 # Values of columns, and which are missing.
 _Numbers = Mapping[str, tuple[Floats, Bools]]
@@ -56,7 +61,9 @@ def _near(values: Floats, sums: Floats, link: NumberLink, numbers: _Numbers) -> 
     return is_near
 
 
-def with_links(encodings: Sequence[ColumnEncoding], numbers: _Numbers) -> list[ColumnEncoding]:
+def with_links(
+    encodings: Sequence[ColumnEncoding], numbers: _Numbers
+) -> list[ColumnEncoding]:
     """Return encodings with the relations that rows show, each to columns before its own.
 
     A relation holds in 2 % of the rows or more, in 50 at least, and four times as often as between
@@ -83,7 +90,9 @@ def with_links(encodings: Sequence[ColumnEncoding], numbers: _Numbers) -> list[C
     return linked
 
 
-def _links(column: str, earlier_names: Sequence[str], numbers: _Numbers) -> tuple[NumberLink, ...]:
+def _links(
+    column: str, earlier_names: Sequence[str], numbers: _Numbers
+) -> tuple[NumberLink, ...]:
     """Return the relations of one column, the one of most rows first; each adds rows of its own."""
     candidates = [NumberLink((name,), (1,)) for name in earlier_names]
     # The nearest columns: a total mostly follows its parts.
@@ -127,7 +136,9 @@ def _num_varied(values: Floats) -> int:
     return int(row_counts.sum() - row_counts.max(initial=0))
 
 
-def _likely_sums(column: str, earlier_names: Sequence[str], numbers: _Numbers) -> list[NumberLink]:
+def _likely_sums(
+    column: str, earlier_names: Sequence[str], numbers: _Numbers
+) -> list[NumberLink]:
     """Return sums and differences of two columns that hold in some of the first rows."""
     first_numbers = {}
     for name, (values, is_missing) in numbers.items():

@@ -58,7 +58,12 @@ from siloweave.tables.constraints import (
     MissingUnless,
     Value,
 )
-from siloweave.tables.formulas import does_follow, raw_values, rounded_values, solved_source
+from siloweave.tables.formulas import (
+    does_follow,
+    raw_values,
+    rounded_values,
+    solved_source,
+)
 from siloweave.tables.read import Table, beside
 from siloweave.tables.schema import Column, Kind, Outside, Schema, check_columns
 
@@ -91,7 +96,9 @@ _CellsByColumn = Mapping[str, CellValues]
 _WantedByColumn = dict[str, WantedCells]
 
 
-def written(column: Column, cells: CellValues, like: Table | None) -> tuple[_Array, _Mask | None]:
+def written(
+    column: Column, cells: CellValues, like: Table | None
+) -> tuple[_Array, _Mask | None]:
     """Return a column's values and where they are missing, as `Table.from_columns` takes them."""
     if column.kind not in BINNED:
         codes = np.where(cells.gone, len(column.options), cells.values)
@@ -232,14 +239,18 @@ class _MergedColumns(_RuleTransform):
         columns = []
         for i, column in enumerate(self.columns):
             numbers = [self._number(column, row[i]) for row in rows]
-            is_missing = np.array([number is None for number in numbers], dtype=np.bool_)
+            is_missing = np.array(
+                [number is None for number in numbers], dtype=np.bool_
+            )
             # 0 stands where there is no number, and may not make integers floats.
             for place in np.flatnonzero(is_missing):
                 numbers[place] = 0
             columns.append(CellValues(np.array(numbers), is_missing))
         return columns
 
-    def decode(self, column: Column, learned: CellValues, inputs: _CellsByColumn) -> _Decoded:
+    def decode(
+        self, column: Column, learned: CellValues, inputs: _CellsByColumn
+    ) -> _Decoded:
         """Return the declared columns of a learned one."""
         codes = learned.values.astype(np.int64)
         options = self.table(column.categories)
@@ -248,14 +259,20 @@ class _MergedColumns(_RuleTransform):
         return _Decoded(dict(zip(self.targets, parts, strict=True)), unmet)
 
     def ask(
-        self, column: Column, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
+        self,
+        column: Column,
+        wanted: _WantedByColumn,
+        pilot: _CellsByColumn,
+        random: _Random,
     ) -> _WantedByColumn:
         """Return the combination of each row for which some of its values are wanted.
 
         It is that of the row's pilot if it has the wanted values, else one of another pilot row,
         else any.
         """
-        wishes = [(i, wanted[name]) for i, name in enumerate(self.targets) if name in wanted]
+        wishes = [
+            (i, wanted[name]) for i, name in enumerate(self.targets) if name in wanted
+        ]
         is_fixed = np.any([wish.fixed for _, wish in wishes], axis=0)
         options = self.table(column.categories)
         is_listed = ~_are_open(column.categories)
@@ -384,14 +401,20 @@ class _GapColumn(_RuleTransform):
         gap = self.gap(cells[self.rule.low], cells[self.rule.high])
         return written(self.column, gap, None)
 
-    def decode(self, column: Column, learned: CellValues, inputs: _CellsByColumn) -> _Decoded:
+    def decode(
+        self, column: Column, learned: CellValues, inputs: _CellsByColumn
+    ) -> _Decoded:
         """Return the larger column, of the learned gap and the smaller column."""
         values = self.base(inputs[self.rule.low]) + learned.values
         high = CellValues(_rounded(self.high, values), learned.gone)
         return _within(self.high, high)
 
     def ask(
-        self, column: Column, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
+        self,
+        column: Column,
+        wanted: _WantedByColumn,
+        pilot: _CellsByColumn,
+        random: _Random,
     ) -> _WantedByColumn:
         """Return the gap where the larger value is wanted; the smaller one follows the pilot's."""
         wanted_high = wanted[self.rule.high]
@@ -464,7 +487,11 @@ class _ComputedTotal(_RuleTransform):
         return _within(self.total, CellValues(values, is_missing))
 
     def ask(
-        self, column: Any, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
+        self,
+        column: Any,
+        wanted: _WantedByColumn,
+        pilot: _CellsByColumn,
+        random: _Random,
     ) -> _WantedByColumn:
         """Return all parts where the total is wanted: free ones share it as the pilot's do."""
         wanted_total = wanted[self.rule.total]
@@ -480,7 +507,9 @@ class _ComputedTotal(_RuleTransform):
         free = {name: has_total & ~is_fixed for name, is_fixed in fixed.items()}
 
         # Free parts are scaled by one ratio, so that with the fixed ones they make the total.
-        fixed_values = [np.where(free[name], 0, value) for name, value in values.items()]
+        fixed_values = [
+            np.where(free[name], 0, value) for name, value in values.items()
+        ]
         free_values = [np.where(free[name], value, 0) for name, value in values.items()]
         rest = total - _sum(fixed_values)
         shared = _sum(free_values)
@@ -540,7 +569,11 @@ class _DerivedColumn(_RuleTransform):
         return CellValues(values, lacks_source | is_undefined)
 
     def ask(
-        self, column: Any, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
+        self,
+        column: Any,
+        wanted: _WantedByColumn,
+        pilot: _CellsByColumn,
+        random: _Random,
     ) -> _WantedByColumn:
         """Return the sources where the column is wanted: one is solved for, others are the pilot's.
 
@@ -615,7 +648,9 @@ class _EditedRows:
         """Return a column as it is by now."""
         if column.name not in self.columns:
             return cells_of(column, self.rows)
-        changed = Table.from_columns({column.name: self.columns[column.name]}, self.rows)
+        changed = Table.from_columns(
+            {column.name: self.columns[column.name]}, self.rows
+        )
         return cells_of(column, changed)
 
     def _writable(self, name: str) -> tuple[_Array, _Mask]:
@@ -914,9 +949,13 @@ class Modelled:
         if isinstance(rule, FixedCombinations):
             return _MergedColumns(rule, rule.columns, (), columns)
         if isinstance(rule, ColumnSum):
-            return _ComputedTotal(rule, (rule.total,), rule.parts, columns[:-1], columns[-1])
+            return _ComputedTotal(
+                rule, (rule.total,), rule.parts, columns[:-1], columns[-1]
+            )
         if isinstance(rule, Computed):
-            return _DerivedColumn(rule, (rule.column,), rule.sources, columns[:-1], columns[-1])
+            return _DerivedColumn(
+                rule, (rule.column,), rule.sources, columns[:-1], columns[-1]
+            )
         if isinstance(rule, Inequality):
             low, high = columns
             bounds = (low.low, low.high, high.low, high.high)
@@ -1010,7 +1049,9 @@ class Modelled:
     @cached_property
     def _moving(self) -> frozenset[str]:
         """Constraints, in words, on columns that all move what does not fit them."""
-        return frozenset(rule.words for rule in self.declared.constraints if self._moves(rule))
+        return frozenset(
+            rule.words for rule in self.declared.constraints if self._moves(rule)
+        )
 
     def _moves(self, rule: Constraint) -> bool:
         """Return whether all columns of a constraint move what does not fit them."""
@@ -1066,7 +1107,9 @@ class Modelled:
         ]
         targets = set(chain(*(transform.targets for transform in transforms)))
         inputs = set(chain(*(transform.inputs for transform in transforms)))
-        cells = {name: cells_of(self.declared[name], table) for name in targets | inputs}
+        cells = {
+            name: cells_of(self.declared[name], table) for name in targets | inputs
+        }
         for name in sorted(targets):
             self._check_bounds(self.declared[name], table, cells[name])
 
@@ -1096,7 +1139,9 @@ class Modelled:
     @cached_property
     def _carriers(self) -> dict[str, str]:
         """The learned column that says where a declared column is missing, of those with one."""
-        carriers = {name: name for name in self.schema.names if name in self.declared.names}
+        carriers = {
+            name: name for name in self.schema.names if name in self.declared.names
+        }
         for transform in self._transforms:
             if isinstance(transform, _GapColumn):
                 carriers[transform.rule.high] = transform.column.name
@@ -1146,7 +1191,11 @@ class Modelled:
         return [self._carriers[name] for name in names if name in self._carriers]
 
     def _apply_category(
-        self, rule: MissingUnless, rows: _EditedRows, merged: _CellsByColumn, schema: Schema
+        self,
+        rule: MissingUnless,
+        rows: _EditedRows,
+        merged: _CellsByColumn,
+        schema: Schema,
     ) -> None:
         """Blank what a category rules out, and fill what it requires."""
         if rule.by in merged:
@@ -1190,7 +1239,9 @@ class Modelled:
                 gaps[name] = is_missing | gaps.get(name, False)
         for group in self._of_kind(MissingTogether):
             leader = self.leader(group)
-            is_missing = cells[leader].gone if leader in cells else table.missing(leader)
+            is_missing = (
+                cells[leader].gone if leader in cells else table.missing(leader)
+            )
             for name in group.columns:
                 gaps[name] = is_missing | gaps.get(name, False)
         return {name: gaps[name] for name in gaps if name not in table.names}
@@ -1213,7 +1264,9 @@ class Modelled:
             unmet |= decoded.unmet
         return _Decoded(cells, unmet)
 
-    def outside(self, table: Table, schema: Schema, like: Table | None) -> tuple[Table, _Mask]:
+    def outside(
+        self, table: Table, schema: Schema, like: Table | None
+    ) -> tuple[Table, _Mask]:
         """Return drawn rows as the declared schema has them, and which could not be made so.
 
         Args:
@@ -1280,7 +1333,9 @@ class Modelled:
             InputError: No row that keeps the constraints has what is wanted.
         """
         cells, _ = self._decoded(pilot, schema)
-        cells |= {c.name: cells_of(c, pilot) for c in schema.coded if c.name not in cells}
+        cells |= {
+            c.name: cells_of(c, pilot) for c in schema.coded if c.name not in cells
+        }
         wishes = dict(wanted)
         for unless in self._of_kind(MissingUnless):
             self._ask_category(unless, self.restored(schema), wishes, cells, random)

@@ -18,7 +18,9 @@ import polars as pl
 from siloweave.errors import SchemaError
 from siloweave.tables.forms import number_form
 
-WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
+WHOLE = frozenset(
+    {pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32}
+)
 """Types of whole numbers that a table holds."""
 DATETIME = pl.Datetime("us")
 """The type of datetimes, in UTC."""
@@ -102,7 +104,9 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
     return texts
 
 
-def numbers_of(text: pl.Series, form: str | None = None, decimal: str = ".") -> pl.Series:
+def numbers_of(
+    text: pl.Series, form: str | None = None, decimal: str = "."
+) -> pl.Series:
     """Return the number that each text stands for, null where a text is no number.
 
     Args:
@@ -198,7 +202,9 @@ def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
     for codes in formats:
         full_text, full_codes = _completed(text, codes)
         try:
-            times = full_text.str.to_datetime(full_codes, strict=False, time_unit="us", exact=True)
+            times = full_text.str.to_datetime(
+                full_codes, strict=False, time_unit="us", exact=True
+            )
         except pl.exceptions.PolarsError:
             raise SchemaError(
                 f"column {text.name!r}: {pattern!r} is not a datetime format; use strptime codes"

@@ -97,7 +97,9 @@ def _check_named(unit: object) -> None:
         raise InputError(f"unit={unit!r} must be 'row', or the name of an id column")
 
 
-def ids_in(name: str, table: Table, unit: str, schema: Schema | None = None) -> list[str | None]:
+def ids_in(
+    name: str, table: Table, unit: str, schema: Schema | None = None
+) -> list[str | None]:
     """Read whose the rows of a named table are; None where an id is missing.
 
     DataError where there is no such column, or it holds no ids.
@@ -124,7 +126,9 @@ def without_ids(table: Table, unit: str) -> Table:
     return table.select([name for name in table.names if name != unit])
 
 
-def refuse_shared(owners: Mapping[str, Ints], first: str, second: str, unit: str) -> None:
+def refuse_shared(
+    owners: Mapping[str, Ints], first: str, second: str, unit: str
+) -> None:
     """Refuse two tables that share a person.
 
     Args:

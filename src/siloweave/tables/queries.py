@@ -192,7 +192,17 @@ _PLACE_FUNCTIONS = frozenset(["changes", "last_insert_rowid", "total_changes"])
 _STRICT_FUNCTIONS = frozenset(["to_date", "to_number", "to_timestamp", "strptime"])
 # Into these types a value of any other is cast without an error.
 _TEXT_TYPES = frozenset(
-    ["text", "varchar", "character", "char", "bpchar", "string", "json", "jsonb", "name"]
+    [
+        "text",
+        "varchar",
+        "character",
+        "char",
+        "bpchar",
+        "string",
+        "json",
+        "jsonb",
+        "name",
+    ]
 )
 # Words that begin a clause of a query.
 _CLAUSES = frozenset(
@@ -351,7 +361,9 @@ def _read_query(query: str, kind: str) -> _Reading:
         elif token.kind == "sign":
             _note_sign(token.text, following[0], frame, kind, reading)
         # A word beside a point is part of a name.
-        elif token.kind == "word" and not (before.is_sign(".") or following[0].is_sign(".")):
+        elif token.kind == "word" and not (
+            before.is_sign(".") or following[0].is_sign(".")
+        ):
             _note_word(token.text, before, following, frame, reading)
             if token.text == "AS" and frame.opener == "cast":
                 _note_cast("CAST", following[0], kind, reading)
@@ -362,7 +374,9 @@ def _read_query(query: str, kind: str) -> _Reading:
     return reading
 
 
-def _opened_frame(frame: _Frame, before: _Token, first: _Token, reading: _Reading) -> _Frame:
+def _opened_frame(
+    frame: _Frame, before: _Token, first: _Token, reading: _Reading
+) -> _Frame:
     """Return the frame of parentheses that open behind a word, before a first one."""
     is_behind_source_word = before.is_word(
         "FROM", "JOIN", "UNION", "ALL", "INTERSECT", "EXCEPT", "LATERAL"
@@ -401,7 +415,9 @@ def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
             reading.words.setdefault(f"{name}()", reason)
 
 
-def _note_sign(sign: str, after: _Token, frame: _Frame, kind: str, reading: _Reading) -> None:
+def _note_sign(
+    sign: str, after: _Token, frame: _Frame, kind: str, reading: _Reading
+) -> None:
     """Note a comma between what is selected from, a cast, and a division that may fail."""
     if sign == ",":
         frame.commas += 1
@@ -415,7 +431,11 @@ def _note_sign(sign: str, after: _Token, frame: _Frame, kind: str, reading: _Rea
 
 
 def _note_word(
-    word: str, before: _Token, following: Sequence[_Token], frame: _Frame, reading: _Reading
+    word: str,
+    before: _Token,
+    following: Sequence[_Token],
+    frame: _Frame,
+    reading: _Reading,
 ) -> None:
     """Note a word that is no part of a name, and the clause that it begins."""
     # IS DISTINCT FROM begins no clause.
@@ -439,7 +459,9 @@ def _note_cast(word: str, target: _Token, kind: str, reading: _Reading) -> None:
         reading.words.setdefault(word, "stop")
 
 
-def _note_source(tokens: Sequence[_Token], place: int, frame: _Frame, reading: _Reading) -> None:
+def _note_source(
+    tokens: Sequence[_Token], place: int, frame: _Frame, reading: _Reading
+) -> None:
     """Note the name at a place, if it is the last part of what is read from."""
     after = tokens[place + 1] if place + 1 < len(tokens) else _NO_TOKEN
     if after.is_sign("."):
@@ -539,7 +561,9 @@ def _sentences(query_name: str, words: dict[str, Reason]) -> Iterator[str]:
     """Yield a sentence about each reason, and what it means for a guarantee."""
     reasons = dict.fromkeys(words.values())
     parts = [
-        f"{_words_of(words, reason)}: {_WHY[reason]}" for reason in reasons if reason != "stop"
+        f"{_words_of(words, reason)}: {_WHY[reason]}"
+        for reason in reasons
+        if reason != "stop"
     ]
     if parts:
         yield (

@@ -99,7 +99,9 @@ class _ForkedThreads:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_ForkedThreads.before_fork, after_in_child=_ForkedThreads.after_fork)
+    os.register_at_fork(
+        before=_ForkedThreads.before_fork, after_in_child=_ForkedThreads.after_fork
+    )
 
 
 def check_process() -> None:
@@ -174,7 +176,9 @@ _MISSING_WORDS = {"na", "n/a", "nan", "null", "none", "missing"}
 # U+FFFD stands for bytes that are not in the encoding.
 _REPLACEMENT = "\ufffd"
 # Bytes that occur in texts of any code page: no control characters but white space and escape.
-_TEXT_BYTES = bytes(byte for byte in range(256) if byte >= 32 or byte in b"\t\n\v\f\r\x1b")
+_TEXT_BYTES = bytes(
+    byte for byte in range(256) if byte >= 32 or byte in b"\t\n\v\f\r\x1b"
+)
 _CONTROLS = {
     0x00: "a NUL byte, which is in no text",
     0x1A: "Ctrl-Z (byte 1A), with which old programs end a file",
@@ -258,7 +262,9 @@ class Dialect:
 
         self._check_separator()
         if self.skip is not None and self.skip < 0:
-            raise InputError(f"skip={self.skip} must be how many lines lie above the names")
+            raise InputError(
+                f"skip={self.skip} must be how many lines lie above the names"
+            )
         if self.decimal not in (".", ",") or self.decimal == self.separator:
             raise InputError(
                 f"decimal={self.decimal!r} must be '.' or ',', and not the separator as well"
@@ -271,7 +277,9 @@ class Dialect:
         if mark is None:
             return
         if len(mark.encode()) != 1 or mark in '"\r\n':
-            raise InputError(f"separator={mark!r} must be one character, such as ';', and no quote")
+            raise InputError(
+                f"separator={mark!r} must be one character, such as ';', and no quote"
+            )
 
     def _check_encoding(self) -> None:
         """Raise InputError unless Python knows the encoding, and no text gains lines by it."""
@@ -514,7 +522,9 @@ class Table:
     _frame: pl.DataFrame
     _origin: _Origin = field(default_factory=_Origin)
     # Columns that were looked at without a schema, in the types that their cells fit.
-    _typed_columns: dict[str, pl.Series] = field(init=False, default_factory=dict, repr=False)
+    _typed_columns: dict[str, pl.Series] = field(
+        init=False, default_factory=dict, repr=False
+    )
 
     def __repr__(self) -> str:
         return f"Table({self.num_rows} rows: {listed(self.names)})"
@@ -1062,7 +1072,9 @@ class Table:
         """Return whether a column's type holds whole numbers alone."""
         return self.cells(name).dtype in WHOLE
 
-    def whole_numbers(self, name: str, form: str | None = None) -> tuple[pl.Series, pl.Series]:
+    def whole_numbers(
+        self, name: str, form: str | None = None
+    ) -> tuple[pl.Series, pl.Series]:
         """Return the nearest whole number to that in each cell as int64, and whether it is whole.
 
         Both are those of `parsing.whole_numbers_of`; null where a cell holds no number.
@@ -1140,7 +1152,9 @@ class Table:
         missing_mask = is_missing.fill_null(False).to_numpy()
         return np.where(missing_mask, np.int32(-1), codes.to_numpy())
 
-    def integers(self, name: str, form: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def integers(
+        self, name: str, form: str | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as int64 and its mask of missing; SchemaError unless all are whole.
 
         Text is read as `forms.number_form` of `form` says.
@@ -1156,7 +1170,9 @@ class Table:
         check_numbers(name, infinite_rows, broken_rows)
         return values.fill_null(0).to_numpy(), is_missing.to_numpy()
 
-    def floats(self, name: str, form: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def floats(
+        self, name: str, form: str | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as float64 and its mask of missing (0.0 there), or SchemaError.
 
         Text is read as `forms.number_form` of `form` says.
@@ -1165,7 +1181,9 @@ class Table:
         is_missing = numbers.is_null().to_numpy()
         return numbers.fill_null(0.0).to_numpy(), is_missing
 
-    def datetimes(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def datetimes(
+        self, name: str, pattern: str | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as int64 microseconds since 1970 (UTC), and its mask of missing.
 
         Text is read by the pattern (``strptime`` codes), as ISO-8601 when None.
@@ -1189,9 +1207,13 @@ class Table:
                 f"datetime format {pattern or 'ISO-8601'!r}; correct the column's format in "
                 "the schema"
             )
-        raise SchemaError(f"column {name!r} holds {self.kind(name)}, but the schema says datetime")
+        raise SchemaError(
+            f"column {name!r} holds {self.kind(name)}, but the schema says datetime"
+        )
 
-    def counts(self, name: str, kind: type | None = None) -> tuple[list[Any], list[int]]:
+    def counts(
+        self, name: str, kind: type | None = None
+    ) -> tuple[list[Any], list[int]]:
         """Return one column's distinct values, most frequent first (ties by value), and counts.
 
         With a kind, each cell is read as a value of it, see `labels`; text without the blanks
@@ -1308,7 +1330,9 @@ class Table:
                 f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} text, but the "
                 f"schema says {wanted}{form_text}; correct it, or list it in missing_values"
             )
-        raise SchemaError(f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}")
+        raise SchemaError(
+            f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}"
+        )
 
 
 def _objects(series: pl.Series) -> np.ndarray:
@@ -1462,7 +1486,9 @@ def unread(source: Any) -> Unread | None:
     if isinstance(source, Database | ParquetFile):
         return source
     if isinstance(source, str) and re.match(r"\w+://", source):
-        raise InputError(f"{source}: give Database(address, table=...) or (address, query=...)")
+        raise InputError(
+            f"{source}: give Database(address, table=...) or (address, query=...)"
+        )
     if not isinstance(source, str | os.PathLike):
         return None
     file = table_file(source)
@@ -1520,7 +1546,9 @@ def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
     return Table(drawn_rows, replace(origin, source_rows=first_row))
 
 
-def _drawn_mask(secret: bytes, first_row: int, num_rows: int, share: float) -> pl.Series:
+def _drawn_mask(
+    secret: bytes, first_row: int, num_rows: int, share: float
+) -> pl.Series:
     """Return which of the rows from `first_row` on are drawn."""
     # A row's word depends on its place alone, so blocks begin at fixed places in the table.
     first_block = first_row // _BLOCK_ROWS
@@ -1566,7 +1594,9 @@ def _batches(
         lazy, origin = _scan(file, dialect)
         if columns is not None:
             lazy = lazy.select(list(columns))
-        frames = lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True)
+        frames = lazy.collect_batches(
+            chunk_size=batch_rows, maintain_order=True, lazy=True
+        )
         for frame in frames:
             yield Table(_normal_frame(_blanked_columns(frame, origin)), origin)
     except _UNREADABLE as error:
@@ -1696,7 +1726,9 @@ def _without_lines(file: Path, encoding: str | None, blank_lines: Set[int]) -> B
     return BytesIO("".join(remaining_lines).encode())
 
 
-def _check_unnamed(file: Path, lazy: pl.LazyFrame, unnamed: Sequence[str], num_named: int) -> None:
+def _check_unnamed(
+    file: Path, lazy: pl.LazyFrame, unnamed: Sequence[str], num_named: int
+) -> None:
     """Raise DataError where a column at the end that has no name has a value in some row."""
     is_filled = pl.col(unnamed).str.strip_chars().ne("").any()
     are_filled = lazy.select(is_filled).collect().row(0)
@@ -1924,7 +1956,9 @@ def table_file(path: str | os.PathLike[str]) -> Path:
         parquet = " with .parquet files" if file.is_dir() else ""
         raise DataError(f"there is no file {str(file)!r}{parquet}; check the path")
     if not file_kind(file):
-        raise DataError(f"cannot read {file.name!r}: the name must end in {_FILES_IN_ERRORS}")
+        raise DataError(
+            f"cannot read {file.name!r}: the name must end in {_FILES_IN_ERRORS}"
+        )
     return file
 
 
@@ -1985,7 +2019,9 @@ def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
 # How a text file is written
 
 
-def csv_header(file: Path, requested: Dialect | None = None) -> tuple[list[str], Dialect]:
+def csv_header(
+    file: Path, requested: Dialect | None = None
+) -> tuple[list[str], Dialect]:
     """Return a text file's column names, and how it is written: as requested, or as it seems to be.
 
     Raises:
@@ -2008,7 +2044,9 @@ def csv_header(file: Path, requested: Dialect | None = None) -> tuple[list[str],
     # A mark that ends a line for Python alone, such as a form feed, does not count here.
     num_above = title.count("\n") or skipped_lines
     if not "".join(lines).strip():
-        raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
+        raise DataError(
+            f"{str(file)!r} is empty; it needs a first line of column names"
+        )
     if not "".join(lines[:_HEAD_ROWS]).strip():
         raise DataError(
             f"{str(file)!r}: its first {_HEAD_ROWS} lines are blank; remove them, or declare how "
@@ -2147,7 +2185,9 @@ def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:
 
         mark = dialect.separator or _separator(lines[start:])
         # One by one: a quotation mark in a title must not swallow the lines below it.
-        rows_above = [next(csv.reader([line], delimiter=mark)) for line in lines[:start]]
+        rows_above = [
+            next(csv.reader([line], delimiter=mark)) for line in lines[:start]
+        ]
         reader_below = csv.reader(lines[start:], delimiter=mark)
         rows_below = [row for row in reader_below if row]
         if _cannot_be_title(rows_above, rows_below, is_note, dialect):
@@ -2309,7 +2349,9 @@ def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int
     return frozenset(blank_lines)
 
 
-def _short_line(file: Path, dialect: Dialect, line: int, fields: str, num_short: int) -> DataError:
+def _short_line(
+    file: Path, dialect: Dialect, line: int, fields: str, num_short: int
+) -> DataError:
     """Return the error about a line with too few fields, and about others like it."""
     # A byte that is in no text, such as NUL, may have cut the line off.
     control_byte = _control_byte_in(file, dialect.encoding or "utf-8")
@@ -2597,7 +2639,9 @@ def _size_of(number: str) -> float:
     return float(re.sub(r"\D", "", digits) or 0)
 
 
-def names_after(names: Sequence[str], rename: Mapping[str, str], where: str) -> tuple[str, ...]:
+def names_after(
+    names: Sequence[str], rename: Mapping[str, str], where: str
+) -> tuple[str, ...]:
     """Return column names after a `rename`.
 
     Args:
@@ -2637,7 +2681,9 @@ def check_names(names: Sequence[Any], where: str) -> None:
         if not isinstance(name, str) or not name:
             odd_names.append(name)
     if odd_names:
-        raise DataError(f"{where} has column names that are no text: {odd_names}; rename them")
+        raise DataError(
+            f"{where} has column names that are no text: {odd_names}; rename them"
+        )
 
 
 def _blanked_columns(frame: pl.DataFrame, origin: _Origin) -> list[pl.Series]:
@@ -2676,13 +2722,19 @@ def _sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
     where = f"sheet {sheet_name!r} of {str(file)!r}"
     has_header = dialect.header is not False
     read_sheet = partial(
-        pl.read_excel, file, sheet_name=sheet_name, engine="calamine", raise_if_empty=False
+        pl.read_excel,
+        file,
+        sheet_name=sheet_name,
+        engine="calamine",
+        raise_if_empty=False,
     )
 
     cells = read_sheet(has_header=False, infer_schema_length=None)
     fewest_rows = 2 if has_header else 1
     if not cells.width or cells.height < fewest_rows:
-        raise DataError(f"{where} has no rows; it needs a row of column names, and rows below")
+        raise DataError(
+            f"{where} has no rows; it needs a row of column names, and rows below"
+        )
     if has_header:
         names = _sheet_columns(cells, where)
     else:
@@ -2910,7 +2962,9 @@ def _series_of(
     elif array.dtype.kind == "m":
         array = array.astype("timedelta64[us]")
     elif array.dtype.kind not in "iufb":
-        raise DataError(f"column {name!r} has type {array.dtype}, which a table cannot hold")
+        raise DataError(
+            f"column {name!r} has type {array.dtype}, which a table cannot hold"
+        )
     series = pl.Series(name, array)
     if mask is None:
         return series
@@ -2932,7 +2986,9 @@ def _series_of_objects(
     except (TypeError, pl.exceptions.PolarsError):
         if mixed:
             return pl.Series(name, texts_of_mixed(items), dtype=pl.String)
-        raise DataError(f"column {name!r} mixes types; convert it to one type") from None
+        raise DataError(
+            f"column {name!r} mixes types; convert it to one type"
+        ) from None
 
 
 def _pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
@@ -3048,7 +3104,11 @@ def _in_zone(series: pl.Series, zone: str) -> pl.Series:
 def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return a polars series in a type if its values fit, else as it is."""
     try:
-        if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == DATETIME:
+        if (
+            isinstance(dtype, pl.Datetime)
+            and dtype.time_zone
+            and series.dtype == DATETIME
+        ):
             utc = series.dt.replace_time_zone("UTC")
             return utc.dt.convert_time_zone(dtype.time_zone).cast(dtype)
         return series.cast(dtype)
@@ -3110,9 +3170,13 @@ def write(
     target = Path(path)
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".parquet"):
-        raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
+        raise DataError(
+            f"cannot write {target.name!r}: the name must end in .csv or .parquet"
+        )
     if not target.parent.is_dir():
-        raise DataError(f"cannot write {target}: its folder does not exist; create it first")
+        raise DataError(
+            f"cannot write {target}: its folder does not exist; create it first"
+        )
 
     zones = {}
     for name in table.names:

@@ -103,7 +103,9 @@ def check_recode(values: Mapping[str, Values], schema: Schema) -> None:
             )
 
 
-def unknown_values(values: Mapping[str, Values], table: Table, schema: Schema) -> tuple[str, ...]:
+def unknown_values(
+    values: Mapping[str, Values], table: Table, schema: Schema
+) -> tuple[str, ...]:
     """Say which values of recoded columns neither the recode nor the schema knows.
 
     It names values and counts rows, so it is for the owner of the rows alone.

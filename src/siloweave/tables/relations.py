@@ -70,7 +70,9 @@ _CROSSED = 0.1
 # An order of dates needs fewer: their ranges often overlap but little.
 _CROSSED_DATES = 0.01
 # Words of dates before which, and after which, a person has no other: their names are evidence.
-_BIRTH = frozenset({"birth", "born", "birthday", "birthdate", "dob", "geburt", "geboren"})
+_BIRTH = frozenset(
+    {"birth", "born", "birthday", "birthdate", "dob", "geburt", "geboren"}
+)
 _DEATH = frozenset({"death", "died", "deceased", "dod", "tod", "gestorben"})
 # Unrelated rows are this share of the table apart: a table may repeat by a simple one.
 _APART = 0.382
@@ -175,7 +177,9 @@ def _is_possible(rule: Constraint, schema: Schema) -> bool:
     return True
 
 
-def _numbers_but(columns: Sequence[Column], groups: Sequence[Sequence[str]]) -> list[Column]:
+def _numbers_but(
+    columns: Sequence[Column], groups: Sequence[Sequence[str]]
+) -> list[Column]:
     """Return the columns of numbers and datetimes that are in no group."""
     grouped = set(chain(*groups))
     return [c for c in columns if c.kind in BINNED and c.name not in grouped]
@@ -255,7 +259,9 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
     return sorted(groups, key=lambda names: order.index(names[0]))
 
 
-def _decided(codes: Mapping[str, _Codes], most: Mapping[str, float], decider: str) -> list[str]:
+def _decided(
+    codes: Mapping[str, _Codes], most: Mapping[str, float], decider: str
+) -> list[str]:
     """Return the columns that a column decides in all rows, by more than chance.
 
     Args:
@@ -289,7 +295,9 @@ def _decides(deciding: _Codes, column: _Codes) -> bool:
     return bool(num_pairs == np.count_nonzero(np.bincount(deciding)))
 
 
-def _combinations(schema: Schema, cells: _Cells, names: Sequence[str]) -> FixedCombinations:
+def _combinations(
+    schema: Schema, cells: _Cells, names: Sequence[str]
+) -> FixedCombinations:
     """Return the combinations that rows have, in the order of the columns' values."""
     first_rows, _ = groups_of([cells[name] for name in names])
     distinct = [cells[name].take(first_rows) for name in names]
@@ -348,7 +356,9 @@ def _ordered(
     needed = []
     for low_name, high_name in sorted(rules):
         is_equal = (high_name, low_name) in rules
-        is_implied = any((low_name, name) in rules and (name, high_name) in rules for name in names)
+        is_implied = any(
+            (low_name, name) in rules and (name, high_name) in rules for name in names
+        )
         if not is_equal and not is_implied and (low_name, high_name) not in within:
             needed.append(rules[low_name, high_name])
     return needed
@@ -593,8 +603,10 @@ _Candidate = tuple[_Recipe, tuple["Column", "Column"], "Column"]
 # In the order in which they are tried: what needs no rounding first.
 _OF_NUMBERS = (
     _Recipe("product"),
-    *(_Recipe("bmi", factor) for factor in (1, 10_000, 703)),  # metres, centimetres, pounds
-    *(_Recipe("ratio", factor) for factor in (1, 100, 1_000)),  # also per cent and per thousand
+    # Metres, centimetres, pounds.
+    *(_Recipe("bmi", factor) for factor in (1, 10_000, 703)),
+    # Also per cent and per thousand.
+    *(_Recipe("ratio", factor) for factor in (1, 100, 1_000)),
 )
 _OF_DATES = (
     _Recipe("years"),
@@ -764,7 +776,9 @@ def _units(columns: Sequence[Column]) -> Floats:
     return np.array(units)
 
 
-def _agrees(recipe: _Recipe, raw: NDArray[Any], values: NDArray[Any], units: NDArray[Any]) -> Bools:
+def _agrees(
+    recipe: _Recipe, raw: NDArray[Any], values: NDArray[Any], units: NDArray[Any]
+) -> Bools:
     """Return whether values may be what a recipe gives, once it is rounded."""
     # What floats lose in a product or a ratio.
     near = 1e-9 * np.maximum(np.abs(raw), 1.0)
@@ -781,7 +795,11 @@ def _rule(recipe: _Recipe, sources: tuple[Column, Column], target: Column) -> Co
 
 
 def _rule_of(
-    recipe: _Recipe, sources: tuple[Column, Column], target: Column, cells: _Cells, tests: int
+    recipe: _Recipe,
+    sources: tuple[Column, Column],
+    target: Column,
+    cells: _Cells,
+    tests: int,
 ) -> Computed | None:
     """Return a rule that all rows keep, and rows with another row's source would often break."""
     rule = _rule(recipe, sources, target)
@@ -1112,7 +1130,9 @@ def _are_combined(column: Column, by: Column, combined: Mapping[str, int]) -> bo
     return place is not None and place == combined.get(by.name)
 
 
-def _worth_a_look(numbers: NumberRows, columns: Sequence[Column], by: CellValues) -> list[int]:
+def _worth_a_look(
+    numbers: NumberRows, columns: Sequence[Column], by: CellValues
+) -> list[int]:
     """Return which columns may have a range by a category, of many columns at once.
 
     Args:
@@ -1231,7 +1251,9 @@ def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
     return expected_beyond >= _EDGE and len(np.unique(category_values)) >= _LONG
 
 
-def _ranges_in_words(column: Column, by: Column, ranges: Sequence[_Range], rows: int) -> str:
+def _ranges_in_words(
+    column: Column, by: Column, ranges: Sequence[_Range], rows: int
+) -> str:
     """Describe ranges by a category, as rows have them."""
     parts = []
     for category, low, high in ranges[:_SHOWN]:

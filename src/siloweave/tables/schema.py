@@ -21,7 +21,13 @@ from msgspec.structs import force_setattr, replace
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.bins import LOW
-from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv, sdv_of
+from siloweave.tables.constraints import (
+    TAGS,
+    Constraint,
+    check_constraints,
+    from_sdv,
+    sdv_of,
+)
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.forms import (
@@ -35,7 +41,9 @@ from siloweave.tables.parsing import UNITS, check_zone
 from siloweave.tables.read import MOST_DECIMALS, Table, read
 from siloweave.tables.relations import proposed
 
-Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id", "text"]
+Kind = Literal[
+    "categorical", "integer", "continuous", "boolean", "datetime", "id", "text"
+]
 """What sort of values a column holds."""
 Category = str | int | float | bool
 """One value of a categorical column."""
@@ -58,7 +66,9 @@ _DAY = 86_400_000_000  # microseconds
 _log = logging.getLogger("siloweave")
 
 
-class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Column(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """What is publicly known about one column.
 
     Args:
@@ -203,7 +213,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             return
         # msgspec checks the types of what it decodes, not of what a caller passes.
         if not isinstance(self.format, str):
-            raise SchemaError(f"column {self.name!r}: format={self.format!r} must be text or None")
+            raise SchemaError(
+                f"column {self.name!r}: format={self.format!r} must be text or None"
+            )
         if self.kind == "datetime":
             return
         try:
@@ -224,14 +236,18 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         elif self.kind != "text" or form not in SEMANTIC:
             forms = f" but {', '.join(SEMANTIC)} or a pattern such as '[0-9]{{4}} [A-Z]{{2}}'"
             allowed = forms if self.kind == "text" else ""
-            raise SchemaError(f"a {self.kind} column takes no format{allowed}, not {form!r}")
+            raise SchemaError(
+                f"a {self.kind} column takes no format{allowed}, not {form!r}"
+            )
 
     def _check_times(self) -> None:
         """Raise SchemaError for a resolution or zone that the column cannot have."""
         where = f"column {self.name!r}"
         for fact in ("resolution", "zone"):
             if getattr(self, fact) is not None and self.kind != "datetime":
-                raise SchemaError(f"{where}: kind {self.kind!r} takes no {fact}; drop it")
+                raise SchemaError(
+                    f"{where}: kind {self.kind!r} takes no {fact}; drop it"
+                )
         if self.zone is not None:
             check_zone(where, self.zone)
         if self.resolution is None:
@@ -278,15 +294,23 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             values = tuple(float(value) for value in values)
             families = {"number"}
         if len(families) > 1:
-            raise SchemaError(f"{where}: categories mix {sorted(families)}; use one type")
+            raise SchemaError(
+                f"{where}: categories mix {sorted(families)}; use one type"
+            )
         if families == {"number"} and not _are_finite(values):
             raise SchemaError(f"{where}: categories must be finite numbers")
         if len(set(values)) < len(values):
-            repeated = sorted({repr(value) for value in values if values.count(value) > 1})
-            raise SchemaError(f"{where}: categories repeat {', '.join(repeated)}; list each once")
+            repeated = sorted(
+                {repr(value) for value in values if values.count(value) > 1}
+            )
+            raise SchemaError(
+                f"{where}: categories repeat {', '.join(repeated)}; list each once"
+            )
         # Of one family, too: True == 1, and they are no equals in a file.
         other = self.other
-        if other is not None and (other not in values or _family(other) not in families):
+        if other is not None and (
+            other not in values or _family(other) not in families
+        ):
             raise SchemaError(
                 f"{where}: other={other!r} is not among its categories; add it to them"
             )
@@ -300,7 +324,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             if value is None:
                 continue
             if self.kind not in ("integer", "continuous", "datetime"):
-                raise SchemaError(f"{where}: kind {self.kind!r} takes no {bound}; drop it")
+                raise SchemaError(
+                    f"{where}: kind {self.kind!r} takes no {bound}; drop it"
+                )
             number = _bound(self.kind, value, where, bound)
             force_setattr(self, bound, number)
 
@@ -313,14 +339,18 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         else:
             is_reversed = low > high
         if is_reversed:
-            raise SchemaError(f"{where}: low={low!r} is above high={high!r}; swap or correct them")
+            raise SchemaError(
+                f"{where}: low={low!r} is above high={high!r}; swap or correct them"
+            )
 
     def _check_outside(self) -> None:
         """Raise SchemaError for a fallback that is no value of the column, or is never used."""
         where = f"column {self.name!r}"
         value = self.fallback
         if self.outside not in (None, *get_args(Outside)):
-            raise SchemaError(f"{where}: outside={self.outside!r} must be 'move' or 'refuse'")
+            raise SchemaError(
+                f"{where}: outside={self.outside!r} must be 'move' or 'refuse'"
+            )
         if value is None:
             return
         if not self.modelled:
@@ -344,7 +374,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     def _check_fallback_bounds(self, value: int | float | str) -> None:
         """Raise SchemaError for a fallback that is outside declared bounds."""
-        if {"low", "high"} <= set(self.learned):  # which nobody knew when it was declared
+        # Which nobody knew when it was declared.
+        if {"low", "high"} <= set(self.learned):
             return
         for bound, beyond in ((self.low, -1), (self.high, 1)):
             if bound is not None and _order(self.kind, value, bound) == beyond:
@@ -392,7 +423,9 @@ def _bound(kind: str, value: object, where: str, bound: str) -> int | float | st
                 f"{where}: {bound}={value!r} must be ISO-8601 text such as '2024-01-31'"
             ) from None
         if when.tzinfo is not None:
-            raise SchemaError(f"{where}: {bound}={value!r} names a time zone; give it in UTC")
+            raise SchemaError(
+                f"{where}: {bound}={value!r} names a time zone; give it in UTC"
+            )
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SchemaError(f"{where}: {bound}={value!r} must be a number")
@@ -401,7 +434,9 @@ def _bound(kind: str, value: object, where: str, bound: str) -> int | float | st
     if kind == "continuous":
         return float(value)
     if value != int(value) or abs(value) >= 2**62:
-        raise SchemaError(f"{where}: {bound}={value!r} must be a whole number below 2**62 in size")
+        raise SchemaError(
+            f"{where}: {bound}={value!r} must be a whole number below 2**62 in size"
+        )
     return int(value)
 
 
@@ -467,9 +502,13 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             raise SchemaError("a schema needs at least one column")
         repeated = sorted({name for name in self.names if self.names.count(name) > 1})
         if repeated:
-            raise SchemaError(f"columns repeat {', '.join(map(repr, repeated))}; name each once")
+            raise SchemaError(
+                f"columns repeat {', '.join(map(repr, repeated))}; name each once"
+            )
         if self.constraints:
-            check_constraints(self.constraints, {column.name: column for column in self.columns})
+            check_constraints(
+                self.constraints, {column.name: column for column in self.columns}
+            )
 
     def __repr__(self) -> str:
         columns = [f"{column.name} ({column.kind})" for column in self.columns]
@@ -481,7 +520,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         for column in self.columns:
             missing = "yes" if column.missing else ""
             from_data = ", ".join(column.from_data)
-            rows.append((column.name, column.kind, _allowed(column), missing, from_data))
+            rows.append(
+                (column.name, column.kind, _allowed(column), missing, from_data)
+            )
         return html_table(f"{len(self.columns)} columns", heads, rows)
 
     @property
@@ -498,7 +539,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         for column in self.columns:
             if column.name == name:
                 return column
-        raise SchemaError(f"the schema has no column {name!r}; it has {', '.join(self.names)}")
+        raise SchemaError(
+            f"the schema has no column {name!r}; it has {', '.join(self.names)}"
+        )
 
     @property
     def padded(self) -> dict[str, int]:
@@ -570,10 +613,14 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             columns.append(_sdv_column(name, record, name in keys))
         constraints, ignored = from_sdv(metadata.get("constraints"))
         if ignored:
-            _log.warning("SDV constraints that have no equal here: %s", ", ".join(ignored))
+            _log.warning(
+                "SDV constraints that have no equal here: %s", ", ".join(ignored)
+            )
         if table is not None:
             rows = read(table)
-            described = tuple(_filled(kind, name, form, rows) for name, kind, form in columns)
+            described = tuple(
+                _filled(kind, name, form, rows) for name, kind, form in columns
+            )
             return cls(described, constraints)
 
         lacking = [name for name, kind, _ in columns if kind == "categorical"]
@@ -582,7 +629,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= "
                 "to take them from data (marked as such), or write the schema by hand"
             )
-        bare = [Column(n, kind or "continuous", format=form) for n, kind, form in columns]
+        bare = [
+            Column(n, kind or "continuous", format=form) for n, kind, form in columns
+        ]
         return cls(tuple(bare), constraints)
 
     @classmethod
@@ -626,7 +675,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         if max_categories < 2:
             raise SchemaError(f"max_categories={max_categories}: give 2 or more")
         if rows.num_rows == 0 or not rows.names:
-            raise DataError("the table is empty; detecting a schema needs rows and columns")
+            raise DataError(
+                "the table is empty; detecting a schema needs rows and columns"
+            )
         findings = evidence(rows).values()
         columns = [_described(rows, finding, max_categories) for finding in findings]
         schema = cls(tuple(columns)).with_fallbacks()
@@ -658,7 +709,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         # The order of columns is worth a line only where it is the one difference.
         if not lines and self.names != other.names:
             first_order = ", ".join(self.names)
-            lines.append(f"column order: {first_order} against {', '.join(other.names)}")
+            lines.append(
+                f"column order: {first_order} against {', '.join(other.names)}"
+            )
         return lines
 
     def declared(self) -> Schema:
@@ -691,7 +744,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> Schema((age,)).placed()["age"].outside
             'move'
         """
-        homeless = [repr(column.name) for column in self.columns if not column.has_place]
+        homeless = [
+            repr(column.name) for column in self.columns if not column.has_place
+        ]
         if homeless:
             raise SchemaError(
                 f"{listed(homeless)} of the schema: a cell that does not "
@@ -728,7 +783,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     def refusing(self) -> Schema:
         """Return the schema in which every column refuses what does not fit it."""
-        strict = [replace(column, outside="refuse", fallback=None) for column in self.columns]
+        strict = [
+            replace(column, outside="refuse", fallback=None) for column in self.columns
+        ]
         return Schema(tuple(strict), self.constraints)
 
     def without_reasons(self) -> Schema:
@@ -745,7 +802,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     def select(self, names: Sequence[str]) -> Schema:
         """Return the schema of some columns, in the order given, and the constraints on these."""
         columns = [self[name] for name in names]
-        constraints = [rule for rule in self.constraints if set(rule.columns) <= set(names)]
+        constraints = [
+            rule for rule in self.constraints if set(rule.columns) <= set(names)
+        ]
         return Schema(tuple(columns), tuple(constraints))
 
     def digest(self) -> str:
@@ -802,13 +861,19 @@ def _column_differences(mine: Column, theirs: Column) -> list[str]:
 
 def _contrast(fact: str, first: object, second: object) -> str:
     """Say in words how two values of one fact differ."""
-    if not isinstance(first, tuple) or not isinstance(second, tuple) or fact != "categories":
+    if (
+        not isinstance(first, tuple)
+        or not isinstance(second, tuple)
+        or fact != "categories"
+    ):
         return f"{fact} {first!r} against {second!r}"
     only_first = [value for value in first if value not in second]
     only_second = [value for value in second if value not in first]
     if not only_first and not only_second:
         return "categories are the same in another order"
-    return f"categories only in the first: {only_first}; only in the second: {only_second}"
+    return (
+        f"categories only in the first: {only_first}; only in the second: {only_second}"
+    )
 
 
 def describe(
@@ -905,7 +970,9 @@ def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], A
     return (*sorted(frequent), UNLISTED), UNLISTED
 
 
-def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
+def _bounds(
+    table: Table, name: str, kind: Kind, pattern: str | None
+) -> tuple[Any, Any]:
     """Return the least and the largest value of a column; datetimes as ISO-8601 text.
 
     Dates have no time, and times no finer a fraction than the values need: a bound says the
@@ -930,11 +997,12 @@ def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[A
 
 _EXTRA = "siloweave"
 _SDTYPES: tuple[Kind, ...] = ("categorical", "boolean", "datetime", "id")
+# The sdtypes of a text's formats; SDV also takes the names of faker's functions.
 _PERSONAL = {form: form for form in SEMANTIC} | {
     "phone": "phone_number",
     "ip": "ipv4_address",
     "uuid": "uuid4",
-}  # fmt: skip  sdtypes of a text's formats; SDV also takes the names of faker's functions
+}
 _FORMATS = {sdtype: form for form, sdtype in _PERSONAL.items()} | {
     "first_name": "name", "last_name": "name", "street_address": "address",
     "zipcode": "postcode", "ipv4": "ip", "uuid": "uuid",
@@ -984,11 +1052,15 @@ def _sdv_keys(metadata: Mapping[str, Any], records: Mapping[str, Any]) -> set[st
         names = [key] if isinstance(key, str) else key or ()
         for name in names:
             if name not in records:
-                raise SchemaError(f"SDV metadata: the key {name!r} is no column; correct it")
+                raise SchemaError(
+                    f"SDV metadata: the key {name!r} is no column; correct it"
+                )
     return single
 
 
-def _sdv_column(name: str, record: Any, key: bool) -> tuple[str, Kind | None, str | None]:
+def _sdv_column(
+    name: str, record: Any, key: bool
+) -> tuple[str, Kind | None, str | None]:
     """Return name, kind (None: whatever number the data hold) and format."""
     if not isinstance(record, Mapping) or not isinstance(record.get("sdtype"), str):
         raise SchemaError(f"not SDV metadata: column {name!r} has no 'sdtype'")

@@ -25,7 +25,13 @@ from siloweave.errors import DataError, InputError, number, whole
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.persons import ROW, owners_in, relabelled, rows_of_units, without_ids
+from siloweave.tables.persons import (
+    ROW,
+    owners_in,
+    relabelled,
+    rows_of_units,
+    without_ids,
+)
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -95,7 +101,9 @@ def split_rows(
     rows = table if isinstance(table, Codes) else read(table)
     if unit != ROW:
         if isinstance(rows, Codes):
-            raise InputError(f"unit={unit!r}: codes do not say whose rows they are; give the table")
+            raise InputError(
+                f"unit={unit!r}: codes do not say whose rows they are; give the table"
+            )
         all_owners = owners_in({"the table": rows}, unit)
         owners, _ = relabelled(all_owners["the table"])
         # An id says whose row it is, and nothing about what rows are alike.
@@ -198,14 +206,21 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Par
     codes = _coded(codes)
     _check("row", codes.num_rows, parties)
     if method not in _PLANES:
-        raise InputError(f"method={method!r} is unknown; use one of {', '.join(_PLANES)}")
+        raise InputError(
+            f"method={method!r} is unknown; use one of {', '.join(_PLANES)}"
+        )
     if parties == 1:
         return [np.arange(codes.num_rows)]
     plane = _PLANES[method](codes, fold_in(key, method))
     state = _state(fold_in(key, "means"))
     sklearn = import_module("sklearn.cluster")
     means = sklearn.MiniBatchKMeans(
-        parties, batch_size=4096, n_init=1, max_iter=50, random_state=state, reassignment_ratio=0.0
+        parties,
+        batch_size=4096,
+        n_init=1,
+        max_iter=50,
+        random_state=state,
+        reassignment_ratio=0.0,
     )
     row_clusters = means.fit_predict(plane)
     parts = [np.flatnonzero(row_clusters == k) for k in range(parties)]
@@ -331,7 +346,11 @@ def _umap_plane(codes: Codes, key: Key) -> _Matrix:
     init = "pca" if is_crowded else "spectral"
     neighbours = min(15, len(rows) - 1)
     umap = import_module("umap").UMAP(
-        n_neighbors=neighbours, min_dist=0.1, random_state=_state(key), n_jobs=1, init=init
+        n_neighbors=neighbours,
+        min_dist=0.1,
+        random_state=_state(key),
+        n_jobs=1,
+        init=init,
     )
     plane: _Matrix = umap.fit_transform(rows).astype(np.float64)
     return plane
@@ -343,7 +362,9 @@ def _pca_plane(codes: Codes, key: Key) -> _Matrix:
     sizes = codes.domain.sizes
     width = sum(sizes)
     starts = np.cumsum((0, *sizes[:-1]))
-    places = [column + start for column, start in zip(codes.columns, starts, strict=True)]
+    places = [
+        column + start for column, start in zip(codes.columns, starts, strict=True)
+    ]
     # A sparse matrix: each row has a 1 for each column, so that row pointers are even.
     ones = np.ones(n * len(sizes))
     indices = np.stack(places, axis=1).ravel()
@@ -366,7 +387,10 @@ def _pca_plane(codes: Codes, key: Key) -> _Matrix:
     return flat
 
 
-_PLANES: dict[str, Callable[[Codes, Key], _Matrix]] = {"umap": _umap_plane, "pca": _pca_plane}
+_PLANES: dict[str, Callable[[Codes, Key], _Matrix]] = {
+    "umap": _umap_plane,
+    "pca": _pca_plane,
+}
 
 
 def _coded(rows: Any) -> Codes:
@@ -440,7 +464,9 @@ def split_columns(
     rows = read(table)
     for name in keep:
         if name not in rows.names:
-            raise DataError(f"keep names {name!r}; the columns are {', '.join(rows.names)}")
+            raise DataError(
+                f"keep names {name!r}; the columns are {', '.join(rows.names)}"
+            )
 
     spread = [name for name in rows.names if name not in keep]
     number = len(spread) if parties == "each" else parties
@@ -549,7 +575,10 @@ def _mean(pcors: _Matrix) -> float:
 
 
 def _pcors(
-    matrix: _Matrix, parts: Parts, before: _Matrix | None = None, changed: Sequence[int] = ()
+    matrix: _Matrix,
+    parts: Parts,
+    before: _Matrix | None = None,
+    changed: Sequence[int] = (),
 ) -> _Matrix:
     """Return Pcor of every two parties.
 
@@ -582,7 +611,9 @@ def _together(block: _Matrix) -> float:
     return float(deviation / np.sqrt(smaller))
 
 
-def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key) -> Parts:
+def matched_correlation(
+    matrix: _Matrix, parties: int, beta: float, *, key: Key
+) -> Parts:
     """Find parts of equal size whose `cross_correlation` lies at `beta` between its extremes.
 
     Beta goes from 0 (the least that is found) to 1 (the most). VertiBench searches with a genetic
@@ -635,7 +666,10 @@ def _searched(
 
 
 def _exchanged(
-    matrix: _Matrix, parts: Parts, loss: Callable[[float], float], random: np.random.Generator
+    matrix: _Matrix,
+    parts: Parts,
+    loss: Callable[[float], float],
+    random: np.random.Generator,
 ) -> tuple[float, Parts]:
     """Exchange columns of two parties, one for one, as long as that lowers the loss."""
     pcors = _pcors(matrix, parts)

@@ -96,7 +96,10 @@ class StatisticalFile:
 
 
 def read_statistical(
-    file: Path, kind: str, columns: Sequence[str] | None = None, encoding: str | None = None
+    file: Path,
+    kind: str,
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
 ) -> StatisticalFile:
     """Read a file of SPSS, Stata or SAS.
 
@@ -118,7 +121,12 @@ def read_statistical(
     if columns is not None:
         options["usecols"] = list(columns)
     raw, facts = _parsed(
-        file, kind, encoding, disable_datetime_conversion=True, output_format="polars", **options
+        file,
+        kind,
+        encoding,
+        disable_datetime_conversion=True,
+        output_format="polars",
+        **options,
     )
     # Read again without rows: with declared missing values, rows would hold their codes.
     _, dictionary = _parsed(
@@ -183,7 +191,9 @@ def names_and_rows(
     return list(facts.column_names), num_rows
 
 
-def _parsed(file: Path, kind: str, encoding: str | None, **options: Any) -> tuple[Any, Any]:
+def _parsed(
+    file: Path, kind: str, encoding: str | None, **options: Any
+) -> tuple[Any, Any]:
     """Return the rows and the dictionary of a file, as pyreadstat has them.
 
     Raises:
@@ -202,7 +212,11 @@ def _parsed(file: Path, kind: str, encoding: str | None, **options: Any) -> tupl
         options["encoding"] = encoding
     try:
         result: tuple[Any, Any] = reader(os.fspath(file), **options)
-    except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, UnicodeError) as error:
+    except (
+        pyreadstat.ReadstatError,
+        pyreadstat.PyreadstatError,
+        UnicodeError,
+    ) as error:
         # A catalogue of formats is no kind of table; only SAS has such files.
         program = PROGRAMS.get(kind, "SAS")
         raise _unreadable(file, program, error) from None
@@ -224,7 +238,9 @@ def _unreadable(file: Path, program: str, error: Exception) -> DataError:
             f"is not known here. Open it in {program} and store it again (in Stata: saveold), "
             "or store it as CSV"
         )
-    return DataError(f"cannot read {str(file)!r} as a file of {program}: {reason}; {advice}")
+    return DataError(
+        f"cannot read {str(file)!r} as a file of {program}: {reason}; {advice}"
+    )
 
 
 def _with_ranges(kind: str) -> dict[str, Any]:

@@ -75,7 +75,9 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         name = f"the summary of column {self.column!r}"
         are_counted = len(self.values) == len(self.times)
         if not are_counted or not np.isfinite(self.values).all():
-            raise DataError(f"{name} has values without counts, or values that are not finite")
+            raise DataError(
+                f"{name} has values without counts, or values that are not finite"
+            )
         # Beyond float64's whole numbers, sums of counts would not be exact.
         all_counts = (*self.counts, *self.times, self.rest, self.missing)
         if any(not 0 <= count <= _LARGEST_EXACT for count in all_counts):
@@ -88,7 +90,9 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         has_mixture = self.mixture is not None
         needs_mixture = self.rest != 0
         if has_mixture != needs_mixture:
-            raise DataError(f"{name} needs a mixture for {self.rest:,} numbers that are not listed")
+            raise DataError(
+                f"{name} needs a mixture for {self.rest:,} numbers that are not listed"
+            )
         if self.mixture is not None and not _is_mixture(self.mixture):
             raise DataError(
                 f"{name} holds no valid mixture: up to {_NUM_QUANTILES:,} modes are wanted, each "
@@ -199,11 +203,16 @@ def _groups(values: Floats, times: Floats) -> Mixture:
     variances = np.bincount(groups, times * squares) / sums
     weights = sums / sums.sum()
     scales = np.sqrt(variances)
-    return Mixture(tuple(means.tolist()), tuple(scales.tolist()), tuple(weights.tolist()))
+    return Mixture(
+        tuple(means.tolist()), tuple(scales.tolist()), tuple(weights.tolist())
+    )
 
 
 def agreed_features(
-    schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], *, numeric: Numeric = "quantile"
+    schema: Schema,
+    summaries: Sequence[Sequence[ColumnSummary]],
+    *,
+    numeric: Numeric = "quantile",
 ) -> Features:
     """Learn encoders from the summaries of several owners, each in the schema's order without ids.
 
@@ -226,7 +235,9 @@ def agreed_features(
 
 
 def agreed_shares(
-    schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], weights: Sequence[float]
+    schema: Schema,
+    summaries: Sequence[Sequence[ColumnSummary]],
+    weights: Sequence[float],
 ) -> OneWay:
     """Return how single columns are distributed over all owners, by summaries and weights."""
     cells = []
@@ -265,14 +276,18 @@ def distances(
     columns = []
     for column, column_summaries in _by_column(schema, summaries):
         if column.kind in BINNED:
-            column_distances = _distances_of_numbers(column, column_summaries, alike=alike)
+            column_distances = _distances_of_numbers(
+                column, column_summaries, alike=alike
+            )
         else:
             column_distances = _distances_of_options(column_summaries, alike=alike)
         columns.append(column_distances)
     return np.array(columns, dtype=np.float64).reshape(-1, len(summaries)).T
 
 
-def _distances_of_options(summaries: Sequence[ColumnSummary], *, alike: bool) -> list[float]:
+def _distances_of_options(
+    summaries: Sequence[ColumnSummary], *, alike: bool
+) -> list[float]:
     """Return how far the categories of each owner are from those of all, see `distances`."""
     counts = _counts(summaries)
     if alike:
@@ -320,7 +335,9 @@ def _by_column(
     for owner_summaries in summaries:
         summary_names = [summary.column for summary in owner_summaries]
         if summary_names != names:
-            raise DataError(f"summaries are of {summary_names}, and the schema has {names}")
+            raise DataError(
+                f"summaries are of {summary_names}, and the schema has {names}"
+            )
         for column, summary in zip(schema.coded, owner_summaries, strict=True):
             _check_summary(column, summary)
 
@@ -345,7 +362,9 @@ def _check_summary(column: Column, summary: ColumnSummary) -> None:
     if has_numbers and not is_binned:
         raise DataError(f"{name} lists numbers, and the column holds categories")
     if summary.missing and not column.missing:
-        raise DataError(f"{name} counts {summary.missing:,} missing values; the schema has none")
+        raise DataError(
+            f"{name} counts {summary.missing:,} missing values; the schema has none"
+        )
 
     if is_binned and summary.values:
         bounds = encoding_of_bounds(column)

@@ -111,7 +111,10 @@ def differ_plainly(table: Table, name: str) -> bool:
 
 
 def rows_kept(
-    ids: Sequence[str | None], most: int, secret: bytes, texts: Sequence[str] | None = None
+    ids: Sequence[str | None],
+    most: int,
+    secret: bytes,
+    texts: Sequence[str] | None = None,
 ) -> Bools:
     """Decide which rows take part: at most some of each id, and all rows without one.
 

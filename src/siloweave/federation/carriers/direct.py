@@ -62,7 +62,8 @@ class Direct(Generic[P]):
         for name, party in self.parties.items():
             with naming_party(name):
                 party.begin(run, facts)
-        if not self.keys:  # a ledger, and with it a key, is made once all rows are known to fit
+        # A ledger, and with it a key, is made once all rows are known to fit.
+        if not self.keys:
             self.keys = {name: party.key for name, party in self.parties.items()}
             for party in self.parties.values():
                 party.roster = self.keys
@@ -70,7 +71,9 @@ class Direct(Generic[P]):
     def send(self, name: str, frame: bytes) -> bytes:
         """Return a party's answer to a frame; RosterError without such a party."""
         if name not in self.parties:
-            raise RosterError(f"party {name!r} is not there; present are {sorted(self.parties)}")
+            raise RosterError(
+                f"party {name!r} is not there; present are {sorted(self.parties)}"
+            )
         return self.parties[name].answer(frame)
 
     def recall(self, name: str, run: str, names: Sequence[str]) -> dict[str, bytes]:

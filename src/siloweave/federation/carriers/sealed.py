@@ -93,7 +93,8 @@ class SealedCarrier:
 
         def send(name: str) -> None:
             frame = messages.encode(Envelope(run, 0, "coordinator", name, body))
-            with suppress(SiloweaveError):  # who is not there hears of it from its owner
+            # Who is not there hears of it from its owner.
+            with suppress(SiloweaveError):
                 self._post.send(name, frame)
                 names.append(name)
 

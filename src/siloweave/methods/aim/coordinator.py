@@ -21,7 +21,12 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import require_curator
-from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
+from siloweave.protocols.secure_sums import (
+    Count,
+    ModelMessage,
+    exchange_keys,
+    noisy_sums,
+)
 from siloweave.protocols.workload import (
     check_capacity,
     expected_l1,
@@ -40,7 +45,8 @@ _CELLS = 1 << 19  # of a model for each further choice of a round
 _MOST = 4  # choices of a round
 _SWEEPS = 4  # of a round's fit to a model that is so large
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
-LAST = 0.4  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
+# Of the shrinkage, in the last fit: no choice follows that its noise could mislead.
+LAST = 0.4
 
 
 @dataclass
@@ -132,7 +138,11 @@ class _Run:
         """Fit a model to all measurements; `share` is of the shrinkage."""
         shrinkage = share * self.settings.shrinkage
         return fit(
-            self.domain, self.measured, warm_start=warm_start, sweeps=sweeps, shrinkage=shrinkage
+            self.domain,
+            self.measured,
+            warm_start=warm_start,
+            sweeps=sweeps,
+            shrinkage=shrinkage,
         )
 
 
@@ -212,7 +222,9 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     # Anneal: where the model moved no more than noise would move it, noise is halved.
     after = [new_model.marginal(clique) for clique in chosen]
     change = sum(float(np.abs(a - b).sum()) for a, b in zip(after, before, strict=True))
-    if change <= sum(expected_l1(budget.sigma, run.domain.size(clique)) for clique in chosen):
+    if change <= sum(
+        expected_l1(budget.sigma, run.domain.size(clique)) for clique in chosen
+    ):
         budget.halve_noise()
     return new_model
 

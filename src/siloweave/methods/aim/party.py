@@ -17,11 +17,17 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import l1_score_sensitivity
 from siloweave.privacy.events import Exponential
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
-from siloweave.protocols.secure_sums import ROUNDING, checked_weights, neighbours_of, unpacked
+from siloweave.protocols.secure_sums import (
+    ROUNDING,
+    checked_weights,
+    neighbours_of,
+    unpacked,
+)
 from siloweave.protocols.workload import expected_l1
 from siloweave.tables.codes import Clique, CountedRows
 
-_GAPS = "gaps"  # in the party's memory: the last model, and how far it is from what was counted
+# In the party's memory: the last model, and how far it is from what was counted.
+_GAPS = "gaps"
 
 
 def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
@@ -32,7 +38,9 @@ def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
 
     # A candidate's distance from the model less what its noise would hide, by its weight.
     gaps = _gaps_to(model, candidates, site)
-    noise = [expected_l1(request.sigma, model.domain.size(clique)) for clique in candidates]
+    noise = [
+        expected_l1(request.sigma, model.domain.size(clique)) for clique in candidates
+    ]
     distances = np.asarray([gaps[clique] for clique in candidates])
     scores = np.asarray(weights) * (distances - noise)
 
@@ -43,13 +51,18 @@ def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
         Exponential(request.epsilon),
         f"choice among {len(scores)} marginals",
         lambda: mechanisms.exponential(
-            scores, sensitivity=sensitivity, epsilon=request.epsilon, entropy=site.entropy
+            scores,
+            sensitivity=sensitivity,
+            epsilon=request.epsilon,
+            entropy=site.entropy,
         ),
     )
     return Choice(index)
 
 
-def _gaps_to(model: MRF, cliques: Sequence[Clique], site: Site[CountedRows]) -> dict[Clique, float]:
+def _gaps_to(
+    model: MRF, cliques: Sequence[Clique], site: Site[CountedRows]
+) -> dict[Clique, float]:
     """Return the L1 distance of each clique's counts from the model's marginal, and of others.
 
     Counts are stored in the party's memory for all rounds, and distances for one model, since a

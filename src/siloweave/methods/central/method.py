@@ -89,7 +89,9 @@ _VIEWS = (
         ),
     ),
 )
-_NOTHING = "Nothing: the model is trained on the rows without noise and may reproduce them."
+_NOTHING = (
+    "Nothing: the model is trained on the rows without noise and may reproduce them."
+)
 _SILOFUSE = (
     "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with latent "
     "tabular diffusion models, ICDE"
@@ -139,20 +141,26 @@ class OwnerTrainer:
     fit: Callable[[Training], Generator]  # trains on feature vectors
     load: Callable[[Path], Generator]  # reads a model that was saved
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
-    check_width: Callable[[Features], None] = lambda features: None  # refuses what does not fit
+    # Refuses what does not fit.
+    check_width: Callable[[Features], None] = lambda features: None
 
 
-def train(synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerData]) -> TrainedModel:
+def train(
+    synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerData]
+) -> TrainedModel:
     """Encode, train, release; all of it is entered as releases without privacy."""
     data = site.rows
     key = fold_in(request.seed, "train")
     title = synth.method.title
-    site.require_first()  # a training again and again would take time that the study does not
+    # A training again and again would take time that the study does not.
+    site.require_first()
     event = NonPrivate(f"{title} is trained without noise")
 
     data.progress("learning encoders", 0.0)
     features_key = fold_in(key, "features")
-    features = Features.fit(data.table, data.schema, numeric=trainer.numeric, key=features_key)
+    features = Features.fit(
+        data.table, data.schema, numeric=trainer.numeric, key=features_key
+    )
     trainer.check_width(features)
 
     def training_progress(text: str, done: float) -> None:
@@ -162,14 +170,18 @@ def train(synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerDat
         data.progress("encoding rows", _ENCODED / 2)
         X = features.encode(data.table, key=fold_in(key, "encode"))
         model_key = fold_in(key, "model")
-        training = Training(synth, X, features, model_key, training_progress, data.store)
+        training = Training(
+            synth, X, features, model_key, training_progress, data.store
+        )
         return saved_bytes(trainer.fit(training))
 
     def column_shares() -> str:
         return OneWay.of(data.table, data.schema).to_json()
 
     # Each is entered in the ledger before it leaves.
-    released_features = site.release(event, "encoders of every column", features.to_json)
+    released_features = site.release(
+        event, "encoders of every column", features.to_json
+    )
     model = site.release(event, f"weights of {title}", trained_weights)
     one_way = site.release(event, "shares of every column", column_shares)
     rows = site.release(event, "number of rows", lambda: data.table.num_rows)
@@ -390,7 +402,9 @@ class CTABGAN(Synthesizer, CTABSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        OwnerTrainer(_fit_ctab, GANModel.load, numeric="modes", check_width=_fits_into_a_square),
+        OwnerTrainer(
+            _fit_ctab, GANModel.load, numeric="modes", check_width=_fits_into_a_square
+        ),
         name="ctab_gan",
         title="CTAB-GAN",
         family="GAN",
@@ -501,7 +515,9 @@ def _fit_latent(training: Training) -> Generator:
     return LatentModel(networks)
 
 
-_latent = partial(_method, OwnerTrainer(_fit_latent, LatentModel.load), family="latent diffusion")
+_latent = partial(
+    _method, OwnerTrainer(_fit_latent, LatentModel.load), family="latent diffusion"
+)
 _points = partial(
     _method,
     OwnerTrainer(_fit_latent, LatentModel.load, numeric="ranks"),
@@ -531,7 +547,9 @@ class LatentDiff(Synthesizer, LatentSettings):
     diffusion: DiffusionSettings = DiffusionSettings(loss_weight=0.5)
     target: str | None = None
 
-    method: ClassVar[Method] = _latent(name="latent_diff", title="LatentDiff", paper=_SILOFUSE)
+    method: ClassVar[Method] = _latent(
+        name="latent_diff", title="LatentDiff", paper=_SILOFUSE
+    )
 
 
 _WIDE = (256, 256, 256)
@@ -544,7 +562,9 @@ class TLDM(Synthesizer, LatentSettings):
     Args: those of `LatentDiff`; networks are of 3 x 256 units, with a divergence.
     """
 
-    autoencoder: AutoencoderSettings = AutoencoderSettings(hidden=_WIDE, divergence=1e-3)
+    autoencoder: AutoencoderSettings = AutoencoderSettings(
+        hidden=_WIDE, divergence=1e-3
+    )
     diffusion: DiffusionSettings = DiffusionSettings(hidden=_WIDE, prediction="noise")
     target: str | None = None
 

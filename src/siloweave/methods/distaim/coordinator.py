@@ -31,7 +31,12 @@ from siloweave.methods.distaim.party import MODULUS, opening, places_of, servers
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Budget, enough_epsilon, marginal_sensitivity, rho_for
+from siloweave.privacy.budget import (
+    Budget,
+    enough_epsilon,
+    marginal_sensitivity,
+    rho_for,
+)
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, largest_order_for
 from siloweave.privacy.events import PaidAhead
 from siloweave.privacy.mechanisms import Entropy
@@ -39,9 +44,19 @@ from siloweave.progress import Progress, silent
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_marginals import RowBounds, kept_secret
-from siloweave.protocols.secure_sums import ROUNDING, add_exact, drawn_cohort, exchange_keys
+from siloweave.protocols.secure_sums import (
+    ROUNDING,
+    add_exact,
+    drawn_cohort,
+    exchange_keys,
+)
 from siloweave.protocols.two_rounds import plan_and_fit
-from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
+from siloweave.protocols.workload import (
+    check_capacity,
+    expected_l1,
+    fitting,
+    weights_of,
+)
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.display import listed
 from siloweave.tables.keys import Key, fold_in
@@ -63,11 +78,15 @@ def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
     A ledger reads `rho` at what the escapes leave of delta. That takes less zCDP than the budget
     does; twice the difference covers a delta of which naming categories has taken a tenth, too.
     """
-    without_escapes = msgspec.structs.replace(budget, delta=budget.delta * (1 - _ESCAPES))
+    without_escapes = msgspec.structs.replace(
+        budget, delta=budget.delta * (1 - _ESCAPES)
+    )
     reserve = 2 * (rho_for(budget) - rho_for(without_escapes))
     order = largest_order_for(rho_for(budget), budget.delta)
     escape = min(_ESCAPES * budget.delta, 2.0**-20)
-    return PaidAhead(total=rho - reserve, escape=escape, largest_order=order, moved=moved)
+    return PaidAhead(
+        total=rho - reserve, escape=escape, largest_order=order, moved=moved
+    )
 
 
 def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) -> None:
@@ -82,7 +101,9 @@ def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) ->
         return unit * sqrt(tables / (2 * settings.pairs_share * price.total))
 
     if sigma_of(budget) > MOST_SIGMA:
-        enough = enough_epsilon(budget, lambda candidate: sigma_of(candidate) <= MOST_SIGMA)
+        enough = enough_epsilon(
+            budget, lambda candidate: sigma_of(candidate) <= MOST_SIGMA
+        )
         raise BudgetError(
             f"DistAIM: epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is too small for "
             f"{tables} tables: they need noise of sigma = {sigma_of(budget):,.0f}, and noise that "
@@ -95,7 +116,9 @@ def rounds_of(session: Session, settings: DistAIM, key: Key) -> Iterator[list[st
     """Yield, for each round, who takes part in it for the first time."""
     joined: set[str] = set()
     for t in range(settings.rounds):
-        cohort = drawn_cohort(session.roster, settings.participation, fold_in(key, "cohort", t))
+        cohort = drawn_cohort(
+            session.roster, settings.participation, fold_in(key, "cohort", t)
+        )
         yield [name for name in cohort if name not in joined]
         joined |= set(cohort)
 
@@ -118,10 +141,14 @@ class _Servers:
         if not newcomers:
             return
         server, _ = servers_of(self.session.roster)
-        replies = self.session.ask(ShareCounts(self.keys[server], self.price), newcomers)
+        replies = self.session.ask(
+            ShareCounts(self.keys[server], self.price), newcomers
+        )
         for name, reply in zip(newcomers, replies, strict=True):
             words = reply.words.value
-            self.sums += CheckedReply(name).array("words", words, WORDS, self.sums.shape)
+            self.sums += CheckedReply(name).array(
+                "words", words, WORDS, self.sums.shape
+            )
         self.joined += newcomers
 
     @property
@@ -134,7 +161,9 @@ class _Servers:
 
     def can_open(self, cliques: Sequence[Clique]) -> bool:
         """Return whether tables are shared, and what is dealt for each fits into a message."""
-        return all(q in self.places and self.domain.size(q) <= MOST_CELLS for q in cliques)
+        return all(
+            q in self.places and self.domain.size(q) <= MOST_CELLS for q in cliques
+        )
 
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
@@ -177,14 +206,18 @@ class _Servers:
         shared_secret = masking.agree_with(self.secret, {first: first_key})[first]
         dealt_tables = []
         for clique, coins in batch:
-            dealt_tables.append(self._dealt(release, shared_secret, clique, coins).tobytes())
+            dealt_tables.append(
+                self._dealt(release, shared_secret, clique, coins).tobytes()
+            )
         # G goes to the second server alone: the first makes S of the secret by itself.
         to_last = msgspec.structs.replace(request, dealt=b"".join(dealt_tables))
         requests = {first: request, last: to_last}
         replies = dict(zip(requests, self.session.ask_each(requests), strict=True))
         return opened_tables(self.domain, self.places, self.sums, request, replies)
 
-    def _dealt(self, release: str, secret: bytes, clique: Clique, coins: Coins) -> Words:
+    def _dealt(
+        self, release: str, secret: bytes, clique: Clique, coins: Coins
+    ) -> Words:
         """Return G of a table: this side's bits, less the words that the first server draws."""
         cells = self.domain.size(clique)
         name = "\0".join((release, *clique))
@@ -212,7 +245,9 @@ def opened_tables(
     # V + U + noise: the servers' pads cancel, and so do the words that parties subtracted.
     total = np.concatenate([sums[places[clique]] for clique in asked.cliques])
     for name, reply in replies.items():
-        total += CheckedReply(name).array("words", reply.words.value, WORDS, total.shape)
+        total += CheckedReply(name).array(
+            "words", reply.words.value, WORDS, total.shape
+        )
 
     measurements = []
     start = 0
@@ -294,7 +329,8 @@ class _Simulated:
     epsilon: float  # of every choice
     entropy: Entropy
     sums: dict[Clique, Counts]  # exact, of those who took part so far
-    measured: list[tuple[Measurement, float]] = field(default_factory=list)  # and of how many rows
+    # And of how many rows.
+    measured: list[tuple[Measurement, float]] = field(default_factory=list)
 
     @property
     def rows(self) -> float:
@@ -310,7 +346,9 @@ class _Simulated:
     def measure(self, cliques: Sequence[Clique]) -> None:
         """Count everyone who took part so far, with noise."""
         for q in cliques:
-            noisy = mechanisms.add_gaussian(self.sums[q], self.sigma, entropy=self.entropy)
+            noisy = mechanisms.add_gaussian(
+                self.sums[q], self.sigma, entropy=self.entropy
+            )
             measurement = Measurement(q, noisy.astype(float), self.sigma)
             self.measured.append((measurement, self.rows))
 
@@ -329,7 +367,9 @@ class _Simulated:
     def choose(self, model: MRF) -> Clique:
         """Choose by AIM's score among what fits, by the exponential mechanism."""
         measured = list(model.potentials)
-        candidates = fitting(self.domain, self.weights, measured, self.settings.max_model_mb)
+        candidates = fitting(
+            self.domain, self.weights, measured, self.settings.max_model_mb
+        )
 
         # w_q (||M_q(D) - M_q(p)||_1 - sqrt(2/pi) sigma n_q)
         scores = []
@@ -374,7 +414,9 @@ def simulated(
     sigma = max(1.0, unit * sqrt((T + len(one_ways)) / (2 * r * rho)))
     epsilon = sqrt(8 * (1 - r) * rho / T)
     sums = {q: np.zeros(domain.shape(q), dtype=np.int64) for q in weights}
-    run = _Simulated(session, domain, weights, settings, unit, sigma, epsilon, entropy, sums)
+    run = _Simulated(
+        session, domain, weights, settings, unit, sigma, epsilon, entropy, sums
+    )
 
     joined = 0
     model: MRF | None = None
@@ -400,4 +442,6 @@ def coordinate(session: Session, task: Task) -> Result:
     if task.setup.synth.selection == "simulated":  # type: ignore[attr-defined]
         return marginal_result(simulated, session, task, key=key, entropy=task.entropy)
     secret = kept_secret(task)
-    return marginal_result(distaim, session, task, key=key, budget=budget, secret=secret)
+    return marginal_result(
+        distaim, session, task, key=key, budget=budget, secret=secret
+    )

@@ -63,11 +63,21 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.errors import count_of, number, whole
 from siloweave.federation.messages import MAX_BYTES
-from siloweave.methods.distaim.coordinator import DEALT, MOST_CELLS, check_coins, coordinate
+from siloweave.methods.distaim.coordinator import (
+    DEALT,
+    MOST_CELLS,
+    check_coins,
+    coordinate,
+)
 from siloweave.methods.distaim.messages import OpenTables, ShareCounts
 from siloweave.methods.distaim.party import HANDLERS, places_of
 from siloweave.privacy.budget import refuse_several_rows, rho_for
-from siloweave.protocols.marginals import cuts_columns, guessed, marginal_forecast, marginal_method
+from siloweave.protocols.marginals import (
+    cuts_columns,
+    guessed,
+    marginal_forecast,
+    marginal_method,
+)
 from siloweave.protocols.secure_sums import CountExactly, KeyRequest, smallest_drawn
 from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.protocols.workload import first_encoder, queries_of
@@ -107,7 +117,9 @@ def _affordable(setup: Setup, learn: float) -> None:
     """Refuse a budget whose noise cannot be made, before bins or counts are paid for."""
     synth: Any = setup.synth
     refuse_several_rows(
-        setup.budget, "DistAIM", "tables that are opened later are priced for single rows"
+        setup.budget,
+        "DistAIM",
+        "tables that are opened later are priced for single rows",
     )
     if synth.selection == "simulated":
         return
@@ -151,7 +163,9 @@ def _forecast(synth: DistAIM, case: Case) -> Forecast:
     too_large = len(sizes) - len(opened_sizes)
     if too_large:
         pairs = count_of(too_large, "pair of columns has", "pairs of columns have")
-        notes += (f"{pairs} more than {MOST_CELLS:,.0f} cells and will not be measured",)
+        notes += (
+            f"{pairs} more than {MOST_CELLS:,.0f} cells and will not be measured",
+        )
 
     # One message is in memory at a time.
     message_mb = 1e-6 * _COPIES * min(dealt_bytes, MAX_BYTES)
@@ -178,7 +192,9 @@ def _visibility(synth: DistAIM) -> Views:
     cuts = masked_sums(synth.tolerated, "counts of columns that are cut")
     if synth.selection == "simulated":
         unprotected = "nothing: exact counts decide what is measured"
-        exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",))
+        exact = View(
+            COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",)
+        )
         bare_readers = msgspec.structs.replace(READERS, protected_by=unprotected)
         return (OWN_ROWS, cuts, exact, bare_readers)
 
@@ -245,6 +261,8 @@ class DistAIM(Synthesizer, TwoRoundSettings):
         check=_check,
         affordable=_affordable,
         bounded=lambda synth: True,
-        smallest_cohort=lambda synth, parties: smallest_drawn(synth.participation, parties),
+        smallest_cohort=lambda synth, parties: smallest_drawn(
+            synth.participation, parties
+        ),
         trains_at=("coordinator",),
     )

@@ -133,8 +133,12 @@ def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
         dealer = site.agree_with_dealer(request.dealer)
         # The sum of U over the parties that joined, at the tables that are opened.
         cells = max(place.stop for place in places.values())
-        masks = sum(count_words(secrets[name], request.price, cells) for name in request.joined)
-        table_masks = np.concatenate([np.asarray(masks)[places[q]] for q in request.cliques])
+        masks = sum(
+            count_words(secrets[name], request.price, cells) for name in request.joined
+        )
+        table_masks = np.concatenate(
+            [np.asarray(masks)[places[q]] for q in request.cliques]
+        )
         words += table_masks + _noise(request, domain, secrets[last], release, dealer)
     # A party alone is both servers.
     if site.name == last:
@@ -172,11 +176,17 @@ def _check_tables(
     for clique, coins in zip(request.cliques, request.coins, strict=True):
         number += domain.size(clique) * coins.number
     if number > _MOST_COINS:
-        raise _refused(site, f"was asked for {number:,} coins; a message holds {_MOST_COINS:,}")
+        raise _refused(
+            site, f"was asked for {number:,} coins; a message holds {_MOST_COINS:,}"
+        )
 
 
 def _noise(
-    request: OpenTables, domain: Domain, secret: bytes, release: str, dealer: bytes | None
+    request: OpenTables,
+    domain: Domain,
+    secret: bytes,
+    release: str,
+    dealer: bytes | None,
 ) -> Words:
     """Return a server's part of the noise, padded.
 
@@ -196,7 +206,9 @@ def _noise(
             parts.append(part + pad)
         else:
             G, dealt = np.split(dealt, [cells * coins.number])
-            part = products.noise_share(coins, z, G.reshape(cells, -1), MODULUS, first=False)
+            part = products.noise_share(
+                coins, z, G.reshape(cells, -1), MODULUS, first=False
+            )
             parts.append(part - pad)
     return np.concatenate(parts)
 
@@ -231,11 +243,15 @@ def _event(request: OpenTables, coins: Coins, site: Site[CountedRows]) -> Shared
     """Return the event of a table; raises WireError for coins that no noise is made of."""
     price = request.price
     try:
-        event = SharedCoins(*coins, price.largest_order, request.tail, site.context, price.moved)
+        event = SharedCoins(
+            *coins, price.largest_order, request.tail, site.context, price.moved
+        )
     except InputError as error:
         raise _refused(site, f"was asked for noise that cannot be: {error}") from error
     if coins.half > MOST_ROWS // 2:
-        raise _refused(site, f"was asked for noise of up to {coins.half:,}, which is too wide")
+        raise _refused(
+            site, f"was asked for noise of up to {coins.half:,}, which is too wide"
+        )
     return event
 
 

@@ -41,7 +41,9 @@ def counts_event(setup: Setup) -> SharedGaussian:
     tolerated = getattr(synth, "tolerated", 0)
     dropouts = getattr(synth, "dropouts", 0)
     parties = len(setup.roster)
-    return histogram_event(encoder, setup.budget.neighbours, rho, parties, tolerated, dropouts)
+    return histogram_event(
+        encoder, setup.budget.neighbours, rho, parties, tolerated, dropouts
+    )
 
 
 def training_order(trainer: PrivateTrainer, setup: Setup) -> int | None:
@@ -83,8 +85,12 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     event = counts_event(setup)
     keys = exchange_keys(session, encoder.domain)
     # Where a row is replaced, the number of one party's rows is the same at all neighbours.
-    is_public = len(session.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
-    histogram = noisy_histogram(session, keys, encoder, event, task.seed, public=is_public)
+    is_public = (
+        len(session.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
+    )
+    histogram = noisy_histogram(
+        session, keys, encoder, event, task.seed, public=is_public
+    )
     features = histogram.features(trainer.numeric)
 
     # The noise of a step: the least with which all steps keep to the budget.
@@ -108,7 +114,9 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     ask = partial(Step, keys, noise.share_sigma, event.tolerated)
     # From an integer of the sum to a clipped gradient, and by the expected batch to the mean.
     unit = synth.clip / noise.levels / (rate * histogram.rows)
-    training_keys = training.keys(jax_key(fold_in(fold_in(task.seed, "train"), "model")))
+    training_keys = training.keys(
+        jax_key(fold_in(fold_in(task.seed, "train"), "model"))
+    )
     state = _steps(session, task, training, training_keys, ask, unit)
     trained = training.finish(state, histogram.rows, training_keys.end)
     if trains_unpaid(synth):
@@ -138,7 +146,9 @@ def _steps(
 
     state = training.start(keys.initial)
     for number in range(training.steps):
-        task.progress(f"step {number + 1:,} of {training.steps:,}", number / training.steps)
+        task.progress(
+            f"step {number + 1:,} of {training.steps:,}", number / training.steps
+        )
         key = jax.random.fold_in(keys.steps, number)
         message = training.message(state, key)
         net, _ = training.task(message)

@@ -40,5 +40,6 @@ class TrainDiffusion(Request[TrainedDiffusion], frozen=True, tag="dp_sgd/diffusi
     """Train the diffusion of `DPTLDM(scope="autoencoder")` on your encoded rows, without noise."""
 
     coder: bytes  # the trained autoencoder, as a file
-    shares: tuple[float, ...] | None  # of the target's classes, by the paid counts; None without it
+    # Of the target's classes, by the paid counts; None without it.
+    shares: tuple[float, ...] | None
     seed: int  # first weights, batches and noise of the diffusion

@@ -162,7 +162,9 @@ _ROWS = (
     "model or the synthetic table: the counts of all columns and every training step are paid for; "
     "only masked, noisy sums leave a party. The schema is public."
 )
-_SUMS = "noisy counts of every column and of the rows, and noisy sums of clipped gradients"
+_SUMS = (
+    "noisy counts of every column and of the rows, and noisy sums of clipped gradients"
+)
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,9 @@ def _central_views(synth: Any) -> Views:
     if not trains_unpaid(synth):
         return (CURATOR, noised)
     diffusion = "the diffusion, and what it repeats of encoded rows"
-    bare = View("readers", diffusion, BARE_READERS.protected_by, ("TrainedDiffusion.diffusion",))
+    bare = View(
+        "readers", diffusion, BARE_READERS.protected_by, ("TrainedDiffusion.diffusion",)
+    )
     return (CURATOR, noised, bare)
 
 
@@ -226,7 +230,9 @@ def _rows_views(sent: str, synth: Any) -> Views:
     received = f"how columns are encoded, and in every step {sent}"
     return (
         OWN_ROWS,
-        masked_sums(synth.tolerated, "counts and of clipped gradients", dropouts=synth.dropouts),
+        masked_sums(
+            synth.tolerated, "counts and of clipped gradients", dropouts=synth.dropouts
+        ),
         View(OTHERS, received, OTHERS_NOISE, ("BeginTraining", "Step")),
         *openings(synth.dropouts),
         READERS,
@@ -261,16 +267,21 @@ def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
     return with_dropouts(forecast, synth, case.parties, case.parties)
 
 
-def _at_parties(trainer: PrivateTrainer, synth: Any, case: Case, together: int) -> float:
+def _at_parties(
+    trainer: PrivateTrainer, synth: Any, case: Case, together: int
+) -> float:
     """Bound the epsilon of a unit at so many parties by the order at which all ledgers are read."""
     schema: Any = case.schema
     roster = tuple(map(str, range(case.parties)))
     order = training_order(trainer, Setup(synth, schema, case.budget, roster))
-    assert order is not None  # rows are replaced one by one alone, and such a unit is at one party
+    # Rows are replaced one by one alone, and such a unit is at one party.
+    assert order is not None
     return most_of_several(case.budget.epsilon, together, case.budget.delta, order)
 
 
-def _method(trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **facts: Any) -> Method:
+def _method(
+    trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **facts: Any
+) -> Method:
     """Return the record of a private training.
 
     Args:
@@ -412,7 +423,9 @@ def _diffusion(synth: Any, features: Features, shares: Shares | None) -> Stepwis
     from siloweave.models.rounds import DiffusionLearner
     from siloweave.models.stepwise import DiffusionSteps
 
-    learner = DiffusionLearner(part_of(DiffusionSettings, synth), features.blocks, synth.target)
+    learner = DiffusionLearner(
+        part_of(DiffusionSettings, synth), features.blocks, synth.target
+    )
     return DiffusionSteps(learner, label_shares(features, synth.target, shares))
 
 
@@ -430,7 +443,8 @@ class DPTabDDPM(Synthesizer, PrivateSettings, DiffusionSettings):
         clip, counts_share, finest_bins: See `PrivateSettings`.
     """
 
-    hidden: tuple[int, ...] = (128,)  # chosen on rows of Adult split again: decision 0019
+    # Chosen on rows of Adult split again: decision 0019.
+    hidden: tuple[int, ...] = (128,)
     embed: int = 64
     timesteps: int = 100
     steps: int = 1_000
@@ -509,7 +523,9 @@ def _latent(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
     )
     target_shares = label_shares(features, synth.target, shares)
     has_paid_diffusion = not trains_unpaid(synth)
-    return LatentSteps(settings, features.blocks, synth.target, target_shares, has_paid_diffusion)
+    return LatentSteps(
+        settings, features.blocks, synth.target, target_shares, has_paid_diffusion
+    )
 
 
 def _latent_length(synth: DPTLDM) -> tuple[int, int]:

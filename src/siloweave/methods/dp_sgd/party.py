@@ -44,7 +44,13 @@ from siloweave.protocols.histograms import (
 )
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
-from siloweave.protocols.secure_sums import OPENING, Counts, KeyRequest, neighbours_of, send_key
+from siloweave.protocols.secure_sums import (
+    OPENING,
+    Counts,
+    KeyRequest,
+    neighbours_of,
+    send_key,
+)
 from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -76,7 +82,8 @@ class PrivateTrainer:
     made: Callable[[Any, Features, Shares | None], Stepwise]
     model: Any  # of the trained network
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
-    length: Callable[[Any], tuple[int, int]] = _length  # paid steps, and expected rows of each
+    # Paid steps, and expected rows of each.
+    length: Callable[[Any], tuple[int, int]] = _length
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,8 @@ class PrivateState:
     training: Stepwise  # what trains
     features: Features  # by which rows are encoded
     rows: Any = None  # as losses read them, once they were needed
-    members: Ints | None = None  # (units, k), places of each unit's rows; -1 after its last one
+    # (units, k), places of each unit's rows; -1 after its last one
+    members: Ints | None = None
     empty: dict[int, Any] = field(default_factory=dict)  # messages of zeros, by stage
 
 
@@ -116,7 +124,10 @@ def count(request: CountColumns, site: Site[HistogramData]) -> Counts:
 
 
 def begin(
-    synth: Any, trainer: PrivateTrainer, request: BeginTraining, site: Site[HistogramData]
+    synth: Any,
+    trainer: PrivateTrainer,
+    request: BeginTraining,
+    site: Site[HistogramData],
 ) -> TrainingReady:
     """Remember what was asked for, and the secret by which rows are encoded."""
     _checked(synth, trainer, request, site)
@@ -127,7 +138,10 @@ def begin(
 
 
 def _checked(
-    synth: Any, trainer: PrivateTrainer, request: BeginTraining, site: Site[HistogramData]
+    synth: Any,
+    trainer: PrivateTrainer,
+    request: BeginTraining,
+    site: Site[HistogramData],
 ) -> PrivateState:
     """Refuse what the party cannot pay for, hold or finish, and facts that are not its own.
 
@@ -192,16 +206,22 @@ def _event(
     )
 
 
-def _begun(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> PrivateState:
+def _begun(
+    synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]
+) -> PrivateState:
     """Recall what this run was begun with, without rows."""
     stored = site.recall("begin")
     if stored is None:
-        raise WireError(f"party {site.name!r} was asked to train before the training began")
+        raise WireError(
+            f"party {site.name!r} was asked to train before the training began"
+        )
     begin_request = msgspec.msgpack.decode(stored, type=BeginTraining)
     return _checked(synth, trainer, begin_request, site)
 
 
-def _encoded(site: Site[HistogramData], features: Features, layout: Callable[[Any], Any]) -> Any:
+def _encoded(
+    site: Site[HistogramData], features: Features, layout: Callable[[Any], Any]
+) -> Any:
     """Encode a party's rows as vectors, and lay them out by `layout`.
 
     The party's secret says where in its bin a value lies.
@@ -218,13 +238,17 @@ def _encoded(site: Site[HistogramData], features: Features, layout: Callable[[An
 # A step
 
 
-def _state(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> PrivateState:
+def _state(
+    synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]
+) -> PrivateState:
     """Return the party's encoded rows and what trains on them, made once a process."""
     memo_key = ("private steps", site.run, site.recall("begin"))
     if memo_key not in site.memo:
         without_rows = _begun(synth, trainer, site)
         rows = _encoded(site, without_rows.features, without_rows.training.rows)
-        site.memo[memo_key] = replace(without_rows, rows=rows, members=_members_of(site))
+        site.memo[memo_key] = replace(
+            without_rows, rows=rows, members=_members_of(site)
+        )
     state: PrivateState = site.memo[memo_key]
     return state
 
@@ -260,7 +284,9 @@ def _members(table: Table, schema: Schema, budget: Budget | None) -> Ints:
         ) from None
 
 
-def _task(state: PrivateState, request: Step, site: Site[HistogramData]) -> tuple[Any, Any]:
+def _task(
+    state: PrivateState, request: Step, site: Site[HistogramData]
+) -> tuple[Any, Any]:
     """Return the network and the loss of a step; raises WireError where the request has none."""
     from siloweave.models.rounds import unpacked
 
@@ -279,7 +305,9 @@ def _task(state: PrivateState, request: Step, site: Site[HistogramData]) -> tupl
         raise WireError(f"{who}: {error}") from error
 
 
-def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[HistogramData]) -> Counts:
+def step(
+    synth: Any, trainer: PrivateTrainer, request: Step, site: Site[HistogramData]
+) -> Counts:
     """Draw units, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
@@ -296,7 +324,9 @@ def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[Histogra
             tolerated=request.tolerated, width=gradients.flat_size(net),
         )  # fmt: skip
     except InputError as error:
-        raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
+        raise WireError(
+            f"party {site.name!r}, step {request.number}: {error}"
+        ) from error
 
     # Poisson sampling, which the price of a step rests on. One coin a unit: all rows of a person
     # are in a step together, or none is.
@@ -310,11 +340,15 @@ def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[Histogra
     )  # fmt: skip
 
     # Masks are integers modulo a number, so the sum is rounded before it is masked.
-    integers = quantised(gradient_sum, clip=synth.clip, levels=state.begun.levels, parties=shares)
+    integers = quantised(
+        gradient_sum, clip=synth.clip, levels=state.begun.levels, parties=shares
+    )
     title = f"step {request.number + 1} of {synth.method.title}"
     # The sum opens only among parties that began with the same request.
     begin_request = site.recall("begin") or b""
-    return Counts(site.release_masked(event, title, integers, request.keys, begin_request))
+    return Counts(
+        site.release_masked(event, title, integers, request.keys, begin_request)
+    )
 
 
 # DP-TLDM's second stage, in the paper's scope
@@ -326,7 +360,10 @@ def trains_unpaid(synth: Any) -> bool:
 
 
 def train_diffusion(
-    synth: Any, trainer: PrivateTrainer, request: TrainDiffusion, site: Site[HistogramData]
+    synth: Any,
+    trainer: PrivateTrainer,
+    request: TrainDiffusion,
+    site: Site[HistogramData],
 ) -> TrainedDiffusion:
     """Enter in the ledger that nothing protects it, then train on every row, once a run."""
     # The same step may be asked again after a crash, another one may not.
@@ -342,7 +379,9 @@ def train_diffusion(
     return TrainedDiffusion(site.release(NonPrivate(_UNPAID), title, train))
 
 
-def _fits(synth: Any, trainer: PrivateTrainer, file: bytes, site: Site[HistogramData]) -> bool:
+def _fits(
+    synth: Any, trainer: PrivateTrainer, file: bytes, site: Site[HistogramData]
+) -> bool:
     """Return whether a file states of its autoencoder what the study's would state."""
     from siloweave.models.coders import RowCoder
 
@@ -365,7 +404,10 @@ def _head(file: bytes) -> Any:
 
 
 def _diffusion(
-    synth: Any, trainer: PrivateTrainer, request: TrainDiffusion, site: Site[HistogramData]
+    synth: Any,
+    trainer: PrivateTrainer,
+    request: TrainDiffusion,
+    site: Site[HistogramData],
 ) -> bytes:
     """Train the diffusion of the latents of all rows, and return its file."""
     from siloweave.models import latent

@@ -18,22 +18,38 @@ from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
-from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
+from siloweave.methods.fed_tgan.messages import (
+    Describe,
+    Hand,
+    Judge,
+    Prepare,
+    Round,
+    Take,
+)
 from siloweave.methods.fed_tgan.party import RoundTrainer, keys_of
 from siloweave.tables.arrays import Floats
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.schema import Schema
-from siloweave.tables.summaries import ColumnSummary, agreed_features, agreed_shares, distances
+from siloweave.tables.summaries import (
+    ColumnSummary,
+    agreed_features,
+    agreed_shares,
+    distances,
+)
 
 if TYPE_CHECKING:
     from siloweave.models.rounds import Facts, Keys, Learner
 
-Weights = Literal["similarity and size", "similarity", "size", "equal", "rows", "typical"]
+Weights = Literal[
+    "similarity and size", "similarity", "size", "equal", "rows", "typical"
+]
 """How parties are weighted in a mean."""
 _FAR = 0.05  # how far beyond the middle party's distance a weight falls by e
 
 
-def weights_of(S: Floats, rows: Sequence[int], weights: Weights = "similarity and size") -> Floats:
+def weights_of(
+    S: Floats, rows: Sequence[int], weights: Weights = "similarity and size"
+) -> Floats:
     """Return the parties' weights of Fed-TGAN, section 4.2, or of one of its ablations.
 
     Args:
@@ -161,14 +177,20 @@ def _summaries(
         summaries = checked.json("columns", reply.columns.value, read)
         # Columns of more rows than the party has would count for more than its weight.
         for summary in summaries:
-            checked.number(f"rows of column {summary.column!r}", summary.rows, least=n, most=n)
+            checked.number(
+                f"rows of column {summary.column!r}", summary.rows, least=n, most=n
+            )
         party_rows.append(n)
         party_summaries.append(summaries)
     return party_summaries, party_rows
 
 
 def _facts(
-    session: Session, features: Features, rows: Sequence[int], learner: Learner, seed: int
+    session: Session,
+    features: Features,
+    rows: Sequence[int],
+    learner: Learner,
+    seed: int,
 ) -> Facts:
     """Send everyone the features, and add up the vectors that they make of them."""
     from siloweave.models.rounds import Facts
@@ -181,7 +203,9 @@ def _facts(
         sums = checked.array("sums", reply.sums.value, FLOATS, (4, layout.width))
         facts = Facts(n, sums)
         if not facts.possible(layout, LARGEST):
-            raise checked.wrong("sums", f"those of {n:,} rows between the least and the largest")
+            raise checked.wrong(
+                "sums", f"those of {n:,} rows between the least and the largest"
+            )
         party_facts.append(facts)
     return Facts.together(party_facts)
 
@@ -205,7 +229,9 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     start = learner.start(agreed.keys.initial, 1)
     shared, _ = learner.split(start)
     for number in range(synth.rounds):
-        task.progress(f"round {number + 1:,} of {synth.rounds:,}", number / synth.rounds)
+        task.progress(
+            f"round {number + 1:,} of {synth.rounds:,}", number / synth.rounds
+        )
 
         # Step 4: all parties train for a round, from the same networks.
         request = Round(number, facts.rows, sums, packed(shared))
@@ -250,7 +276,9 @@ def networks(name: str, data: bytes, like: Any, number: int) -> Any:
     except InputError as error:
         raise WireError(f"party {name!r}, round {number}: {error}") from error
     # One such weight would be in everyone's mean, and soon in all weights.
-    if any(np.abs(weights).max(initial=0) > LARGEST for weights in jax.tree.leaves(tree)):
+    if any(
+        np.abs(weights).max(initial=0) > LARGEST for weights in jax.tree.leaves(tree)
+    ):
         raise WireError(
             f"party {name!r}, round {number}: its networks have weights beyond {LARGEST:,.0f}, "
             "which no training leaves; lower the learning rate, or check which software this "
@@ -285,7 +313,9 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
     for number in range(rounds * steps):
         if number % steps == 0:
             finished_rounds = number // steps
-            task.progress(f"round {finished_rounds + 1:,} of {rounds:,}", finished_rounds / rounds)
+            task.progress(
+                f"round {finished_rounds + 1:,} of {rounds:,}", finished_rounds / rounds
+            )
             # Critics change places, so that none learns one party's rows by heart.
             if number:
                 _change_places(session, number, start.critic)
@@ -295,7 +325,12 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
 
 
 def _step(
-    session: Session, agreed: Agreed, conditions: Any, state: Any, number: int, at_once: int
+    session: Session,
+    agreed: Agreed,
+    conditions: Any,
+    state: Any,
+    number: int,
+    at_once: int,
 ) -> Any:
     """Update every critic and the generator once; returns the generator and its moments."""
     import jax
@@ -319,10 +354,16 @@ def _step(
 
     # The generator follows the weighted mean of what all critics answer.
     mean = np.zeros(np.shape(rows.again))
-    for name, reply, weight in zip(session.roster, replies, agreed.weights, strict=True):
-        feedback = CheckedReply(name).reals("feedback", reply.feedback.value, mean.shape)
+    for name, reply, weight in zip(
+        session.roster, replies, agreed.weights, strict=True
+    ):
+        feedback = CheckedReply(name).reals(
+            "feedback", reply.feedback.value, mean.shape
+        )
         mean += weight * feedback
-    state, is_finite = followed(learner.step, state, conditions_asked, jnp.float32(mean), key)
+    state, is_finite = followed(
+        learner.step, state, conditions_asked, jnp.float32(mean), key
+    )
     if not is_finite:
         raise InputError(f"training diverged in step {number + 1}; lower rate")
     return state

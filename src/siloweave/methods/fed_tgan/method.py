@@ -69,8 +69,19 @@ from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.errors import InputError, whole
-from siloweave.methods.fed_tgan.coordinator import Weights, coordinate, coordinate_critics
-from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
+from siloweave.methods.fed_tgan.coordinator import (
+    Weights,
+    coordinate,
+    coordinate_critics,
+)
+from siloweave.methods.fed_tgan.messages import (
+    Describe,
+    Hand,
+    Judge,
+    Prepare,
+    Round,
+    Take,
+)
 from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
     POINTS_DIFFUSION,
@@ -167,7 +178,10 @@ def _views(
     statistics_in = ("Described.rows", "Described.columns", "Ready.sums")
     encoders = "how columns are encoded, by everyone's statistics"
     coordinator = View(
-        COORDINATOR, f"{statistics}, {received}", NOTHING, (*statistics_in, *received_in)
+        COORDINATOR,
+        f"{statistics}, {received}",
+        NOTHING,
+        (*statistics_in, *received_in),
     )
     others = View(OTHERS, f"{encoders}, and {sent}", NOTHING, ("Prepare", *sent_in))
     return (OWN_ROWS, coordinator, others, BARE_READERS)

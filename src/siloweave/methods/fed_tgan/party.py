@@ -19,7 +19,14 @@ import numpy as np
 
 from siloweave.core.party import OwnerData
 from siloweave.errors import WireError, naming_party
-from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, WIDEST, WORDS, CheckedReply
+from siloweave.federation.expected import (
+    FLOATS,
+    LARGEST,
+    MOST_ROWS,
+    WIDEST,
+    WORDS,
+    CheckedReply,
+)
 from siloweave.federation.messages import Array, Public, Released
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.fed_tgan.messages import (
@@ -53,7 +60,8 @@ _T = TypeVar("_T")
 class RoundTrainer:
     """What is trained in rounds."""
 
-    learner: Callable[[Any, tuple[Block, ...], int], Learner]  # of so many parties; loads networks
+    # Of so many parties; loads networks.
+    learner: Callable[[Any, tuple[Block, ...], int], Learner]
     model: Any  # of the trained network
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
 
@@ -103,7 +111,9 @@ def describe(
     return Described(rows, _unpaid(synth, site, summary))
 
 
-def prepare(synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[OwnerData]) -> Ready:
+def prepare(
+    synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[OwnerData]
+) -> Ready:
     """Remember how rows are encoded, and send what the vectors add up to.
 
     Raises:
@@ -141,7 +151,9 @@ def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> Roun
     """Encode the party's rows as it was asked to; raises WireError where it was not."""
     stored = site.recall("setup")
     if stored is None:
-        raise WireError(f"party {site.name!r} was asked to train before it was prepared")
+        raise WireError(
+            f"party {site.name!r} was asked to train before it was prepared"
+        )
     setup = msgspec.msgpack.decode(stored, type=Prepare)
     features = Features.from_json(setup.features)
     roster = [*site.terms.roster]
@@ -159,13 +171,19 @@ def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> Roun
 # Fed-TGAN
 
 
-def train(synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]) -> Trained:
+def train(
+    synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]
+) -> Trained:
     """Train for a round; what the learner does not share stays here."""
     with naming_party(site.name):
-        return Trained(_unpaid(synth, site, lambda: _trained(synth, trainer, request, site)))
+        return Trained(
+            _unpaid(synth, site, lambda: _trained(synth, trainer, request, site))
+        )
 
 
-def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]) -> bytes:
+def _trained(
+    synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]
+) -> bytes:
     """Train for a round of the party's own steps; returns the networks after it, packed."""
     from siloweave.models.rounds import Lap, own_key, packed, unpacked
 
@@ -187,7 +205,9 @@ def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[Owner
     if number:
         stored = recalled_step("moments/", number - 1, site)
         if stored is None:
-            raise WireError(f"round {number} does not follow the last one; start a new run")
+            raise WireError(
+                f"round {number} does not follow the last one; start a new run"
+            )
         local = unpacked(stored, local_like)
     before = learner.joined(unpacked(request.networks, shared_like), local)
 
@@ -221,12 +241,18 @@ def _facts_of(request: Round, learner: Learner, rows: int) -> Facts:
 # MD-TGAN
 
 
-def judge(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]) -> Judged:
+def judge(
+    synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]
+) -> Judged:
     """Take one step of the critic, and send its feedback."""
-    return Judged(_unpaid(synth, site, lambda: _feedback(synth, trainer, request, site)))
+    return Judged(
+        _unpaid(synth, site, lambda: _feedback(synth, trainer, request, site))
+    )
 
 
-def _feedback(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]) -> Array:
+def _feedback(
+    synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]
+) -> Array:
     """Train the critic on real rows beside the first generated ones, then judge the second."""
     import jax
     import jax.numpy as jnp
@@ -245,7 +271,9 @@ def _feedback(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[Owne
     shape = (synth.batch, learner.layout.width)
 
     def conditions(field: str, array: Array) -> Any:
-        return jnp.asarray(checked.array(field, array, WORDS, shape[:1]).astype(np.int32))
+        return jnp.asarray(
+            checked.array(field, array, WORDS, shape[:1]).astype(np.int32)
+        )
 
     def generated(field: str, array: Array) -> Any:
         return jnp.asarray(checked.reals(field, array, shape))
@@ -262,7 +290,9 @@ def _feedback(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[Owne
     return Array.of(np.asarray(feedback), "<f4")
 
 
-def _critics(synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerData]) -> Critics:
+def _critics(
+    synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerData]
+) -> Critics:
     """Return the critic and its moments after so many steps.
 
     Raises:
@@ -287,7 +317,9 @@ def _critics(synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerDat
     return Critics(*unpacked(stored, state.started))
 
 
-def hand(synth: Any, trainer: RoundTrainer, request: Hand, site: Site[OwnerData]) -> Handed:
+def hand(
+    synth: Any, trainer: RoundTrainer, request: Hand, site: Site[OwnerData]
+) -> Handed:
     """Send the critic, without its moments."""
     from siloweave.models.rounds import packed
 
@@ -297,7 +329,9 @@ def hand(synth: Any, trainer: RoundTrainer, request: Hand, site: Site[OwnerData]
     return Handed(_unpaid(synth, site, critic))
 
 
-def take(synth: Any, trainer: RoundTrainer, request: Take, site: Site[OwnerData]) -> Took:
+def take(
+    synth: Any, trainer: RoundTrainer, request: Take, site: Site[OwnerData]
+) -> Took:
     """Continue with another party's critic, and the moments of this party's."""
     from siloweave.models.gan import Critics
     from siloweave.models.rounds import packed, unpacked
@@ -305,7 +339,9 @@ def take(synth: Any, trainer: RoundTrainer, request: Take, site: Site[OwnerData]
     critics = _critics(synth, trainer, request.number, site)
     with naming_party(site.name):
         net = unpacked(request.critic, critics.net)
-    remember_step("critic/", request.number, packed(Critics(net, critics.moments)), site)
+    remember_step(
+        "critic/", request.number, packed(Critics(net, critics.moments)), site
+    )
     return Took(Public(True, "says that a message came"))
 
 
@@ -323,4 +359,6 @@ CRITICS: dict[Any, Any] = {
 
 def handlers(answers: dict[Any, Any], trainer: RoundTrainer, synth: Any) -> Handlers:
     """Return which function answers which request at these settings."""
-    return {request: partial(answer, synth, trainer) for request, answer in answers.items()}
+    return {
+        request: partial(answer, synth, trainer) for request, answer in answers.items()
+    }

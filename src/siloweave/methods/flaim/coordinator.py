@@ -49,7 +49,13 @@ from siloweave.protocols.secure_sums import (
     noisy_marginals,
     smallest_drawn,
 )
-from siloweave.protocols.workload import check_capacity, expected_l1, fits, fitting, weights_of
+from siloweave.protocols.workload import (
+    check_capacity,
+    expected_l1,
+    fits,
+    fitting,
+    weights_of,
+)
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key, fold_in, generator
@@ -67,7 +73,9 @@ def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
     checked = CheckedReply(party)
     last = len(request.candidates) - 1
     indices = checked.items("indices", reply.indices, count=request.steps)
-    places = [checked.number("indices", index.value, least=0, most=last) for index in indices]
+    places = [
+        checked.number("indices", index.value, least=0, most=last) for index in indices
+    ]
     return {request.candidates[place] for place in places}
 
 
@@ -87,7 +95,9 @@ def smallest_cohort(synth: FLAIM, parties: int) -> int:
     turns = rounds_joined(synth.cap, synth.rounds)
     cohort_sizes = []
     for t in range(synth.rounds):
-        cohort_sizes.append(sum((t - i) % synth.rounds in turns for i in range(parties)))
+        cohort_sizes.append(
+            sum((t - i) % synth.rounds in turns for i in range(parties))
+        )
     # With fewer parties than rounds, some rounds have no cohort, and so no sum.
     fewest_scheduled = min(size for size in cohort_sizes if size) - synth.dropouts
     return max(1, min(fewest_drawn, fewest_scheduled))
@@ -141,7 +151,9 @@ class _Run:
         """Draw the parties that join, each by itself with probability p."""
         key = fold_in(self.key, "cohort", *path)
         session = self.session
-        return drawn_cohort(session.roster, self.settings.participation, key, gone=session.gone)
+        return drawn_cohort(
+            session.roster, self.settings.participation, key, gone=session.gone
+        )
 
     @property
     def offered(self) -> dict[Clique, float]:
@@ -170,7 +182,9 @@ class _Run:
         self.rounds.append(Measured(tuple(cliques), sum_sigma))
         return sums
 
-    def one_ways(self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float) -> float:
+    def one_ways(
+        self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float
+    ) -> float:
         """Measure marginals over all rows of a cohort; returns how many these are, about."""
         tables, sum_sigma, parties = self.counted(cohort, cliques, sigma)
         # The noise of a table's sum has a variance in proportion to its cells.
@@ -184,7 +198,9 @@ class _Run:
             self.noisy_sums.append(_NoisySum(clique, counts, sum_sigma, rows))
         return rows
 
-    def measure(self, choices: Mapping[str, Sequence[Clique]], sigma: float, rows: float) -> None:
+    def measure(
+        self, choices: Mapping[str, Sequence[Clique]], sigma: float, rows: float
+    ) -> None:
         """Measure what the parties of a cohort chose, each query over those who chose it.
 
         `rows` is about how many rows the whole cohort has.
@@ -192,13 +208,17 @@ class _Run:
         queries = self.together(choices)
         if not queries:
             return
-        tables, sum_sigma, parties = self.counted(list(choices), queries, sigma, MeasureQueries)
+        tables, sum_sigma, parties = self.counted(
+            list(choices), queries, sigma, MeasureQueries
+        )
         rows *= len(parties) / len(choices)
         for q, counts in zip(queries, tables, strict=True):
             voters = sum(q in choices[name] for name in parties)
             # All who chose it may have vanished: the sum is noise alone.
             if voters:
-                voters_rows = _rows_behind(counts, sum_sigma, voters, len(parties), rows)
+                voters_rows = _rows_behind(
+                    counts, sum_sigma, voters, len(parties), rows
+                )
                 self.noisy_sums.append(_NoisySum(q, counts, sum_sigma, voters_rows))
 
     def together(self, choices: Mapping[str, Sequence[Clique]]) -> tuple[Clique, ...]:
@@ -264,7 +284,9 @@ class _Run:
         return Baseline(tuple(sums), tuple(tables))
 
 
-def _rows_behind(counts: Floats, sigma: float, voters: int, cohort: int, rows: float) -> float:
+def _rows_behind(
+    counts: Floats, sigma: float, voters: int, cohort: int, rows: float
+) -> float:
     """Estimate the rows of so many parties of a cohort that has `rows`.
 
     It is the mean of two guesses by their precision: the parties' share of the cohort, and the sum
@@ -272,7 +294,9 @@ def _rows_behind(counts: Floats, sigma: float, voters: int, cohort: int, rows: f
     """
     expected = rows * voters / cohort
     # As if a party's rows had a standard deviation of half their mean.
-    expected_variance = (0.5 * rows / cohort) ** 2 * voters * (1 - voters / cohort) + 1.0
+    party_variance = (0.5 * rows / cohort) ** 2
+    absent = 1 - voters / cohort
+    expected_variance = party_variance * voters * absent + 1.0
     counted = float(counts.sum())
     counted_variance = sigma**2 * counts.size + 1.0
 
@@ -314,7 +338,9 @@ def flaim(
         for r in one_ways:
             cohort = session.present(run.cohort("first", *r))
             run.one_ways(cohort, [r], budget.sigma)
-    model = run.fit(None, settings.sweeps) if run.noisy_sums else MRF.uniform(domain, 1.0)
+    model = (
+        run.fit(None, settings.sweeps) if run.noisy_sums else MRF.uniform(domain, 1.0)
+    )
 
     # Algorithm 1, rounds t = 1 to T.
     t = 0
@@ -386,7 +412,9 @@ def _round(
     return new_model
 
 
-def _choices(run: _Run, cohort: Sequence[str], request: Select) -> dict[str, list[Clique]]:
+def _choices(
+    run: _Run, cohort: Sequence[str], request: Select
+) -> dict[str, list[Clique]]:
     """Ask a cohort what to measure; returns the queries of those who answer."""
     vanish = run.session.plan(cohort).vanish
     replies = run.session.ask_present(dict.fromkeys(cohort, request), vanish)
@@ -447,7 +475,11 @@ class FLAIMPlan:
         s = self.settings.local_steps
         # s central ones, and s - 1 local ones that steer a later choice.
         steps = 2 * s - 1
-        gaussians = {"private": steps + self.columns, "naive_bayes": self.columns, "random": 1}
+        gaussians = {
+            "private": steps + self.columns,
+            "naive_bayes": self.columns,
+            "random": 1,
+        }
         return gaussians.get(self.settings.variant, steps)
 
     @property
@@ -490,7 +522,9 @@ def tree_of_noise(
     plan = FLAIMPlan(synth, len(domain.names), unit, rho_for(case.budget))
 
     # Scores of a model without error: what is left is the bias for the noise of a measurement.
-    scores = np.array([-weights[q] * expected_l1(plan.sigma, domain.size(q)) for q in pairs])
+    scores = np.array(
+        [-weights[q] * expected_l1(plan.sigma, domain.size(q)) for q in pairs]
+    )
     sensitivity = 2 * max(weights[q] for q in pairs) * l1_score_sensitivity(neighbours)
     odds = np.exp((scores - scores.max()) * plan.epsilon / (2 * sensitivity))
     choices = round(answers * synth.local_steps)

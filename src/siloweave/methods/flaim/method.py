@@ -51,7 +51,12 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number, whole
-from siloweave.methods.flaim.coordinator import chooses, flaim, smallest_cohort, tree_of_noise
+from siloweave.methods.flaim.coordinator import (
+    chooses,
+    flaim,
+    smallest_cohort,
+    tree_of_noise,
+)
 from siloweave.methods.flaim.messages import MeasureQueries, Select
 from siloweave.methods.flaim.party import HANDLERS
 from siloweave.protocols.marginals import (
@@ -107,7 +112,9 @@ def _visibility(synth: FLAIM) -> Views:
     if chooses(synth):
         protection = "the exponential mechanism, paid for in the ledger"
         choices = "which queries each party chose"
-        coordinator_views.append(View(COORDINATOR, choices, protection, ("Chosen.indices",)))
+        coordinator_views.append(
+            View(COORDINATOR, choices, protection, ("Chosen.indices",))
+        )
         sent += "; the model of every round"
         carriers = ("Count", "Select", "MeasureQueries")
 
@@ -115,7 +122,9 @@ def _visibility(synth: FLAIM) -> Views:
     others_protection = OTHERS_NOISE
     if synth.variant == "oracle":
         exact_counts = "exact counts of each party"
-        coordinator_views.append(View(COORDINATOR, exact_counts, NOTHING, ("ExactCounts.tables",)))
+        coordinator_views.append(
+            View(COORDINATOR, exact_counts, NOTHING, ("ExactCounts.tables",))
+        )
         sent += "; exact shares over all rows"
         others_protection = "nothing: exact counts decide what is measured"
         readers = replace(READERS, protected_by=others_protection)
@@ -214,7 +223,9 @@ class FLAIM(Synthesizer, MarginalSettings):
         guarantee=_guarantee,
         visibility=_visibility,
         handlers=lambda synth: HANDLERS,
-        coordinate=lambda session, task: marginal_result(flaim, session, task, key=task.seed),
+        coordinate=lambda session, task: marginal_result(
+            flaim, session, task, key=task.seed
+        ),
         forecast=marginal_forecast(
             _rounds,
             _question_counts,

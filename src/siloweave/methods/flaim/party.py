@@ -20,7 +20,11 @@ from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, S
 from siloweave.models.estimate import Measurement, moved_towards
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import l1_score_sensitivity, marginal_sensitivity, size_sensitivity
+from siloweave.privacy.budget import (
+    l1_score_sensitivity,
+    marginal_sensitivity,
+    size_sensitivity,
+)
 from siloweave.privacy.events import Exponential, Gaussian
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
 from siloweave.protocols.secure_sums import (
@@ -77,17 +81,25 @@ def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
         return float(n)
 
     def draw() -> int:
-        noisy_counts = mechanisms.add_gaussian(np.array([n]), sigma, entropy=site.entropy)
+        noisy_counts = mechanisms.add_gaussian(
+            np.array([n]), sigma, entropy=site.entropy
+        )
         return int(noisy_counts[0])
 
     event = Gaussian(sigma=sigma, sensitivity=unit)
-    noisy_size = site.keep_private(event, "own number of rows, to scale the model with", draw)
+    noisy_size = site.keep_private(
+        event, "own number of rows, to scale the model with", draw
+    )
     # Scores of a size beyond these bounds would be rounded by more than one row moves them.
     return min(max(1.0, float(noisy_size)), float(MOST_ROWS))
 
 
 def _scores(
-    request: Select, weights: Sequence[float], site: Site[CountedRows], model: MRF, size: float
+    request: Select,
+    weights: Sequence[float],
+    site: Site[CountedRows],
+    model: MRF,
+    size: float,
 ) -> Floats:
     """Return each candidate's u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - bias).
 
@@ -170,7 +182,9 @@ def select(request: Select, site: Site[CountedRows]) -> Chosen:
 
         # After the last choice no local model is needed: everyone's counts make the next one.
         if step + 1 < request.steps:
-            model = _local_step(site, model, request.candidates[choice.value], request.sigma, size)
+            model = _local_step(
+                site, model, request.candidates[choice.value], request.sigma, size
+            )
 
     queries = [request.candidates[choice.value] for choice in choices]
     site.remember("chosen", msgspec.msgpack.encode(queries))
@@ -188,17 +202,24 @@ def _choice(
             scores, sensitivity=sensitivity, epsilon=epsilon, entropy=site.entropy
         )
 
-    return site.release(Exponential(epsilon), f"choice among {len(scores)} marginals", draw)
+    return site.release(
+        Exponential(epsilon), f"choice among {len(scores)} marginals", draw
+    )
 
 
-def _local_step(site: Site[CountedRows], model: MRF, q: Clique, sigma: float, size: float) -> MRF:
+def _local_step(
+    site: Site[CountedRows], model: MRF, q: Clique, sigma: float, size: float
+) -> MRF:
     """Pay for the party's own noisy marginal, and move the model towards it.
 
     The paper charges nothing for it, though it decides what is chosen next; see method.py.
     """
     counts = marginal(site.rows, q)
     unit = marginal_sensitivity(neighbours_of(site), norm="l2")
-    site.pay(Gaussian(sigma=sigma, sensitivity=unit), "local marginal that steers a later choice")
+    site.pay(
+        Gaussian(sigma=sigma, sensitivity=unit),
+        "local marginal that steers a later choice",
+    )
     noisy_counts = mechanisms.add_gaussian(counts, sigma, entropy=site.entropy)
 
     # From the party's number of rows to the model's.

@@ -20,7 +20,12 @@ from siloweave.privacy.budget import Neighbours
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import require_curator
 from siloweave.protocols.random_fields import private_field
-from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
+from siloweave.protocols.secure_sums import (
+    Count,
+    ModelMessage,
+    exchange_keys,
+    noisy_sums,
+)
 from siloweave.protocols.workload import check_capacity
 from siloweave.statistics.marginals import closure
 from siloweave.tables.arrays import Floats

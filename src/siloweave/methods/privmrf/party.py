@@ -18,7 +18,9 @@ from siloweave.protocols.secure_sums import checked_cliques, checked_model, unpa
 from siloweave.tables.codes import Clique, CountedRows
 
 
-def _check(cliques: Sequence[Clique], most: int, widest: int, site: Site[CountedRows]) -> None:
+def _check(
+    cliques: Sequence[Clique], most: int, widest: int, site: Site[CountedRows]
+) -> None:
     """Refuse sets of columns that are too many or too wide for the study.
 
     Raises:
@@ -43,7 +45,9 @@ def score(request: ScorePairs, site: Site[CountedRows]) -> Distances:
     num_pairs = num_columns * (num_columns - 1) // 2
     _check(request.pairs, num_pairs, 2, site)
     if any(len(pair) < 2 for pair in request.pairs):
-        raise WireError(f"party {site.name!r} was asked for the R-score of a single column")
+        raise WireError(
+            f"party {site.name!r} was asked for the R-score of a single column"
+        )
     return Distances(noisy_scores(request.pairs, request.sigma, site))
 
 

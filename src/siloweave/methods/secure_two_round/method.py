@@ -98,7 +98,11 @@ def coordinate(session: Session, task: Task) -> Result:
     if not num_joint and len(secure.plan.parts) > 1:
         _log.warning(_why_apart(secure.plan, crowded_pairs))
     counts_share = synth.counts_share if secure.encoder.cuts else 0.0
-    facts = {"queries": len(queries), "counts_share": counts_share, "joint_tables": num_joint}
+    facts = {
+        "queries": len(queries),
+        "counts_share": counts_share,
+        "joint_tables": num_joint,
+    }
     model = MarginalModel(mrf, secure.encoder, tuple(measured), tuple(queries))
     return Result(model, facts=facts)
 
@@ -137,7 +141,9 @@ def _visibility(synth: SecureTwoRound) -> Views:
         "keys that it lacks",
         ("SharedRows.rows",),
     )
-    servers = "of three or more, the first two as long as they share nothing with each other"
+    servers = (
+        "of three or more, the first two as long as they share nothing with each other"
+    )
     others = View(
         OTHERS,
         "the others' rows, each number under a mask, and which tables are counted",

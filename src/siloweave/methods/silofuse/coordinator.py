@@ -34,7 +34,12 @@ from siloweave.methods.silofuse.messages import (
 )
 from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy.budget import gaussian_sigma, rho_for
-from siloweave.protocols.columns import cell_shares, check_same_rows, condition_of, parts_of
+from siloweave.protocols.columns import (
+    cell_shares,
+    check_same_rows,
+    condition_of,
+    parts_of,
+)
 from siloweave.protocols.networks import NetworkModel, split_key, way_of
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.bins import BINNED
@@ -46,7 +51,8 @@ if TYPE_CHECKING:
     from siloweave.models.coders import RowCoder
     from siloweave.tables.features import SphereCodes
 
-_OPTIONS = 2**16  # of a choice among latents, at most: a table of its sphere codes is made
+# Of a choice among latents, at most: a table of its sphere codes is made.
+_OPTIONS = 2**16
 _CLASSES = 256  # of a target of numbers, at most: with more it is no single choice
 _REPORTED = 50  # steps between two reports
 _LOWER = "lower diffusion.learning_rate in settings, or the coder's"
@@ -116,11 +122,15 @@ def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Se
 
         # "" stands for latents in which an autoencoder mixes all columns.
         among = ("", *party_columns)
-        columns = checked.items("columns", reply.columns.value, count=count, among=among)
+        columns = checked.items(
+            "columns", reply.columns.value, count=count, among=among
+        )
         if "" not in columns:
             missing = [c for c in party_columns if c != target and c not in columns]
             if missing:
-                raise checked.wrong(f"no latents of {missing[0]!r}", "all of its columns")
+                raise checked.wrong(
+                    f"no latents of {missing[0]!r}", "all of its columns"
+                )
 
         codes = checked_codes(name, reply.sphere_codes.value, columns)
         classes = _classes(name, reply, parts[name], target, len(Z))
@@ -157,7 +167,8 @@ class Sent:
     latents: Matrix  # (rows, latents)
     columns: tuple[str, ...]  # which column each stands for; "" where they are mixed
     codes: SphereCodes = ()  # choices that are sphere codes among them
-    classes: Matrix | None = None  # one-hot, of the target, (rows, options), at its holder
+    # One-hot, of the target, (rows, options), at its holder.
+    classes: Matrix | None = None
 
 
 def _classes(
@@ -183,7 +194,9 @@ def _classes(
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
     """Return classes as one-hot rows; raises WireError, naming the party, unless they fit."""
-    codes = CheckedReply(name).array("classes", array, WHOLE, (rows,), least=0, most=options - 1)
+    codes = CheckedReply(name).array(
+        "classes", array, WHOLE, (rows,), least=0, most=options - 1
+    )
     return np.asarray(np.eye(options, dtype=np.float32)[codes])
 
 
@@ -232,7 +245,9 @@ class SideBySide:
     facts: dict[str, Any]
 
 
-def side_by_side(parts: Sequence[Sent], names: Sequence[str], target: str | None) -> SideBySide:
+def side_by_side(
+    parts: Sequence[Sent], names: Sequence[str], target: str | None
+) -> SideBySide:
     """Join what the parties sent, in roster order (Algorithm 1, line 6).
 
     `names` are the columns in the schema's order, and `target` the one whose classes were sent.
@@ -281,7 +296,8 @@ def side_by_side(parts: Sequence[Sent], names: Sequence[str], target: str | None
 class JointModel(NetworkModel):
     """A `LatentDistribution` whose facts say where its entries stand in the parties' parts."""
 
-    cell_shares: Mapping[str, Floats] = field(default_factory=dict)  # in the run itself, if known
+    # In the run itself, if known.
+    cell_shares: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -309,7 +325,9 @@ class JointModel(NetworkModel):
 
         # Algorithm 2: denoise, then put every entry where its party's part has it.
         V = np.empty((n, len(places)), np.float32)
-        V[:, places] = self.net.sample(n, key=split_key(key)[0], given=condition, **sampling)
+        V[:, places] = self.net.sample(
+            n, key=split_key(key)[0], given=condition, **sampling
+        )
         return V
 
     @classmethod
@@ -362,7 +380,9 @@ class _Exchange:
 
     def backward(self, step: int, denoised: Any) -> tuple[Matrix, float]:
         """Ask for the slopes at denoised latents, and the loss of all parties."""
-        requests = {name: Backward(step, part) for name, part in self.cut(denoised).items()}
+        requests = {
+            name: Backward(step, part) for name, part in self.cut(denoised).items()
+        }
         slopes = []
         loss = 0.0
         for name, reply in zip(requests, self.session.ask_each(requests), strict=True):
@@ -373,7 +393,9 @@ class _Exchange:
     def _matrix(self, name: str, field: str, array: Array, rows: int | None) -> Matrix:
         """Check a party's matrix of a batch."""
         wanted = f"finite (where training diverges it is not: {_LOWER})"
-        return CheckedReply(name).reals(field, array, (rows, self.widths[name]), finite=wanted)
+        return CheckedReply(name).reals(
+            field, array, (rows, self.widths[name]), finite=wanted
+        )
 
     def end(self, step: int, slope: Any) -> None:
         """Take the last step, and have every coder stored."""
@@ -381,7 +403,9 @@ class _Exchange:
         # A party that trains nothing stores its decoder of the target.
         no_slope = Array.of(np.zeros((0, 0)), "<f4")
         roster = self.session.roster
-        self.session.ask_each({name: End(step, slopes.get(name, no_slope)) for name in roster})
+        self.session.ask_each(
+            {name: End(step, slopes.get(name, no_slope)) for name in roster}
+        )
 
 
 def coordinate_steps(session: Session, task: Task) -> Result:
@@ -398,7 +422,11 @@ def coordinate_steps(session: Session, task: Task) -> Result:
     rows = side_by_side(empty_parts, task.setup.schema.names, target)
 
     # A party that holds the target alone has nothing to train, and is asked for nothing.
-    widths = {name: reply.latent.value for name, reply in replies.items() if reply.latent.value}
+    widths = {
+        name: reply.latent.value
+        for name, reply in replies.items()
+        if reply.latent.value
+    }
     net = _trained(_Exchange(session, widths), classes, rows, task)
     shares = cell_shares(session, parts) if synth.shared else {}
     part_widths = tuple(_width(part) for part in empty_parts)
@@ -438,13 +466,20 @@ def _begun(replies: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], M
     return empty_parts, target_classes
 
 
-def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task) -> Any:
+def _trained(
+    exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task
+) -> Any:
     """Take all steps, and return the distribution of latents; `one_hots` are the classes."""
     import jax
     import jax.numpy as jnp
 
     from siloweave.models import diffusion
-    from siloweave.models.latent import RANGE, DenoiserSide, LatentDistribution, latent_layout
+    from siloweave.models.latent import (
+        RANGE,
+        DenoiserSide,
+        LatentDistribution,
+        latent_layout,
+    )
 
     synth: Any = task.setup.synth
     settings = synth.diffusion
@@ -469,12 +504,16 @@ def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task
         noise_key = jax.random.fold_in(key, step)
         denoised = side.forward(state, z, labels, noise_key)
         denoised_slope, loss = exchange.backward(step, denoised)
-        state, slope = side.turned(state, z, labels, noise_key, jnp.asarray(denoised_slope))
+        state, slope = side.turned(
+            state, z, labels, noise_key, jnp.asarray(denoised_slope)
+        )
         if step % _REPORTED == 0:
             progress = f"step {step + 1:,} of {settings.steps:,}, loss {loss:.4g}"
             task.progress(progress, step / settings.steps)
     exchange.end(settings.steps, slope)
 
     ranges = ((-RANGE, RANGE),) * rows.latent
-    ddpm = diffusion.TabDDPMModel(state.average, layout, settings, label, shares, ranges)
+    ddpm = diffusion.TabDDPMModel(
+        state.average, layout, settings, label, shares, ranges
+    )
     return LatentDistribution.unscaled(ddpm, rows.facts)

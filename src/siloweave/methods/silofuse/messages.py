@@ -30,9 +30,12 @@ class Coded(Reply, frozen=True):
     """A party's latent rows."""
 
     latents: Released[Array]  # (rows, latents)
-    columns: Released[tuple[str, ...]]  # of each latent; "" where an autoencoder mixes them
-    sphere_codes: Released[tuple[tuple[int, int, int], ...]]  # (first, dimensions, options)
-    classes: tuple[Released[Array], ...] = ()  # (rows,) of the target, at its holder; else empty
+    # Of each latent; "" where an autoencoder mixes them.
+    columns: Released[tuple[str, ...]]
+    # (first, dimensions, options)
+    sphere_codes: Released[tuple[tuple[int, int, int], ...]]
+    # (rows,) of the target, at its holder; else empty
+    classes: tuple[Released[Array], ...] = ()
     options: tuple[Released[int], ...] = ()  # how many classes there are, alike
 
 
@@ -136,13 +139,17 @@ def radius(coder: RowCoder, clip: float) -> int:
     """
     net: Any = coder.coder.net
     # The norm of a choice's sphere code is in its table; a number lies in [-1, 1].
-    choice_squares = [float((np.asarray(table) ** 2).sum(1).max()) for table in net.tables]
+    choice_squares = [
+        float((np.asarray(table) ** 2).sum(1).max()) for table in net.tables
+    ]
     number_squares = len(coder.layout.numbers)
     largest_norm = sqrt(sum(choice_squares) + number_squares) / GRID
     return max(1, ceil(clip * largest_norm))
 
 
-def released_together(sigma: float, parts: Mapping[str, Schema], synth: SiloFuse) -> Gaussian:
+def released_together(
+    sigma: float, parts: Mapping[str, Schema], synth: SiloFuse
+) -> Gaussian:
     """Return the event of what all parties together release about a row.
 
     Replacing it moves each party's integers from one side of their ball to the other, at most.

@@ -225,7 +225,9 @@ def _visibility(synth: SiloFuse) -> Views:
     """Return who sees what of a run."""
     others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
     if synth.privacy == "latents":
-        codes = View(COORDINATOR, "a noisy code of every row", NOISE, ("Noised.latents",))
+        codes = View(
+            COORDINATOR, "a noisy code of every row", NOISE, ("Noised.latents",)
+        )
         return (own_columns(), codes, others, readers(synth.shared, NOISE))
     words, fields = _besides(synth, "Coded")
     code_fields = ("Coded.latents", "Coded.columns", "Coded.sphere_codes", *fields)
@@ -239,17 +241,26 @@ def _forecast(synth: SiloFuse, case: Case) -> Forecast:
     is_noised = synth.privacy == "latents"
     # Integers of noised latents have four bytes.
     number_bytes = 2 if synth.half and not is_noised else 4
-    sent = number_bytes * case.rows * _latents(schema, synth.latent.autoencoder) // case.parties
+    sent = (
+        number_bytes
+        * case.rows
+        * _latents(schema, synth.latent.autoencoder)
+        // case.parties
+    )
     questions: Asked = {Code: 1, ShareColumns: int(synth.shared)}
     if is_noised:
         questions = {CodeNoised: 1}
-    return training_forecast(case, synth.settings(), questions, lambda weights, width: sent)
+    return training_forecast(
+        case, synth.settings(), questions, lambda weights, width: sent
+    )
 
 
 def _affordable(setup: Setup, learn: float) -> None:
     """Refuse budgets of a relation or a unit that noise on one row's latent does not bound."""
     if setup.budget.private:
-        refuse_several_rows(setup.budget, "SiloFuse", "the latent of each row is priced for itself")
+        refuse_several_rows(
+            setup.budget, "SiloFuse", "the latent of each row is priced for itself"
+        )
         require_replacing(setup.budget, "every row sends a latent")
 
 
@@ -291,7 +302,9 @@ class SiloFuse(Synthesizer):
 
     target: str | None = None
     shared: bool = True
-    autoencoder: AutoencoderSettings | SphereCodeSettings | Mapping[str, Any] | None = None
+    autoencoder: AutoencoderSettings | SphereCodeSettings | Mapping[str, Any] | None = (
+        None
+    )
     diffusion: DiffusionSettings | Mapping[str, Any] | None = None
     scaled: bool = True
     numbers: Literal["mean", "draw"] = "mean"
@@ -311,7 +324,8 @@ class SiloFuse(Synthesizer):
         forecast=_forecast,
         check=_check,
         affordable=_affordable,
-        party_share=lambda synth: 0.02 if synth.coder == "points" else 0.5,  # points learn nothing
+        # Points learn nothing.
+        party_share=lambda synth: 0.02 if synth.coder == "points" else 0.5,
         unbounded="SiloFuse(privacy='latents') adds noise.",
     )
 
@@ -330,17 +344,24 @@ class SiloFuse(Synthesizer):
         """Settings of coder and diffusion, with the defaults that follow from other settings."""
         kind = _KINDS[self.coder]
         coder = kind()
-        diffusion = POINTS_DIFFUSION if self.shows_cells else DiffusionSettings(loss_weight=0.5)
+        diffusion = (
+            POINTS_DIFFUSION if self.shows_cells else DiffusionSettings(loss_weight=0.5)
+        )
         if self.autoencoder is not None:
             coder = built(kind, "autoencoder", self.autoencoder, coder)
         if self.diffusion is not None:
             diffusion = built(DiffusionSettings, "diffusion", self.diffusion, diffusion)
-        return LatentSettings(coder, diffusion, scaled=self.scaled, numbers=self.numbers)
+        return LatentSettings(
+            coder, diffusion, scaled=self.scaled, numbers=self.numbers
+        )
 
     def settings(self) -> dict[str, Any]:
         """Return all settings, as plain values; those of coder and diffusion in full."""
         latent = self.latent
-        full = {"autoencoder": asdict(latent.autoencoder), "diffusion": asdict(latent.diffusion)}
+        full = {
+            "autoencoder": asdict(latent.autoencoder),
+            "diffusion": asdict(latent.diffusion),
+        }
         return {**super().settings(), **plain(full)}
 
 
@@ -350,7 +371,9 @@ class SiloFuse(Synthesizer):
 def _visibility_steps(synth: E2EDistr) -> Views:
     """Return who sees what of a run."""
     words, fields = _besides(synth, "JointBegun")
-    received = f"the number of rows, and codes and gradients of rows in every step{words}"
+    received = (
+        f"the number of rows, and codes and gradients of rows in every step{words}"
+    )
     step_fields = ("Activations.latents", "Slopes.slope", "Slopes.loss")
     received_in = ("JointBegun.rows", "JointBegun.latent", *step_fields, *fields)
     sent = "in every step denoised codes of their own rows and gradients, which follow all rows"

@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from siloweave.models.train import State
     from siloweave.tables.features import Layout
 
-_HALF = 60_000.0  # largest number that half precision is used for: beyond 65,504 it has none
+# Largest number that half precision is used for: beyond 65,504 it has none.
+_HALF = 60_000.0
 _HUGE = 1e9  # beyond any latent
 _MOST = 2**24  # integers whose squares add up without overflow
 
@@ -76,7 +77,9 @@ def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
 
     # Step 1: train the autoencoder on the party's own columns alone.
     features_key = fold_in(key, "features")
-    features = Features.fit(data.table, data.schema, numeric=synth.numeric, key=features_key)
+    features = Features.fit(
+        data.table, data.schema, numeric=synth.numeric, key=features_key
+    )
     X = features.encode(data.table, key=fold_in(key, "encode"))
     layout = Layout(features.blocks)
     coding = _coding(synth.target, synth.latent, layout, request.seed, site)
@@ -93,7 +96,9 @@ def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
     is_half = synth.half and np.abs(Z).max(initial=0.0) < _HALF
     kind: Any = "<f2" if is_half else "<f4"
     latents = site.release(event, "latents of all rows", lambda: Array.of(Z, kind))
-    columns = site.release(event, "which column a latent stands for", lambda: coder.columns)
+    columns = site.release(
+        event, "which column a latent stands for", lambda: coder.columns
+    )
     codes = site.release(
         event,
         "how many options a latent's choice has",
@@ -104,7 +109,9 @@ def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
 
     # The diffusion is conditioned on the target, so its classes travel beside the latents.
     event = NonPrivate("the classes of every row are told")
-    classes = site.release(event, "classes of the target", lambda: class_codes(one_hots))
+    classes = site.release(
+        event, "classes of the target", lambda: class_codes(one_hots)
+    )
     options = site.release(event, "number of classes", lambda: one_hots.shape[1])
     return Coded(latents, columns, codes, (classes,), (options,))
 
@@ -187,18 +194,24 @@ def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> 
 
     # A row that is replaced moves from one side of the ball to the other, at most.
     event = Gaussian(sigma=request.sigma, sensitivity=2.0 * most)
-    Z = coder.encode(features.encode(data.table, key=0))  # declared features draw nothing
-    K = bounded(Z, GRID, most)  # rows that do not fit are refused before they are paid for
+    # Declared features draw nothing.
+    Z = coder.encode(features.encode(data.table, key=0))
+    # Rows that do not fit are refused before they are paid for.
+    K = bounded(Z, GRID, most)
 
     def draw() -> Array:
-        noisy = mechanisms.add_gaussian(K.reshape(-1), request.sigma, entropy=site.entropy)
+        noisy = mechanisms.add_gaussian(
+            K.reshape(-1), request.sigma, entropy=site.entropy
+        )
         return Array.of(noisy.reshape(K.shape), "<i4")
 
     keep_decoder(site, features, coder)
     return Noised(site.release(event, "latents of all rows, bounded and noised", draw))
 
 
-def _check_together(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> None:
+def _check_together(
+    synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]
+) -> None:
     """Refuse noise with which all parties together would go beyond this party's limit."""
     limit = site.ledger.limit
     if limit is None:
@@ -285,7 +298,8 @@ class _PartyState:
     side: CoderSide  # its side of a step
     steps: int  # of the training
     batch: int  # of the training
-    states: dict[int, tuple[int, State]]  # the last two with their numbers of steps, as stored
+    # The last two with their numbers of steps, as stored.
+    states: dict[int, tuple[int, State]]
 
     @property
     def trained(self) -> bool:
@@ -333,13 +347,17 @@ def _new_state(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
 
     stored = site.recall(_BEGUN)
     if stored is None:
-        raise WireError(f"party {site.name!r}: a step was asked for before the beginning")
+        raise WireError(
+            f"party {site.name!r}: a step was asked for before the beginning"
+        )
     begun = msgspec.json.decode(stored, type=_Begun)
     features = Features.from_json(begun.features)
     key = fold_in(begun.seed, "train", "encode")
     V = features.encode(site.rows.table, key=key)
     layout = Layout(features.blocks)
-    coder = RowCoder.untrained(layout, **_coding(synth.target, synth, layout, begun.seed, site))
+    coder = RowCoder.untrained(
+        layout, **_coding(synth.target, synth, layout, begun.seed, site)
+    )
     return _PartyState(
         begun=begun,
         features=features,
@@ -389,11 +407,15 @@ def forward(synth: E2EDistr, request: Forward, site: Site[OwnerData]) -> Activat
         network = _turned(site, state, request.step - 1, request.slope)
         _keep(site, state, request.step, network)
     z = state.side.forward(network, state.batch_rows(request.step))
-    latents = site.release_under(state.begun.entry, lambda: Array.of(np.asarray(z), "<f4"))
+    latents = site.release_under(
+        state.begun.entry, lambda: Array.of(np.asarray(z), "<f4")
+    )
     return Activations(latents)
 
 
-def _turned(site: Site[OwnerData], state: _PartyState, step: int, slope: Array | None) -> State:
+def _turned(
+    site: Site[OwnerData], state: _PartyState, step: int, slope: Array | None
+) -> State:
     """Return the network after a step that was decoded.
 
     `slope` is the coordinator's: how the loss changes with the latents that this party sent.
@@ -403,10 +425,14 @@ def _turned(site: Site[OwnerData], state: _PartyState, step: int, slope: Array |
     """
     stored = site.recall(f"back-{step % 2}")
     if stored is None or slope is None:
-        raise WireError(f"party {site.name!r}: step {step} was not decoded; ask it in order")
+        raise WireError(
+            f"party {site.name!r}: step {step} was not decoded; ask it in order"
+        )
     decoded = msgspec.msgpack.decode(stored, type=Backward)
     if decoded.step != step:
-        raise WireError(f"party {site.name!r}: step {step} is stale; ask the steps in order")
+        raise WireError(
+            f"party {site.name!r}: step {step} is stale; ask the steps in order"
+        )
     network = _network(site, state, step)
     rows = state.batch_rows(step)
     denoised = state.like_latents("back", decoded.back)

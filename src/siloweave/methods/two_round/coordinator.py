@@ -15,7 +15,12 @@ from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, estimate_total
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
-from siloweave.protocols.secure_sums import Count, SumNoise, exchange_keys, noisy_marginals
+from siloweave.protocols.secure_sums import (
+    Count,
+    SumNoise,
+    exchange_keys,
+    noisy_marginals,
+)
 from siloweave.protocols.two_rounds import plan_and_fit
 from siloweave.protocols.workload import most_counted
 from siloweave.tables.codes import Clique, Domain
@@ -106,7 +111,10 @@ class _Run:
         self.rows.setdefault(parties, estimate_total(measurements))
         first_rows = next(iter(self.rows.values()))
         scale = max(1.0, first_rows) / max(1.0, self.rows[parties])
-        return [Measurement(m.clique, scale * m.counts, scale * m.sigma) for m in measurements]
+        return [
+            Measurement(m.clique, scale * m.counts, scale * m.sigma)
+            for m in measurements
+        ]
 
 
 def _times(sigmas: Sequence[float]) -> list[int]:

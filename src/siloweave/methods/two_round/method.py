@@ -62,7 +62,9 @@ from siloweave.tables.codes import Domain
 
 def _visibility(synth: TwoRound) -> Views:
     """Return who sees what: sums to the coordinator, plans to the other parties."""
-    message_to_parties = "where columns are cut, and which tables are counted in the second round"
+    message_to_parties = (
+        "where columns are cut, and which tables are counted in the second round"
+    )
     others = View(OTHERS, message_to_parties, OTHERS_NOISE, ("Count",))
     sums = masked_sums(synth.tolerated, dropouts=synth.dropouts)
     return (OWN_ROWS, sums, others, *openings(synth.dropouts), READERS)
@@ -93,7 +95,9 @@ def _buys(synth: TwoRound, case: Case, domain: Domain) -> Bought:
     remaining_share = (case.parties - plan.missing) / case.parties
     rho = rho_of_rounds(synth, case, domain) * remaining_share
     numbers = numbers_of(case.schema)
-    return two_round_buys(domain, numbers, case.rows, rho, synth.pairs_share, synth.shrinkage)
+    return two_round_buys(
+        domain, numbers, case.rows, rho, synth.pairs_share, synth.shrinkage
+    )
 
 
 @dataclass(frozen=True)

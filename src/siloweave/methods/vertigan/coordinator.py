@@ -73,7 +73,9 @@ def coordinate(session: Session, task: Task) -> Result:
         for name, reply in zip(session.roster, replies, strict=True):
             slopes.append(like_hidden(name, "slope", reply.slope.value, settings))
         shared = follow(settings, shared, np.sum(slopes, axis=0), key)
-        task.progress(f"round {number + 1} of {settings.rounds}", (number + 1) / settings.rounds)
+        task.progress(
+            f"round {number + 1} of {settings.rounds}", (number + 1) / settings.rounds
+        )
 
     parties = len(session.roster)
     trunk = Trunk(settings, shared.average, parties)

@@ -17,7 +17,13 @@ from msgspec import UNSET
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.models.settings import VertiGANSettings
-from siloweave.privacy.budget import Budget, Relation, gaussian_sigma, rho_for, size_sensitivity
+from siloweave.privacy.budget import (
+    Budget,
+    Relation,
+    gaussian_sigma,
+    rho_for,
+    size_sensitivity,
+)
 from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian
 from siloweave.privacy.sampled import at_order
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
@@ -38,7 +44,8 @@ _FINITE = "finite; where training diverged, lower critic_rate and generator_rate
 class Counted(Reply, frozen=True):
     """How many rows there are, paid for or public, and every column's noisy counts."""
 
-    paid_rows: tuple[Released[int], ...]  # from the first party, where their number is private
+    # From the first party, where their number is private.
+    paid_rows: tuple[Released[int], ...]
     known_rows: tuple[Public[int], ...]  # from the first party, where it is public
     counts: Released[Array]  # of all columns at all resolution levels
 
@@ -58,10 +65,12 @@ class BeginVertiGAN(Request[VertiGANReady], frozen=True, tag="vertigan/begin"):
     """Make a head and a critic."""
 
     seed: int  # what is drawn without rows
-    rows: int = 0  # as they were counted; 0, and so is all below, for training without noise
+    # As they were counted; 0, and so is all below, for training without noise.
+    rows: int = 0
     levels: int = 0  # units of a sum that make one `clip`
     share_sigma: float = 0.0  # noise of every step, in units
-    dimension: int = 0  # numbers of a step at the party that has the most; all pay for so many
+    # Numbers of a step at the party that has the most; all pay for so many.
+    dimension: int = 0
 
 
 class Moved(Reply, frozen=True):
@@ -77,7 +86,9 @@ class TrainCritics(Request[Moved], frozen=True, tag="vertigan/train_critics"):
     hidden: Array
 
 
-def like_hidden(name: str, field: str, array: Array, settings: VertiGANSettings) -> Matrix:
+def like_hidden(
+    name: str, field: str, array: Array, settings: VertiGANSettings
+) -> Matrix:
     """Check hidden rows or slopes; raises WireError if they have not the settings' shape."""
     shape = (settings.made, settings.trunk[-1])
     return CheckedReply(name).reals(field, array, shape, finite=_FINITE)
@@ -92,12 +103,15 @@ class VertiGANPlan:
 
     budget: Budget  # most that any row may cost, at all parties together
     counts_sigma: float  # noise of all counts
-    before: Mapping[str, tuple[Gaussian, ...]]  # each party's releases before, in roster order
+    # Each party's releases before, in roster order.
+    before: Mapping[str, tuple[Gaussian, ...]]
     steps: int  # noisy steps of all parties
     batch: int  # expected rows of a step
 
     @classmethod
-    def of(cls, synth: VertiGAN, parts: Mapping[str, Schema], budget: Budget) -> VertiGANPlan:
+    def of(
+        cls, synth: VertiGAN, parts: Mapping[str, Schema], budget: Budget
+    ) -> VertiGANPlan:
         """Divide a budget: a hundredth of the zCDP for the number of rows, `counts_share`, steps.
 
         `parts` are every party's columns, in roster order.
@@ -123,7 +137,9 @@ class VertiGANPlan:
         first = next(iter(before))
         rows_sensitivity = size_sensitivity(neighbours)
         if rows_sensitivity:
-            sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, rows_sensitivity))
+            sigma = max(
+                _LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, rows_sensitivity)
+            )
             rows_event = Gaussian(sigma=sigma, sensitivity=rows_sensitivity)
             before[first] = (rows_event, *before[first])
 
@@ -153,7 +169,9 @@ class VertiGANPlan:
         noise = self.noise(rows, dimension)
         return BeginVertiGAN(seed, rows, noise.levels, noise.share_sigma, dimension)
 
-    def ledgers(self, request: BeginVertiGAN, count: int) -> dict[str, tuple[Event, ...]]:
+    def ledgers(
+        self, request: BeginVertiGAN, count: int
+    ) -> dict[str, tuple[Event, ...]]:
         """Return what every party releases in all, with so many critic steps."""
         step = self.steps_event(request, count)
         return {name: (*events, step) for name, events in self.before.items()}
@@ -185,7 +203,10 @@ class VertiGANPlan:
         assert order is not None
         # What delta alone adds to the reading at an order.
         beside = at_order(order, _SOME_RHO, (), delta) - order * _SOME_RHO
-        costs = [order * sum(event.rho for event in events) for events in self.before.values()]
+        costs = [
+            order * sum(event.rho for event in events)
+            for events in self.before.values()
+        ]
         steps = max(0.0, self.budget.epsilon - beside - sum(costs))
         parties = len(costs)
         others = sum(costs) - min(costs) + steps * (parties - 1) / parties

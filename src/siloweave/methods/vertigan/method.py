@@ -127,14 +127,18 @@ def _visibility(synth: VertiGAN) -> Views:
     if not synth.private:
         bare = "nothing: critics are trained without noise"
         received = f"the number of rows, and {slopes}"
-        server = View(COORDINATOR, received, bare, ("VertiGANReady.rows", "Moved.slope"))
+        server = View(
+            COORDINATOR, received, bare, ("VertiGANReady.rows", "Moved.slope")
+        )
         others = View(OTHERS, generated, bare, ("TrainCritics",))
         return (own_columns(), server, others, readers(synth.shared, bare))
 
     counts = "noisy counts of each party's columns, and of the rows if their number is private"
     received_in = ("Counted.paid_rows", "Counted.counts", "Moved.slope")
     server = View(COORDINATOR, f"{counts}, and {slopes}", NOISE, received_in)
-    same_people = "they hold the same people, so it holds towards them for rows replaced only"
+    same_people = (
+        "they hold the same people, so it holds towards them for rows replaced only"
+    )
     sent = f"the number of rows, as it was counted, and {generated}"
     sent_in = ("BeginVertiGAN", "TrainCritics")
     others = View(OTHERS, sent, f"{NOISE}; {same_people}", sent_in)
@@ -146,7 +150,9 @@ def _affordable(setup: Setup, learn: float) -> None:
     synth: Any = setup.synth
     if synth.private:
         refuse_several_rows(
-            setup.budget, "VertiGAN", "its critics clip the gradient of each row, not of each unit"
+            setup.budget,
+            "VertiGAN",
+            "its critics clip the gradient of each row, not of each unit",
         )
     if synth.private and setup.columns:
         VertiGANPlan.of(synth, parts_of(setup), setup.budget)
@@ -173,7 +179,9 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
     to_parties: float | None = None
     if waits and case.columns and case.budget.relation is Relation.ADD_REMOVE:
         schema: Any = case.schema
-        parts = {name: schema.select(list(names)) for name, names in case.columns.items()}
+        parts = {
+            name: schema.select(list(names)) for name, names in case.columns.items()
+        }
         # A budget that is too small is refused later, when the run begins.
         with suppress(BudgetError):
             plan = VertiGANPlan.of(synth, parts, case.budget)

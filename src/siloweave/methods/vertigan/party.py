@@ -61,7 +61,9 @@ def plan_of(synth: VertiGAN, site: Site[OwnerData]) -> VertiGANPlan:
     """Compute the plan that the study's public facts and this party's budget lead to."""
     limit = site.ledger.limit
     if limit is None or not limit.private:
-        raise WireError(f"party {site.name!r} has no budget from which noise would follow")
+        raise WireError(
+            f"party {site.name!r} has no budget from which noise would follow"
+        )
     parts = {name: site.terms.facts["parts"][name] for name in site.terms.roster}
     return VertiGANPlan.of(synth, parts, limit)
 
@@ -81,7 +83,9 @@ def count(synth: VertiGAN, request: CountOwnColumns, site: Site[OwnerData]) -> C
     return Counted(paid_rows, public_rows, counts)
 
 
-def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> VertiGANReady:
+def begin(
+    synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]
+) -> VertiGANReady:
     """Check what all parties are going to pay together, and remember what was asked."""
     rows: tuple[Released[int], ...] = ()
     if synth.private:
@@ -90,7 +94,9 @@ def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> Ver
         site.remember(_KEY, site.entropy.bytes(8))
     else:
         event = NonPrivate("VertiGAN's critic is trained without noise")
-        size = site.release(event, "training without noise", lambda: site.rows.table.num_rows)
+        size = site.release(
+            event, "training without noise", lambda: site.rows.table.num_rows
+        )
         rows = (size,)
         # One entry, of infinite cost, covers all rounds.
         site.remember(_ENTRY, size.entry.encode())
@@ -99,13 +105,17 @@ def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> Ver
     return VertiGANReady(rows, Public(True, "says nothing"))
 
 
-def _check_prices(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> None:
+def _check_prices(
+    synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]
+) -> None:
     """Refuse noise that is no event, or with which all parties go beyond this party's limit."""
     who = f"party {site.name!r}"
     plan = plan_of(synth, site)
     limit = site.ledger.limit
     if not (1 <= request.dimension <= MOST_NUMBERS and 1 <= request.rows <= MOST_ROWS):
-        raise WireError(f"{who}: dimension={request.dimension} or rows={request.rows} cannot be")
+        raise WireError(
+            f"{who}: dimension={request.dimension} or rows={request.rows} cannot be"
+        )
     refuse_unpayable(
         who, clip=synth.clip, levels=request.levels, rate=plan.rate(request.rows),
         share_sigma=request.share_sigma,
@@ -149,7 +159,9 @@ def _state_of(synth: VertiGAN, site: Site[OwnerData]) -> _PartyState:
     stored = site.recall(_BEGIN)
     key = site.recall(_KEY)
     if stored is None or key is None:
-        raise WireError(f"party {site.name!r}: a round was asked for before the beginning")
+        raise WireError(
+            f"party {site.name!r}: a round was asked for before the beginning"
+        )
     if stored not in site.memo:
         begun = msgspec.msgpack.decode(stored, type=BeginVertiGAN)
         site.memo[stored] = _new_state(synth, site, begun, key)
@@ -182,12 +194,16 @@ def _new_state(
         event = plan.steps_event(begun, synth.critic_steps)
         counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
         encoder = Encoder(data.schema, synth.finest_bins)
-        histogram = NoisyHistogram(encoder, counts, plan.counts_sigma, begun.rows, begun.seed)
+        histogram = NoisyHistogram(
+            encoder, counts, plan.counts_sigma, begun.rows, begun.seed
+        )
         features = histogram.features("modes")
         shares = histogram.shares(features)
         X = features.encode(data.table, key=int.from_bytes(encoding_key, "little"))
     else:
-        features = Features.fit(data.table, data.schema, numeric="modes", key=fold_in(seed, "fit"))
+        features = Features.fit(
+            data.table, data.schema, numeric="modes", key=fold_in(seed, "fit")
+        )
         X = features.encode(data.table, key=fold_in(seed, "encode"))
         choices = [block for block in features.blocks if block.kind == "categorical"]
         shares = {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
@@ -201,7 +217,9 @@ def _new_state(
             f"{begun.dimension:,} would be paid for"
         )
     rows = jnp.asarray(X[:, heads.order])
-    return _PartyState(synth, settings, begun, rate, event, features, heads, rows, first)
+    return _PartyState(
+        synth, settings, begun, rate, event, features, heads, rows, first
+    )
 
 
 def train(synth: VertiGAN, request: TrainCritics, site: Site[OwnerData]) -> Moved:
@@ -214,7 +232,9 @@ def train(synth: VertiGAN, request: TrainCritics, site: Site[OwnerData]) -> Move
     if state.event is None:
         entry = site.recall(_ENTRY) or b""
         return Moved(site.release_under(entry.decode(), play))
-    title = f"round {number + 1} of {state.settings.rounds}: how hidden rows should move"
+    title = (
+        f"round {number + 1} of {state.settings.rounds}: how hidden rows should move"
+    )
     return Moved(site.release(state.event, title, play))
 
 
@@ -245,7 +265,11 @@ def _before(state: _PartyState, site: Site[OwnerData], number: int) -> GANState:
 
 
 def _played(
-    state: _PartyState, site: Site[OwnerData], number: int, networks: GANState, hidden: Matrix
+    state: _PartyState,
+    site: Site[OwnerData],
+    number: int,
+    networks: GANState,
+    hidden: Matrix,
 ) -> Array:
     """Take all critic steps, and the head's; returns the slope at the hidden rows.
 
@@ -266,7 +290,9 @@ def _played(
                 state.settings, state.heads, networks, generated, state.rows, key=key
             )
         except InputError as error:
-            raise InputError(f"party {site.name!r}, round {number + 1}: {error}") from error
+            raise InputError(
+                f"party {site.name!r}, round {number + 1}: {error}"
+            ) from error
     site.remember(f"round/{number % 2}", packed((after, np.array(number))))
     if number == state.settings.rounds - 1:
         head = Head(state.settings, state.heads, after.average)
@@ -294,15 +320,27 @@ def _privately(
     key = jax.random.key(int.from_bytes(site.entropy.bytes(4), "little"))
     for step in range(settings.critic_steps):
         entropy = site.entropy.at(f"critic step {step}")
-        loss = maths.beside(settings, heads, networks, hidden, jax.random.fold_in(key, step))
+        loss = maths.beside(
+            settings, heads, networks, hidden, jax.random.fold_in(key, step)
+        )
         batch = gradients.drawn(len(state.rows), state.rate, entropy=entropy)
         # The penalty is per row, inside its loss: a batch's mean would move with every row.
         gradient_sum = gradients.summed(
-            loss, networks.critic, state.rows, batch, clip=clip, layer=Dense, entropy=entropy
+            loss,
+            networks.critic,
+            state.rows,
+            batch,
+            clip=clip,
+            layer=Dense,
+            entropy=entropy,
         )
         integers = quantised(gradient_sum, clip=clip, levels=begun.levels, parties=1)
-        noisy_sum = mechanisms.add_gaussian(integers, begun.share_sigma, entropy=entropy)
-        slope = gradients.unflattened(noisy_sum.astype(np.float64) * unit, networks.critic)
+        noisy_sum = mechanisms.add_gaussian(
+            integers, begun.share_sigma, entropy=entropy
+        )
+        slope = gradients.unflattened(
+            noisy_sum.astype(np.float64) * unit, networks.critic
+        )
         networks = maths.judged(settings, networks, slope)
 
     # The critic is noised by now, so what the head and the trunk learn from it costs nothing.

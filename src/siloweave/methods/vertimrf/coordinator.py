@@ -108,7 +108,9 @@ def _encoded(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
         return session.ask(EncodeColumns())
 
     keys = {}
-    for name, sketch_key in zip(session.roster, session.ask(SendSketchKey()), strict=True):
+    for name, sketch_key in zip(
+        session.roster, session.ask(SendSketchKey()), strict=True
+    ):
         keys[name] = CheckedReply(name).mask_key("key", sketch_key.key.value)
     other_keys = {name: keys[name] for name in others}
     (sealed,) = session.ask(SealSketchKey(other_keys), [first])
@@ -120,13 +122,17 @@ def _encoded(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
     return session.ask_each(requests)
 
 
-def _checked_field(party: CheckedReply, synth: VertiMRF, domain: Domain, field: LocalField) -> MRF:
+def _checked_field(
+    party: CheckedReply, synth: VertiMRF, domain: Domain, field: LocalField
+) -> MRF:
     """Read a party's field; raises WireError, naming it, where it does not fit its columns."""
     cliques = field.model.cliques
     for clique in (*cliques, *field.edges):
         party.items("columns", clique, among=domain.names)
         if not clique or domain.canonical(clique) != clique:
-            raise party.wrong(f"the columns {clique}", "in the order of its columns, each once")
+            raise party.wrong(
+                f"the columns {clique}", "in the order of its columns, each once"
+            )
     party.items("columns of an edge", [len(edge) for edge in field.edges], among=(2,))
     tables = party.items("tables", field.model.tables, count=len(cliques))
 
@@ -134,12 +140,16 @@ def _checked_field(party: CheckedReply, synth: VertiMRF, domain: Domain, field: 
     most = cells_in(synth.max_model_mb) + sum(domain.sizes)
     party.number("cells of its field", tree_cells(domain, cliques), most=most)
     party.number("noise of its field", field.sigma, least=1e-9, most=MOST_ROWS)
-    total = party.number("rows of its field", field.model.total, least=1e-9, most=MOST_ROWS)
+    total = party.number(
+        "rows of its field", field.model.total, least=1e-9, most=MOST_ROWS
+    )
 
     potentials = {}
     for clique, table in zip(cliques, tables, strict=True):
         shape = domain.shape(clique)
-        potential = party.array("field", table, FLOATS, shape, least=-_POTENTIAL, most=_POTENTIAL)
+        potential = party.array(
+            "field", table, FLOATS, shape, least=-_POTENTIAL, most=_POTENTIAL
+        )
         potentials[clique] = potential.astype(np.float64)
     return MRF(domain, potentials, total)
 
@@ -157,7 +167,9 @@ def _checked(
     binned_columns = binned(synth, domain)
     sizes = [domain.size_of(column) for column in binned_columns]
     histograms = {}
-    for flat in party.items("histograms", reply.values, count=int(bool(binned_columns))):
+    for flat in party.items(
+        "histograms", reply.values, count=int(bool(binned_columns))
+    ):
         counts = party.array("values", flat.value, WHOLE, (sum(sizes),))
         pieces = np.split(counts, np.cumsum(sizes)[:-1])
         for name, piece in zip(binned_columns, pieces, strict=True):
@@ -229,13 +241,19 @@ class _Server:
 
         # VertiMRF-FO: count noisy pairs, then undo the randomisation of each column.
         shape = [int(self._bins(column)[-1]) + 1 for column in pair]
-        cells = np.ravel_multi_index([column.astype(np.int64) for column in codes], shape)
-        counts = np.bincount(cells, minlength=prod(shape)).reshape(shape).astype(np.float64)
+        cells = np.ravel_multi_index(
+            [column.astype(np.int64) for column in codes], shape
+        )
+        counts = (
+            np.bincount(cells, minlength=prod(shape)).reshape(shape).astype(np.float64)
+        )
         true_shares = [kept_share(self.plan.response_epsilon, size) for size in shape]
         table, sigma = unrandomised(counts, true_shares)
         return scaled(table, self.rows), sigma
 
-    def recovered(self, pair: Clique, table: Array, sigma: float) -> tuple[Array, float]:
+    def recovered(
+        self, pair: Clique, table: Array, sigma: float
+    ) -> tuple[Array, float]:
         """Spread counts of a pair's bins over its values (HisRec); returns also their noise."""
         bins = [self._bins(column) for column in pair]
         # A column that is not binned has one value in each bin, so ones spread nothing.
@@ -279,7 +297,10 @@ class _Server:
         return measurements
 
     def refined(
-        self, local: list[Measurement], candidates: dict[Clique, tuple[Array, float]], task: Task
+        self,
+        local: list[Measurement],
+        candidates: dict[Clique, tuple[Array, float]],
+        task: Task,
     ) -> tuple[MRF, tuple[Measured, ...]]:
         """Fit to the local marginals, then add, in steps, the pairs that the model misses most."""
         synth = self.synth
@@ -320,11 +341,15 @@ class _Server:
             measured.append(Measured((measurement.clique,), measurement.sigma))
         return model, tuple(measured)
 
-    def _targets(self, local: list[Measurement], chosen: list[Measurement]) -> list[Measurement]:
+    def _targets(
+        self, local: list[Measurement], chosen: list[Measurement]
+    ) -> list[Measurement]:
         """Return what the model is fitted to; made consistent before, if the settings say so."""
         if not self.synth.consistent:
             return [*local, *chosen]
-        chosen_counts = {measurement.clique: measurement.counts for measurement in chosen}
+        chosen_counts = {
+            measurement.clique: measurement.counts for measurement in chosen
+        }
         local_counts = {measurement.clique: measurement.counts for measurement in local}
         sigmas = {m.clique: m.sigma for m in (*local, *chosen)}
         targets = []

@@ -25,7 +25,13 @@ from siloweave.privacy.budget import (
     rho_for,
     size_sensitivity,
 )
-from siloweave.privacy.events import Event, Gaussian, Laplace, NonPrivate, RandomisedResponse
+from siloweave.privacy.events import (
+    Event,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    RandomisedResponse,
+)
 from siloweave.privacy.mechanisms import LEAST_RESPONSE, MOST_RESPONSE
 from siloweave.privacy.sketches import SketchNoise, sketch_epsilon
 from siloweave.protocols.random_fields import FieldSettings
@@ -71,9 +77,11 @@ class Encoded(Reply, frozen=True):
     """All that a party releases: its field, and its columns encoded."""
 
     field: Released[LocalField]
-    paid_rows: tuple[Released[int], ...]  # from the first party, where their number is private
+    # From the first party, where their number is private.
+    paid_rows: tuple[Released[int], ...]
     known_rows: tuple[Public[int], ...]  # from the first party, where it is public
-    values: tuple[Released[Array], ...]  # histograms of binned columns, one after the other
+    # Histograms of binned columns, one after the other.
+    values: tuple[Released[Array], ...]
     encoded: Released[Array]  # sketches (repetitions, bins), or answers (rows, columns)
 
 
@@ -94,7 +102,9 @@ def field_domain(synth: VertiMRF, schema: Schema) -> Domain:
 
 def bin_counts(synth: VertiMRF, domain: Domain) -> tuple[int, ...]:
     """Count the bins that each attribute is encoded in."""
-    return tuple(int(bins_of(size, synth.encoded_bins)[-1]) + 1 for size in domain.sizes)
+    return tuple(
+        int(bins_of(size, synth.encoded_bins)[-1]) + 1 for size in domain.sizes
+    )
 
 
 def binned(synth: VertiMRF, domain: Domain) -> tuple[str, ...]:
@@ -109,10 +119,12 @@ class _Shares:
 
     field_rho: float  # zCDP of each party's field
     values_rho: float  # zCDP of all histograms of binned columns
-    rows: Laplace | None = None  # event of their number, at the first party; None if it is public
+    # Event of their number, at the first party; None if it is public.
+    rows: Laplace | None = None
     noise: SketchNoise | None = None  # phantoms and floor of sketches; None for answers
     response_epsilon: float = 0.0  # of each randomised answer; 0 for sketches
-    worth: tuple[float, float] | None = None  # claimed and exact epsilon of all sketches
+    # Claimed and exact epsilon of all sketches.
+    worth: tuple[float, float] | None = None
     bare: NonPrivate | None = None  # event of all sketches; None for answers
 
 
@@ -121,11 +133,14 @@ class VertiMRFPlan(_Shares):
     """How a budget is divided, before anything is read."""
 
     field: FieldSettings  # of each party's field
-    values: Mapping[str, Gaussian]  # events of the histograms of binned columns, by party
+    # Events of the histograms of binned columns, by party.
+    values: Mapping[str, Gaussian]
     encoding: Mapping[str, Event]  # event of what each party encodes
 
     @classmethod
-    def of(cls, synth: VertiMRF, parts: Mapping[str, Schema], budget: Budget) -> VertiMRFPlan:
+    def of(
+        cls, synth: VertiMRF, parts: Mapping[str, Schema], budget: Budget
+    ) -> VertiMRFPlan:
         """Divide a budget; `parts` are every party's columns, in roster order.
 
         Shares are of epsilon for sketches, as published, and of zCDP for answers.
@@ -138,7 +153,9 @@ class VertiMRFPlan(_Shares):
         sizes: list[int] = []
         for domain in domains.values():
             sizes += domain.sizes
-        binned_columns = {name: len(binned(synth, domain)) for name, domain in domains.items()}
+        binned_columns = {
+            name: len(binned(synth, domain)) for name, domain in domains.items()
+        }
         values_share = synth.values_share if any(binned_columns.values()) else 0.0
         divide = _for_sketches if synth.encoding == "fm" else _for_answers
         shares = divide(synth, values_share, len(parts), len(sizes), budget)
@@ -165,7 +182,9 @@ class VertiMRFPlan(_Shares):
             if shares.bare is not None:
                 encoding[name] = shares.bare
             else:
-                encoding[name] = RandomisedResponse(shares.response_epsilon, len(domain.names))
+                encoding[name] = RandomisedResponse(
+                    shares.response_epsilon, len(domain.names)
+                )
         return cls(**vars(shares), field=field, values=values, encoding=encoding)
 
 
@@ -209,15 +228,21 @@ def _for_sketches(
 
     # What Theorem 2 claims for the sketches, and what they are worth, composed exactly.
     claimed = epsilon * sketches_share
-    noise = SketchNoise.published(claimed, delta, repetitions=synth.repetitions, attributes=columns)
-    exact = sketch_epsilon(noise, delta=delta, repetitions=synth.repetitions, attributes=columns)
+    noise = SketchNoise.published(
+        claimed, delta, repetitions=synth.repetitions, attributes=columns
+    )
+    exact = sketch_epsilon(
+        noise, delta=delta, repetitions=synth.repetitions, attributes=columns
+    )
     bare = NonPrivate(
         f"sketches of all parties under one key: the paper claims epsilon = {claimed:.3g} "
         f"at delta = {delta:.3g}; composed exactly it is {exact:.4g}, and only towards a server "
         "that no party helps"
     )
 
-    field_budget = Budget(epsilon * synth.field_share / parties, budget.delta / (2 * parties))
+    field_budget = Budget(
+        epsilon * synth.field_share / parties, budget.delta / (2 * parties)
+    )
     values_rho = 0.0
     if values_share:
         values_rho = rho_for(Budget(epsilon * values_share, delta))

@@ -86,7 +86,8 @@ _MOST_REPETITIONS = 2**17
 _WORD_S = 1.3e-9  # of a row, column and repetition, on one core
 _UNION_S = 1e-8  # of a repetition of a cell of a pair of two parties
 _PAIR_COPIES = 4.0  # of such a pair in memory
-_FIT_S_PER_CELL = 4e-6  # of a fit, by adult's, of which a tree has about ten times the pairs' cells
+# Of a fit, by adult's, of which a tree has about ten times the pairs' cells.
+_FIT_S_PER_CELL = 4e-6
 _KNOWN = "nothing sound: sketches of a row share one hash"
 
 
@@ -117,7 +118,9 @@ def _check_schema(synth: VertiMRF, schema: Schema) -> None:
     """Refuse columns without bounds, and more sketches than a message holds."""
     domain = field_domain(synth, schema)
     if synth.encoding == "fm":
-        _check_size(synth.repetitions * sum(bin_counts(synth, domain)), "fewer repetitions")
+        _check_size(
+            synth.repetitions * sum(bin_counts(synth, domain)), "fewer repetitions"
+        )
 
 
 def _guarantee(synth: VertiMRF) -> Guarantee:
@@ -149,7 +152,9 @@ def _visibility(synth: VertiMRF) -> Views:
             NOISE,
             (*noisy_in, "Encoded.encoded"),
         )
-        others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
+        others = View(
+            OTHERS, "that they hold the same people, in the same order", NOTHING
+        )
         return (own_columns(), everything, others, READERS)
 
     fields = View(
@@ -182,7 +187,9 @@ def _affordable(setup: Setup, learn: float) -> None:
     """Refuse a budget that the plan cannot divide, and pairs that no model has room for."""
     synth: Any = setup.synth
     refuse_several_rows(
-        setup.budget, "VertiMRF", "what each row sends, or sketches of rows, is priced for one row"
+        setup.budget,
+        "VertiMRF",
+        "what each row sends, or sketches of rows, is priced for one row",
     )
     if synth.encoding == "fo":
         require_replacing(setup.budget, "every row sends an answer")

@@ -96,7 +96,9 @@ def _sketch_key(request: EncodeColumns, site: Site[Codes]) -> bytes:
     if key is None and not others:
         key = site.entropy.bytes(32)
     if key is None:
-        raise WireError(f"party {site.name!r} was asked for sketches before it had drawn their key")
+        raise WireError(
+            f"party {site.name!r} was asked for sketches before it had drawn their key"
+        )
     return key
 
 
@@ -118,7 +120,9 @@ def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encode
     if histogram_event:
         counts = []
         for name in binned(synth, rows.domain):
-            counts.append(np.bincount(rows.column(name), minlength=rows.domain.size_of(name)))
+            counts.append(
+                np.bincount(rows.column(name), minlength=rows.domain.size_of(name))
+            )
         title = f"counts of the values of {len(counts)} columns"
         flat_counts = np.concatenate(counts)
         histograms = (release_noisy(site, histogram_event, title, flat_counts),)
@@ -132,7 +136,9 @@ def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encode
     return Encoded(field, paid_rows, public_rows, histograms, codes)
 
 
-def _field(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Released[LocalField]:
+def _field(
+    synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]
+) -> Released[LocalField]:
     """Run PrivMRF on the party's own columns, with each answer paid for."""
     # What is drawn decides what is asked next, so a restart must draw the same.
     site.store_entropy()
@@ -154,7 +160,9 @@ def _binned_columns(synth: VertiMRF, rows: Codes) -> list[npt.NDArray[np.int64]]
     return [bins_of(size, synth.encoded_bins)[column] for column, size in columns]
 
 
-def _sketches(synth: VertiMRF, plan: VertiMRFPlan, key: bytes, site: Site[Codes]) -> Array:
+def _sketches(
+    synth: VertiMRF, plan: VertiMRFPlan, key: bytes, site: Site[Codes]
+) -> Array:
     """Draw the sketches of every bin (Algorithm 2, DPFM)."""
     assert plan.noise is not None  # or these were answers
     sizes = bin_counts(synth, site.rows.domain)
