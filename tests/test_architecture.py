@@ -10,7 +10,7 @@ from tests.architecture.random_rules import LAWFUL, RANDOM_RULES
 from tests.architecture.rule import Rule
 from tests.architecture.shape_rules import SHAPE_RULES
 from tests.architecture.source import ROOT, Source, all_sources
-from tests.architecture.whole_rules import ALONE, cycles, graph, names_twice, shreds
+from tests.architecture.whole_rules import cycles, graph, names_twice
 
 RULES = (*IMPORT_RULES, *RANDOM_RULES, *SHAPE_RULES)
 
@@ -79,17 +79,6 @@ def test_no_public_class_has_the_name_of_another():
     assert names_twice(PACKAGE) == []
     twice = [Source(f"src/siloweave/{name}.py", "class Plan: ...") for name in "ab"]
     assert names_twice(twice) == ["Plan in src/siloweave/a.py, src/siloweave/b.py"]
-
-
-def test_a_file_that_one_other_imports_has_a_reason_of_its_own():
-    assert shreds(PACKAGE) == []
-    assert set(ALONE) <= {source.path for source in PACKAGE}
-    pair = [
-        Source("src/siloweave/tables/a.py", "from siloweave.tables.b import x"),
-        Source("src/siloweave/tables/b.py", "x = 1"),
-    ]
-    assert shreds(pair) == ["src/siloweave/tables/b.py is imported by siloweave.tables.a alone"]
-    assert shreds(pair, {"src/siloweave/tables/b.py": "a table of its own"}) == []
 
 
 @pytest.mark.parametrize("path", sorted(LAWFUL))

@@ -145,6 +145,7 @@ TAKE_NO_ROWS = {
     "siloweave": {
         *("AlignedRows", "Budget", "Column", "Relation", "SiloweaveError", "Table", "__version__"),
         *("budget_of_separation", "load", "write_page", "Database"),
+        "write_report",  # its data are read as those of `fit`
         *("CategoryRanges", "ColumnSum", "FixedCombinations", "Inequality", "MissingTogether"),
         *("Computed", "MissingUnless"),
         *("Unique",),

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from siloweave.app.report import write_page
+    from siloweave.app.report import write_page, write_report
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
     from siloweave.audit.transcripts import attack_run, invert_run
@@ -144,6 +144,7 @@ __all__ = [
     "tvd",
     "workload_error",
     "write_page",
+    "write_report",
 ]
 
 # The version of this package, as in its metadata.
@@ -174,6 +175,7 @@ _MODULES: dict[str, Callable[[], Any]] = {
     "split_columns split_rows": lambda: import_module("siloweave.tables.split"),
     "tvd workload_error": lambda: import_module("siloweave.evaluate.workload"),
     "write_page": lambda: import_module("siloweave.app.report"),
+    "write_report": lambda: import_module("siloweave.app.report"),
 }
 _HOME: dict[str, Callable[[], Any]] = {
     name: module for names, module in _MODULES.items() for name in names.split()

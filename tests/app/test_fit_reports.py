@@ -30,7 +30,7 @@ def pair(request):
 
 def test_every_fit_writes_its_public_report(pair, tmp_path):
     fitted, _ = pair
-    path = fitted.report(str(tmp_path / "report.html"), title="a <study>")
+    path = sw.write_report(fitted, str(tmp_path / "report.html"), title="a <study>")
     page = path.read_text("utf-8")
     assert "a &lt;study&gt;" in page
     assert fitted.info.title in page
@@ -39,8 +39,8 @@ def test_every_fit_writes_its_public_report(pair, tmp_path):
 
 def test_the_owners_report_takes_the_rows_and_only_the_owner_reads_it(pair, tmp_path):
     fitted, rows = pair
-    public = fitted.report(tmp_path / "public.html").read_text("utf-8")
-    path = fitted.report(tmp_path / "owner.html", audience="owner", data=rows)
+    public = sw.write_report(fitted, tmp_path / "public.html").read_text("utf-8")
+    path = sw.write_report(fitted, tmp_path / "owner.html", audience="owner", data=rows)
     assert len(path.read_text("utf-8")) > len(public)
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path):
         ("report.html", {"audience": "all"}, 'must be "public" or "owner"'),
     ):
         with pytest.raises(InputError, match=words):
-            fitted.report(tmp_path / path, **named)
+            sw.write_report(fitted, tmp_path / path, **named)
     assert not list(tmp_path.iterdir())
 
 

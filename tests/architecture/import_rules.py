@@ -31,8 +31,6 @@ DOWNWARD = {
     "audit": {*_BELOW_PROTOCOLS, "core", "protocols", "methods"},
     "app": {*_BELOW_PROTOCOLS, "core", "protocols", "methods", "audit", "report"},
 }
-# What a file may import besides, when it is first needed; decision 0030 says why.
-BESIDES = {"src/siloweave/core/fit.py": {"app"}}
 FRAMES = ("polars", "pandas", "narwhals", "pyarrow")
 _FRAME_MODULES = ("read", "database", "parsing", "cells", "counted", "statistical_files")
 FRAME_FILES = tuple(f"src/siloweave/tables/{name}.py" for name in _FRAME_MODULES)
@@ -80,7 +78,7 @@ def layers(source: Source) -> list[str]:
             return []
     elif layer not in DOWNWARD:
         return [f"{source.path}: folder '{layer}' has no import rule: add it to DOWNWARD"]
-    allowed = {layer, "errors", "progress", *DOWNWARD[layer], *BESIDES.get(source.path, ())}
+    allowed = {layer, "errors", "progress", *DOWNWARD[layer]}
     if layer == "app":
         allowed |= {"", "__version__"}
     problems = []

@@ -120,7 +120,7 @@ def test_a_network_trains_from_a_sample_of_a_large_table(tmp_path, place, caplog
     assert f"north: a sample of {fits[0].num_rows - 60} of 2,000 rows takes part" in caplog.text
     assert "south" not in caplog.text
     assert "about 100 rows were drawn" in fits[0].settings["sample"]
-    page = fits[0].report(tmp_path / "report.html").read_text()
+    page = sw.write_report(fits[0], tmp_path / "report.html").read_text()
     assert "Trained from a sample" in page
     assert "2,000" not in page
     assert "sample" not in synth.fit(parts, SCHEMA).settings  # all of them: below the limit
@@ -169,7 +169,7 @@ def test_epsilon_is_that_of_a_run_whose_whole_table_is_the_sample(tmp_path, monk
     one, other = ([e.event for e in fit.ledgers["a"]] for fit in (drawn, alone))
     assert one == other
     assert drawn.epsilon == alone.epsilon <= 5.0
-    page = drawn.report(tmp_path / "report.html").read_text()
+    page = sw.write_report(drawn, tmp_path / "report.html").read_text()
     assert "each row took part with a chance of 0.2" in page
     assert "ε holds for the whole table" in page
 

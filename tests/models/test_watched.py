@@ -166,7 +166,7 @@ def test_the_owners_report_shows_the_loss_by_seconds(tmp_path):
     small = {**SMALL, "steps": 40}
     for watched in (0.25, 0.0):
         fit = sw.PointDiff(diffusion={**small, "watched": watched}).fit(rows, schema, seed=0)
-        page = fit.report(tmp_path / "report.html", audience="owner", data=rows)
+        page = sw.write_report(fit, tmp_path / "report.html", audience="owner", data=rows)
         assert ("Loss of rows held back" in page.read_text("utf-8")) == (watched > 0)
-        public = fit.report(tmp_path / "public.html")
+        public = sw.write_report(fit, tmp_path / "public.html")
         assert "Loss of rows held back" not in public.read_text("utf-8")

@@ -359,7 +359,7 @@ def test_what_came_from_rows_and_nobody_reviewed_is_amber(tmp_path):
     model = sw.AIM(bins=5, degree=1).fit(
         frame(), sw.Schema(schema().columns, (taken,)).with_fallbacks(), budget=sw.Budget(1.0, 1e-6)
     )
-    page = model.report(tmp_path / "a.html").read_text()
+    page = sw.write_report(model, tmp_path / "a.html").read_text()
     assert (
         "Facts of 1 constraint were taken from the rows and paid by nobody (town + country" in page
     )
@@ -417,7 +417,7 @@ def test_settings_cannot_name_a_part_of_a_combination():
 
 def test_a_report_says_that_drawn_rows_keep_constraints(tmp_path):
     model = once("aim")
-    page = model.report(tmp_path / "a.html", audience="owner", data=frame()).read_text()
+    page = sw.write_report(model, tmp_path / "a.html", audience="owner", data=frame()).read_text()
     assert "admission &lt;= discharge, by at most 60: 0 of " in page
     assert "over the queries" in page
 
@@ -441,5 +441,5 @@ def test_a_run_over_frames_draws_the_rows_of_one_process(name, tmp_path):
     assert texts[0] == texts[1]
     assert there.schema == here.schema
     assert broken(there.sample(300, seed=0)) == {}
-    page = there.report(tmp_path / "a.html").read_text()
+    page = sw.write_report(there, tmp_path / "a.html").read_text()
     assert len(re.findall(r": 0 of [\d,]+ drawn rows break it", page)) == 6

@@ -135,14 +135,44 @@ def write_page(
 
 def write_report(
     fitted: Fit,
-    path: Path,
-    audience: Audience,
-    title: str | None,
-    data: Any,
-    risks: Any,
-    run_by: str,
+    path: Path | str,
+    *,
+    audience: Audience = "public",
+    title: str | None = None,
+    data: Any = None,
+    risks: Any = None,
+    run_by: str = "",
 ) -> Path:
-    """Write a fit's report; the arguments are those of `Fit.report`."""
+    """Write the report of a fit: one HTML file that opens offline.
+
+    Args:
+        fitted: What `fit` or `load` returned.
+        path: The file; its name ends in .html.
+        audience: ``"public"`` shows only what was paid for or comes from synthetic rows;
+            ``"owner"`` shows statistics of real rows beside them, so store it where they are.
+        title: Name of the study; the method's if None.
+        data: Real rows for the owner's copy, as `fit` takes them.
+        risks: What `attack` found, for the owner's copy.
+        run_by: Who ran it, for the sign-off; it is read from nowhere else.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: `path` is no file of a page, or `audience` goes together with neither `data`
+            nor `risks`.
+
+    Example:
+        >>> import siloweave as sw
+        >>> from tempfile import TemporaryDirectory
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> model = sw.GaussianCopula().fit(adult().take(range(300)), adult_schema())
+        >>> with TemporaryDirectory() as folder:
+        ...     page = sw.write_report(model, Path(folder) / "report.html")
+        ...     page.stat().st_size > 10_000
+        True
+    """
+    path = Path(path)
     check_page(path)
     if audience not in ("public", "owner"):
         raise InputError(f'audience={audience!r} must be "public" or "owner"')

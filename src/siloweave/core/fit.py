@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from safetensors import SafetensorError
@@ -822,46 +822,6 @@ class Fit:
             self.info.title, model, self.schema, modelled, Wanted(None, key_for(seed), tries=tries),
             self.num_rows, graph,
         )  # fmt: skip
-
-    def report(
-        self,
-        path: Path | str,
-        *,
-        audience: Literal["public", "owner"] = "public",
-        title: str | None = None,
-        data: Any = None,
-        risks: Any = None,
-        run_by: str = "",
-    ) -> Path:
-        """Write the report of this fit: one HTML file that opens offline.
-
-        Args:
-            path: The file; its name ends in .html.
-            audience: ``"public"`` shows only what was paid for or comes from synthetic rows;
-                ``"owner"`` shows statistics of real rows beside them, so store it where they are.
-            title: Name of the study; the method's if None.
-            data: Real rows for the owner's copy, as `fit` takes them.
-            risks: What `attack` found, for the owner's copy.
-            run_by: Who ran it, for the sign-off; it is read from nowhere else.
-
-        Returns:
-            The file.
-
-        Raises:
-            InputError: `path` is no file of a page, or `audience` goes together with neither `data`
-                nor `risks`.
-
-        Example:
-            >>> import siloweave as sw
-            >>> from siloweave.datasets import adult, adult_schema
-            >>> model = sw.GaussianCopula().fit(adult().take(range(300)), adult_schema())
-            >>> with TemporaryDirectory() as folder:
-            ...     model.report(Path(folder) / "report.html").stat().st_size > 10_000
-            True
-        """
-        from siloweave.app.report import write_report
-
-        return write_report(self, Path(path), audience, title, data, risks, run_by)
 
     def save(self, folder: Path | str) -> None:
         """Write the fit into a folder, as data only: nothing in it runs when it is read.
