@@ -778,10 +778,7 @@ def _of_learning(schema: Schema, synth: MethodSettings, learn: float) -> str:
     from siloweave.protocols.schema import open_facts
     from siloweave.protocols.workload import COARSE
 
-    modelled_schema = schema
-    if schema.constraints:
-        modelled_schema = Modelled(schema).schema
-    facts = ", ".join(open_facts(modelled_schema))
+    facts = ", ".join(open_facts(Modelled(schema).schema))
     if not facts:
         return (
             f"[schema] learn = {learn} is not used: the schema leaves nothing "

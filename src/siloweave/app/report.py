@@ -281,7 +281,7 @@ def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
         synthetic: Its synthetic rows; drawn anew if None.
         errors: Whether errors will be measured, which takes many rows.
     """
-    if isinstance(fitted.model, MarginalModel) and fitted.modelled is None:
+    if isinstance(fitted.model, MarginalModel) and fitted.modelled.is_identity:
         return _marginal_view(fitted.model, synthetic, errors=errors)
 
     encoder = Encoder(fitted.schema, _BINS)
@@ -426,7 +426,8 @@ def record_of(
         measured: What else was measured on real rows, for the owner's copy.
         run_by: Who ran it, as the caller says.
     """
-    if fitted.modelled is not None and synthetic is None and fitted.shared:
+    has_rules = not fitted.modelled.is_identity
+    if has_rules and synthetic is None and fitted.shared:
         synthetic = fitted.sample_table(seed=0)
 
     # Where synthetic columns stay with their parties, none are here to show.
@@ -591,8 +592,8 @@ def _unprotected(fitted: Fit) -> Iterator[str]:
 
 def _refusing(fitted: Fit) -> Iterator[str]:
     """Describe columns that refuse a table, under a guarantee."""
-    schema = fitted.schema if fitted.modelled is None else fitted.modelled.declared
-    names = [column.name for column in schema.coded if column.outside == "refuse"]
+    declared = fitted.modelled.declared
+    names = [column.name for column in declared.coded if column.outside == "refuse"]
     if names and fitted.info.guarantee in GUARANTEED:
         yield words.refusing(names)
 
@@ -695,8 +696,6 @@ def _fact(column: Column) -> SchemaFact:
 
 def _constraints(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:
     """Say what every row keeps, and how many drawn rows break it: none, or the fit is broken."""
-    if fitted.modelled is None:
-        return
     modelled = Modelled(fitted.schema, fitted.modelled.parts)
     breaches = {} if synthetic is None else modelled.broken(synthetic)
     declared_rules = fitted.modelled.declared.constraints
@@ -788,7 +787,7 @@ def _workload_errors(
         return {}
     synthetic_codes = view.many
     # With constraints the model has codes of its own, of other columns than the table's.
-    if fitted.modelled is not None:
+    if not fitted.modelled.is_identity:
         parts = [model.encoder.encode(fitted.learned(table)) for table in tables]
         real_codes = Codes.concat(parts)
         synthetic_codes = model.codes(_MANY, 0)

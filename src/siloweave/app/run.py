@@ -137,11 +137,10 @@ def execute(
     if earlier_summary is not None:
         return earlier_summary, True
 
-    modelled_schema = schema
-    if schema.constraints:
-        modelled_schema = Modelled(schema).schema
     party_count = len(study.parties)
-    case = Case(modelled_schema, study.terms(), party_count, learn=study.schema.learn)
+    case = Case(
+        Modelled(schema).schema, study.terms(), party_count, learn=study.schema.learn
+    )
     # A workload that does not fit is refused here, before a folder is made or a row is read.
     synth.method.forecast(synth, case)
 

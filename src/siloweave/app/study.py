@@ -529,11 +529,9 @@ class Study(Section, frozen=True):
 
         # A method models the columns that constraints leave to it, not those of the file.
         try:
-            modelled_schema = schema
-            if schema.constraints:
-                Modelled(schema).check_open(learn)
-                modelled_schema = Modelled(schema).schema
-            method.check_schema(synth, modelled_schema)
+            modelled = Modelled(schema)
+            modelled.check_open(learn)
+            method.check_schema(synth, modelled.schema)
         except InputError as error:
             part = "schema" if isinstance(error, SchemaError) else "method"
             raise type(error)(f"[{part}] {error}") from error

@@ -259,10 +259,10 @@ def _secure_plan(fitted: Fit) -> SecurePlan:
     settings = {name: value for name, value in fitted.settings.items() if name in names}
     synth = settings_of(kind, settings)
 
-    columns = dict(fitted.columns)
     modelled = fitted.modelled
-    if modelled is not None:
-        columns = {party: modelled.names_of(names) for party, names in columns.items()}
+    columns = {
+        party: modelled.names_of(names) for party, names in fitted.columns.items()
+    }
     coded = [column.name for column in model.schema.coded]
     parts = {
         party: model.schema.select([name for name in names if name in coded])

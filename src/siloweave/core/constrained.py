@@ -82,6 +82,11 @@ def constrained_rows(
     """
     if wanted.tries < 1:
         raise InputError(f"tries={wanted.tries} must be 1 or more")
+    may_be_missing = any(column.missing for column in model.schema.coded)
+    avoids_gaps = may_be_missing and not wanted.missing
+    if modelled.is_identity and not avoids_gaps:
+        rows: Table = model.draw(wanted, otherwise, like)
+        return rows
     return _Drawing(modelled, model, wanted, otherwise, like).rows()
 
 

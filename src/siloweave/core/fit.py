@@ -404,21 +404,28 @@ class Fit:
     def schema(self) -> Schema:
         """Facts about every column of a synthetic table."""
         schema: Schema = self.model.schema
-        return schema if self.modelled is None else self.modelled.restored(schema)
+        return self.modelled.restored(schema)
 
     @property
-    def modelled(self) -> Modelled | None:
-        """How the declared columns became those of the model, where constraints change them."""
-        if self.declared is None:
-            return None
-        return Modelled(self.declared, tuple(self.columns.values()))
+    def modelled(self) -> Modelled:
+        """How the declared columns became those of the model."""
+        declared = self.declared or self.model.schema
+        return Modelled(declared, tuple(self.columns.values()))
+
+    @property
+    def _redrawn(self) -> Modelled:
+        """How rows of the model are made to keep the constraints."""
+        # A run has drawn the rows of such a model, and they keep the constraints already.
+        if self.model.schema.constraints:
+            return Modelled(Schema(self.model.schema.columns))
+        return self.modelled
 
     def learned(self, table: Table) -> Table:
         """Return real rows, of all columns or of a party's, with those that the model knows.
 
         SchemaError if they break a constraint of the schema.
         """
-        return table if self.modelled is None else self.modelled.inside(table)
+        return self.modelled.inside(table)
 
     @property
     def shared(self) -> bool:
@@ -596,20 +603,14 @@ class Fit:
         check_process()
         rows_asked = None if num_rows is None else whole("num_rows", num_rows)
         wanted = Wanted(rows_asked, key_for(seed), **conditions)
-        modelled = self.modelled
-        if self.model.schema.constraints:  # a run drew rows that keep them
-            modelled = None
-        if not wanted.missing and any(column.missing for column in self.schema.coded):
-            rules = tuple(
-                r for r in self.model.schema.constraints if isinstance(r, Unique)
-            )
-            modelled = modelled or Modelled(Schema(self.model.schema.columns, rules))
-        if modelled is None:
-            rows: Table = self.model.draw(wanted, self.num_rows, self.like)
-        else:
-            rows = constrained_rows(
-                modelled, self.model, wanted, self.num_rows, self.like
-            )
+        modelled = self._redrawn
+        may_be_missing = any(column.missing for column in self.schema.coded)
+        if modelled.is_identity and may_be_missing and not wanted.missing:
+            # Rows with gaps are left out, and rows that are taken instead may repeat a value.
+            rules = self.model.schema.constraints
+            unique = tuple(rule for rule in rules if isinstance(rule, Unique))
+            modelled = Modelled(Schema(self.model.schema.columns, unique))
+        rows = constrained_rows(modelled, self.model, wanted, self.num_rows, self.like)
         if any(column.other == UNLISTED for column in self.schema.columns):
             rows = listed_instead(rows, self.schema, key=wanted.seed, kept=wanted.named)
         if self.schema.coded == self.schema.columns:
@@ -816,12 +817,15 @@ class Fit:
             raise InputError(f"tries={tries} must be 1 or more")
         model = self.model
         graph = (model.mrf, model.encoder) if isinstance(model, MarginalModel) else None
-        # A run may have drawn rows that keep the constraints.
-        modelled = None if model.schema.constraints else self.modelled
         return Questions(
-            self.info.title, model, self.schema, modelled, Wanted(None, key_for(seed), tries=tries),
-            self.num_rows, graph,
-        )  # fmt: skip
+            title=self.info.title,
+            model=model,
+            schema=self.schema,
+            modelled=self._redrawn,
+            wanted=Wanted(None, key_for(seed), tries=tries),
+            num_rows=self.num_rows,
+            graph=graph,
+        )
 
     def save(self, folder: Path | str) -> None:
         """Write the fit into a folder, as data only: nothing in it runs when it is read.

@@ -204,8 +204,8 @@ class Setup:
         encoder: How rows are coded, where a method of marginals needs it.
         stage: "method", or the name of a stage before it.
         keys: The parties' keys for masks, at the coordinator, if a stage before has exchanged them.
-        modelled: Where the declared schema has constraints: that schema, of which `schema` and
-            `columns` are what methods learn.
+        constrained: Where the declared schema has constraints: that schema, of which `schema` and
+            `columns` are what methods learn. See `modelled`.
     """
 
     synth: MethodSettings
@@ -216,7 +216,7 @@ class Setup:
     encoder: Encoder | None = None
     stage: str = "method"
     keys: Mapping[str, bytes] = field(default_factory=dict)
-    modelled: Modelled | None = None
+    constrained: Modelled | None = None
 
     def __post_init__(self) -> None:
         """Give every cell a place under a guarantee; replace constraints by what methods learn."""
@@ -231,14 +231,19 @@ class Setup:
         columns = {
             name: modelled.names_of(names) for name, names in self.columns.items()
         }
-        object.__setattr__(self, "modelled", modelled)
+        object.__setattr__(self, "constrained", modelled)
         object.__setattr__(self, "schema", modelled.schema)
         object.__setattr__(self, "columns", columns)
 
     @property
+    def modelled(self) -> Modelled:
+        """How the declared columns become those that methods learn."""
+        return self.constrained or Modelled(self.schema, tuple(self.columns.values()))
+
+    @property
     def counts(self) -> bool:
         """Whether rows are only counted: by the method, and with no constraint to change them."""
-        return self.synth.method.counts and self.modelled is None
+        return self.synth.method.counts and self.modelled.is_identity
 
     @property
     def smallest_cohort(self) -> int:
@@ -248,17 +253,12 @@ class Setup:
     @property
     def declared(self) -> Schema:
         """The schema as the study declares it."""
-        return self.schema if self.modelled is None else self.modelled.declared
+        return self.modelled.declared
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
         """With split columns, every party's columns as the study declares them."""
-        parts = None if self.modelled is None else self.modelled.parts
-        return (
-            self.columns
-            if parts is None
-            else dict(zip(self.columns, parts, strict=True))
-        )
+        return dict(zip(self.columns, self.modelled.parts, strict=True))
 
 
 def job_for(synth: MethodSettings, budget: Budget | None, **facts: Any) -> Job:

@@ -673,9 +673,12 @@ class StudySide:
     def _rows(self, party: Party) -> Any:
         """Return its rows as the method learns them, the same in every stage."""
         if self._learned is None:
-            modelled = self.setup.modelled
             rows = self.table if self.aligned is None else self.common_rows(party)
-            self._learned = rows if modelled is None else modelled.inside(read(rows))
+            modelled = self.setup.modelled
+            # Without constraints rows are not read here: a database only counts them.
+            if not modelled.is_identity:
+                rows = modelled.inside(read(rows))
+            self._learned = rows
         return self._learned
 
     def common_rows(self, party: Party) -> Table:
@@ -735,9 +738,7 @@ def synthetic_columns(party: Party, setup: Setup) -> tuple[Table, int] | None:
         return None
     seed, parquet = msgspec.msgpack.decode(stored, type=tuple[int, bytes])
     rows = from_parquet(parquet)
-    if setup.modelled is not None:
-        rows = setup.modelled.own(rows, party.index)
-    return rows, seed
+    return setup.modelled.own(rows, party.index), seed
 
 
 # Ledgers and stores

@@ -59,8 +59,7 @@ class Questions:
         title: What the method is called.
         model: Draws rows.
         schema: Facts about every column of a synthetic table.
-        modelled: How constraints are kept; None where the schema has none, or the model's rows
-            keep them already.
+        modelled: How constraints are kept; the identity where the model's rows keep them already.
         wanted: The seed, and how many rows may be drawn for each.
         num_rows: How many rows a draw has by itself.
         graph: The distribution and its codes, where the model is a graphical one.
@@ -69,7 +68,7 @@ class Questions:
     title: str
     model: Model
     schema: Schema
-    modelled: Modelled | None
+    modelled: Modelled
     wanted: Wanted
     num_rows: int | None
     graph: tuple[MRF, Encoder] | None
@@ -237,8 +236,6 @@ class Questions:
         """Draw rows of a model with conditions, one for each."""
         wanted = msgspec.structs.replace(self.wanted, given=given, seed=seed)
         empty = like.without_rows()
-        if self.modelled is None:
-            return model.draw(wanted, self.num_rows, empty)
         return constrained_rows(self.modelled, model, wanted, self.num_rows, empty)
 
     def _is_complete(self, drawn: Table, needed: Mapping[str, Bools]) -> Bools:
@@ -289,7 +286,7 @@ class Questions:
                 f"log_prob: {self.title} draws rows, and has no formula for how likely one is; "
                 "graphical models (AIM, PrivMRF, FLAIM, TwoRound and others) have one"
             )
-        if self.modelled is not None:
+        if not self.modelled.is_identity:
             rule = self.modelled.declared.constraints[0]
             raise QuestionError(
                 f"log_prob: rows that break a constraint of the schema ({rule.words}) are drawn "
@@ -350,7 +347,7 @@ class Questions:
     @property
     def _is_exact(self) -> bool:
         """Whether rows follow the graphical model itself; none is drawn again for a constraint."""
-        return self.graph is not None and self.modelled is None
+        return self.graph is not None and self.modelled.is_identity
 
     def _target(self, target: str) -> Column:
         """Return the column of this name; InputError where the model has none."""

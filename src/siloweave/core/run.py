@@ -440,7 +440,7 @@ def moved_notes(name: str, table: Table | Unread, setup: Setup) -> Iterator[str]
         moved.update(moved_cells(piece, setup.declared))
     if moved:
         yield f"{name}: {moved_note(moved, setup.declared)}"
-    if setup.modelled is None or not isinstance(table, Table):
+    if not isinstance(table, Table):
         return
     for words, count in setup.modelled.moved_rows(table).items():
         rows = f"{count:,} of {table.num_rows:,} rows break {words}"
@@ -477,38 +477,38 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
     modelled = setup.modelled
     if not setup.budget.by_row:
         check_unit(setup.budget.unit, setup.declared)
-    if modelled is not None:
-        modelled.check_open(learn)
-        workload = getattr(synth, "workload", None) or ()
-        queries = () if isinstance(workload, str) else workload
-        for name in (getattr(synth, "target", None), *chain(*queries)):
-            if name in setup.declared.names and name not in setup.schema.names:
-                names = ", ".join(setup.schema.names)
-                raise InputError(
-                    f"settings name column {name!r}, which is learned as a part of another because "
-                    f"of a constraint; name one of {names}"
-                )
-        apart = not getattr(synth, "shared", True)
-        for rule in modelled.declared.constraints if setup.columns else ():
-            if not modelled.local(rule) and (
-                apart or isinstance(rule, ColumnSum | Computed)
-            ):
-                why = (
-                    "stay apart (shared=False)"
-                    if apart
-                    else "can be computed by none of them"
-                )
-                raise InputError(
-                    f"constraint {rule.words}: names columns of several parties, which {why}. Take "
-                    "it out of the schema"
-                )
-            if far and apart and not modelled.always(rule):
-                raise InputError(
-                    f"constraint {rule.words}: over a network, where columns stay apart "
-                    "(shared=False), rows that break it cannot be drawn again: whoever draws them "
-                    "would learn which these are, and that follows from columns that stay. Take "
-                    "it out of the schema, or share the columns"
-                )
+    modelled.check_open(learn)
+    workload = getattr(synth, "workload", None) or ()
+    queries = () if isinstance(workload, str) else workload
+    for name in (getattr(synth, "target", None), *chain(*queries)):
+        if name in setup.declared.names and name not in setup.schema.names:
+            names = ", ".join(setup.schema.names)
+            raise InputError(
+                f"settings name column {name!r}, which is learned as a part of another because "
+                f"of a constraint; name one of {names}"
+            )
+    apart = not getattr(synth, "shared", True)
+    split_rules = modelled.declared.constraints if setup.columns else ()
+    for rule in split_rules:
+        if not modelled.local(rule) and (
+            apart or isinstance(rule, ColumnSum | Computed)
+        ):
+            why = (
+                "stay apart (shared=False)"
+                if apart
+                else "can be computed by none of them"
+            )
+            raise InputError(
+                f"constraint {rule.words}: names columns of several parties, which {why}. Take "
+                "it out of the schema"
+            )
+        if far and apart and not modelled.always(rule):
+            raise InputError(
+                f"constraint {rule.words}: over a network, where columns stay apart "
+                "(shared=False), rows that break it cannot be drawn again: whoever draws them "
+                "would learn which these are, and that follows from columns that stay. Take "
+                "it out of the schema, or share the columns"
+            )
     synth.method.check_schema(synth, setup.schema)
 
 
@@ -599,7 +599,7 @@ def run_study(
         cost=cost,
         num_rows=result.num_rows,
         columns=setup.held,
-        declared=None if setup.modelled is None else setup.declared,
+        declared=None if setup.modelled.is_identity else setup.declared,
         simulated=carrier.simulated,
     )
 

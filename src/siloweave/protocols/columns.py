@@ -456,7 +456,7 @@ def most_decoded(setup: Setup) -> int:
     Raking may ask for more rows once, and once for numbers to be moved; rows that break a
     constraint are drawn again.
     """
-    return 3 if setup.modelled is None else _MOST_DECODED
+    return 3 if setup.modelled.is_identity else _MOST_DECODED
 
 
 def decode_columns(
@@ -764,8 +764,5 @@ def decoded_rows(
         cell_shares=getattr(joint, "cell_shares", {}),
     )  # fmt: skip
     wanted = Wanted(count, task.seed)
-    if setup.modelled is None:
-        rows = model.draw(wanted, result.num_rows, None)
-    else:
-        rows = constrained_rows(setup.modelled, model, wanted, result.num_rows, None)
+    rows = constrained_rows(setup.modelled, model, wanted, result.num_rows, None)
     return DrawnRows(rows.num_rows, setup.declared, rows)

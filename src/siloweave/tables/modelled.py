@@ -884,10 +884,12 @@ def broken(rule: Constraint, schema: Schema, table: Table) -> _Mask:
 
 @dataclass(frozen=True)
 class Modelled:
-    """A schema with constraints, and the schema without any that methods learn instead.
+    """A declared schema, and the schema without constraints that methods learn instead.
+
+    Where the declared schema has no constraints, both are the same.
 
     Attributes:
-        declared: With constraints; `schema` is the other.
+        declared: As the study has it; `schema` is the other.
         parts: Where parties hold different columns, those of each. A constraint on columns of
             several parties is kept by drawing rows again.
 
@@ -905,6 +907,11 @@ class Modelled:
 
     declared: Schema
     parts: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether methods learn the declared columns themselves: no constraint changes them."""
+        return not self.declared.constraints
 
     @cached_property
     def _transforms(self) -> tuple[_Transform, ...]:
@@ -967,7 +974,7 @@ class Modelled:
     @cached_property
     def schema(self) -> Schema:
         """What methods learn; it has no constraints."""
-        if not self.declared.constraints:
+        if self.is_identity:
             return self.declared
         replacements: dict[str, Column | None] = {}
         for transform in self._transforms:
@@ -992,6 +999,8 @@ class Modelled:
 
     def names_of(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the columns that methods learn of a party that holds these."""
+        if self.is_identity:
+            return tuple(columns)
         declared = [name for name in columns if name in self.declared.names]
         learned = Modelled(self.declared.select(declared)).schema.names
         return tuple(name for name in self.schema.names if name in learned)
@@ -1031,6 +1040,8 @@ class Modelled:
 
     def own(self, rows: Table, party: int) -> Table:
         """Return a party's drawn columns as declared; `party` is its place in `parts`."""
+        if self.is_identity:
+            return rows
         names = [name for name in self.parts[party] if name in self.declared.names]
         part = Modelled(self.declared.select(names))
         table, _ = part.outside(rows, part.schema, None)
@@ -1093,7 +1104,7 @@ class Modelled:
         Raises:
             SchemaError: Columns are not the schema's, or rows break a constraint or leave bounds.
         """
-        if not self.declared.constraints:
+        if self.is_identity:
             return table
         if not self.parts:
             check_columns(self.declared, table)
@@ -1297,6 +1308,8 @@ class Modelled:
 
     def restored(self, schema: Schema) -> Schema:
         """Return the declared schema, with what was learned of the columns that methods learn."""
+        if self.is_identity:
+            return schema
         rules = {id(rule): rule for rule in self.declared.constraints}
         for transform in self._transforms:
             if isinstance(transform, _MergedColumns) and not transform.rule.rows:
