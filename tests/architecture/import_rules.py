@@ -31,7 +31,7 @@ DOWNWARD = {
     "audit": {*_BELOW_PROTOCOLS, "core", "protocols", "methods"},
     "app": {*_BELOW_PROTOCOLS, "core", "protocols", "methods", "audit", "report"},
 }
-# What a file may import besides, when it is first needed; decision 0030 says why.
+# What a file may import besides, when it is first needed; decision 0001 says why.
 BESIDES = {"src/siloweave/core/fit.py": {"app"}}
 FRAMES = ("polars", "pandas", "narwhals", "pyarrow")
 _FRAME_MODULES = ("read", "database", "parsing", "cells", "counted", "statistical_files")
