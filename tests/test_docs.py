@@ -98,7 +98,7 @@ def test_a_decision_is_a_page_in_the_form_of_a_record(note):
     assert re.match(r"# \d{4}: .+\n\n\* Status: .+\n\* Date: \d{4}-\d\d-\d\d", text)
     headings = re.findall(r"^## (.+)$", text, re.M)
     assert headings == ["Context", "Options", "Decision", "Consequences"]
-    assert len(re.findall(r"\S*\w\S*", text)) <= 620, "a note is one page"
+    assert len(re.findall(r"\S*\w\S*", text)) <= 600, "a note is one page"
 
 
 def test_a_choice_has_evidence_and_a_command():
