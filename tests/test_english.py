@@ -140,5 +140,3 @@ def test_a_name_in_the_glossary_is_one_of_the_program():
     for term, text in entries().items():
         for name in re.findall(r"`([^`]+)`", f"{term} {text}"):
             assert set(re.findall(r"\w+", name)) <= words, name
-
-
