@@ -117,10 +117,10 @@ weighting estimates by their noise. The rule by which TwoRound and SecureTwoRoun
 tables was chosen on other tables, but figures of these three had been seen (decision 0036). Every
 line in `results/` names the commit that it was run at. TwoRound and SecureTwoRound were run again
 when a pair came to keep only what noise does not explain
-(0060); [before and after](#before-a-pair-kept-only-what-noise-does-not-explain) stand below. AIM
+(0036); [before and after](#before-a-pair-kept-only-what-noise-does-not-explain) stand below. AIM
 with its own workload was run again when its triples came to weigh less (0042) and when its last fit
-had less entropy (0053), PrivMRF and VertiMRF when PrivMRF's had (0055). The runs before 0060 are
-kept in `columns_split_before.jsonl` with a label, and shown there alone; older ones are in the
+had less entropy (0053), PrivMRF and VertiMRF when PrivMRF's had (0055). Older runs are
+kept in `columns_split_before.jsonl` with a label, and shown there alone; the oldest are in the
 history. No other run is left out: some seeds were run twice, with fresh noise, and both runs
 count.
 
@@ -164,7 +164,7 @@ heloc; decisions 0036, 0051 and 0054), which both sides share.
 """
 BEFORE = """### Before a pair kept only what noise does not explain
 
-Mean distances over three columns, after decision 0060 / before it, of runs with the same table,
+Mean distances over three columns, after that change / before it, of runs with the same table,
 parties, ε and seed; below 1 is better now. The noise is drawn anew, so the ratios vary; the
 standard error is that of a line's mean, over seeds and ε.
 
@@ -232,7 +232,7 @@ def page(results: Path) -> str:
 
 
 def _beside_before(rows: list[Row], file: Path) -> str:
-    """Three columns' distances now and before decision 0060, of the runs that both have."""
+    """Three columns' distances now and before pairs were cleaned, of the runs that both have."""
     if not file.is_file():
         return ""
     keys = ("table", "rows", "method", "parties", "epsilon", "seed")

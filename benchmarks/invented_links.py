@@ -175,7 +175,7 @@ ones, and a class of few rows depends on nothing. Share of the class in rare cod
 200,000 drawn rows; after ± is twice the sampling error of the real rows' share. The largest
 Cramér's V without its bias, over all ten pairs of columns, is that of drawn rows; real rows have at
 most {most:.2f}. Means of {seeds} seeds, new noise in each run, δ = 1e-6. *Before* is commit
-d98445d3, with the same tables ([decision 0060](../decisions/0060-no-link-that-noise-explains.md)).
+d98445d3, with the same tables ([decision 0036](../decisions/0036-two-rounds.md)).
 Rows are split evenly over the parties of TwoRound and DistAIM; AIM has one, and of SecureTwoRound's
 two parties one has the codes and the other one the class.
 

@@ -128,8 +128,9 @@ def dp_steps(rows: list[Row]) -> str:
     text = (
         "\n### A private step\n\nAn autoencoder of 512 x 512 units at batch 512 over 100 numbers, "
         "variants in turn:\nsteps a second (median of rounds), and how many times slower than "
-        "without privacy.\nWith 32-bit float noise in a compiled loop, as it was until decision "
-        "0028; what an exact step takes\nis on the [speed page](speed.md#private-steps).\n\n"
+        "without privacy.\nWith 32-bit float noise in a compiled loop, as it was before noise of "
+        "whole numbers (decision 0013); what an exact step takes\nis on the "
+        "[speed page](speed.md#private-steps).\n\n"
     )
     head = ["step", "steps a second", "times slower"]
     if not rows:

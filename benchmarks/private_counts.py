@@ -61,7 +61,7 @@ WHOLE = "all rows"
 ALIKE = "default, fits alike"
 """AIM's, before its last fit had less entropy than the others (decision 0053)."""
 LINKS = "default before 0060"
-"""TwoRound's, before a pair is judged by what noise does not explain (decision 0060)."""
+"""TwoRound's, before a pair is judged by what noise does not explain (decision 0036)."""
 FIXED = "default, size fixed"
 """TwoRound's, before its plan's model grew (decision 0049): beside equal bins alone."""
 LARGER = {f"{size} MB": {"max_model_mb": float(size)} for size in (80, 160, 320)}
@@ -100,7 +100,7 @@ width (before decision 0052) and a tenth of the budget; that of the default has 
 Whole numbers of up to 32 values stand for themselves, others are cut into 20 bins of equal mass.
 TwoRound's *first* and *before* have the plan of decision 0051; on adult_privmrf and tables of 31
 columns and more pairs come back, too (decision 0036). Its default keeps of a pair what noise does
-not explain (0060); the last line below the table compares it with the default before that, same
+not explain (0036); the last line below the table compares it with the default before that, same
 seeds. AIM's last fit has less entropy than the others (0053); its lines with ‡ are from before.
 Seconds are – where others used the machine. * The rule's factor was chosen on these tables. What is
 above 1 in the lines below the table has a standard error over the seeds.

@@ -72,7 +72,7 @@ def privtree(values: Ints, stop: int, epsilon: float, rng: np.random.Generator) 
 
 
 def thinned_leaves(leaves: Leaves, noisy: Floats, clean: Floats, sigma: float) -> Floats:
-    """Return counts of leaves of which the far end thins out, as decision 0065 has it for bins.
+    """Return counts of leaves of which the far end thins out, as decision 0042 has it for bins.
 
     An octave, the values up to a number's double, stands out where its leaves hold 3.5 deviations
     of their noise together. Beyond the furthest that does, each has at most half of the one before.

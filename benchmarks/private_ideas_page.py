@@ -146,7 +146,7 @@ The SIGMOD 2025 benchmark (2504.14061) cuts columns by PrivTree. One column, whi
 *Histogram* is what AIM and TwoRound cut a column by. PrivTree gets the same zCDP: half for the tree
 (pure ε costs ε² / 2) and half for Gaussian counts of its leaves; values are drawn evenly inside a
 leaf. *Tail thinned*: its leaves' far end thins out by the rule of [decision
-0065](../decisions/0065-far-ends-that-noise-fills.md). *Pure*: all of ε without a δ, with Laplace
+0042](../decisions/0042-workload-and-bins.md). *Pure*: all of ε without a δ, with Laplace
 noise, which one column alone can have and a run of many columns cannot. Each cell: L1 distance in
 100 bins of equal mass, then errors of the 99th percentile and of the total in per cent; means of
 the absolute values of ten runs.
@@ -180,7 +180,7 @@ factor of 4 to 25 on orders, incomes and `Amount`, and pairs are as near or near
 behind. What gets worse: capital gains at ε = 1, whose 99th percentile is a value that many rows
 share (the histogram finds it to .1 %); and claims at ε = .3, where in one of three runs noise
 stands out in a far leaf and the total is seven times too large. The rule for tails is that of
-decision 0065, which some of these columns had chosen."""
+decision 0042, which some of these columns had chosen."""
 
 
 def bins(every: Sequence[Line]) -> str:

@@ -99,13 +99,13 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
   bins, merged rare values and residuals, tried in one run
 
 TwoRound, SecureTwoRound and DistAIM changed on 2026-11-28
-([decision 0060](../decisions/0060-no-link-that-noise-explains.md)), and were run again. Their mean
+([decision 0036](../decisions/0036-two-rounds.md)), and were run again. Their mean
 three-way errors are not above those before: see *Workload and bins* and, for split columns,
 [before and after](#before-a-pair-kept-only-what-noise-does-not-explain). Later that day tables of
 three columns and more began to be cleaned as pairs are. They are measured where columns have few
 codes. *Invented links* and nltcs in *Workload and bins* were run again; seven other tables there
 kept their errors to four digits, and split columns and FLAIM's tables were not run again.
-FLAIM's own lines are from before its tables were raked to single columns (decision 0066).
+FLAIM's own lines are from before its tables were raked to single columns (decision 0004).
 """
 
 HEAD = """## Rows split

@@ -16,6 +16,9 @@ from tests.test_english import problems, prose
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted((DOCS / "tutorials").glob("*.ipynb"))
+DECISIONS = DOCS / "decisions" / "README.md"
+CHOICES = DECISIONS.with_name("choices.md")
+NOTES = sorted(DECISIONS.parent.glob("0*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *NOTEBOOKS]
 
 
@@ -63,18 +66,49 @@ def test_every_page_is_in_the_navigation_once():
 
 
 def test_every_decision_is_listed():
-    listed = re.findall(r"^\| \[(\d+)\]\((.+?)\)", text_of(DOCS / "decisions/README.md"), re.M)
-    notes = sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
-    assert [file for _, file in listed if file != "choices.md"] == notes
-    assert all(file.startswith(number) for number, file in listed if file != "choices.md")
+    listed = re.findall(r"^\| \[(\d+)\]\((.+?)\) \| (.+?) \|$", text_of(DECISIONS), re.M)
+    assert [file for _, file, _ in listed] == [note.name for note in NOTES]
+    for number, file, title in listed:
+        heading = text_of(DECISIONS.parent / file).splitlines()[0]
+        assert heading.casefold() == f"# {number}: {title}".casefold()
 
 
-def test_every_choice_is_listed_under_its_number():
-    listed = re.findall(r"^\| \[(\d+)\]\((.+?)\)", text_of(DOCS / "decisions/README.md"), re.M)
-    choices = re.findall(r"^\| (\d{4}) \|", text_of(DOCS / "decisions/choices.md"), re.M)
-    assert [number for number, file in listed if file == "choices.md"] == choices
-    numbers = sorted(number for number, _ in listed)
-    assert numbers == [f"{n:04d}" for n in range(1, len(numbers) + 3) if n not in (46, 47)]
+def test_every_number_up_to_the_last_one_has_a_place():
+    """A note, a row of the choices, or a line that says where its subject is now."""
+    moved = re.findall(r"^\| (\d{4}.*?) \|", text_of(DECISIONS), re.M)
+    placed = [note.name[:4] for note in NOTES]
+    for cell in moved:
+        for first, last in re.findall(r"(\d{4})(?: to (\d{4}))?", cell):
+            placed += [f"{n:04d}" for n in range(int(first), int(last or first) + 1)]
+    assert sorted(placed) == [f"{n:04d}" for n in range(1, int(max(placed)) + 1)]
+    (choices,) = re.findall(r"^\| (\d{4}.*?) \| rows of ", text_of(DECISIONS), re.M)
+    rows = re.findall(r"^\| (\d{4}) \|", text_of(CHOICES), re.M)
+    assert [n for n in placed if n in rows] == rows
+    assert re.findall(r"\d{4}", choices)[0] == rows[0]
+    assert re.findall(r"\d{4}", choices)[-1] == rows[-1]
+
+
+def test_decisions_are_few():
+    assert len(NOTES) <= 25, "merge two notes of one subject before another one is added"
+
+
+@pytest.mark.parametrize("note", NOTES, ids=lambda note: note.stem)
+def test_a_decision_is_a_page_in_the_form_of_a_record(note):
+    text = text_of(note)
+    assert re.match(r"# \d{4}: .+\n\n\* Status: .+\n\* Date: \d{4}-\d\d-\d\d", text)
+    headings = re.findall(r"^## (.+)$", text, re.M)
+    assert headings == ["Context", "Options", "Decision", "Consequences"]
+    assert len(re.findall(r"\S*\w\S*", text)) <= 600, "a note is one page"
+
+
+def test_a_choice_has_evidence_and_a_command():
+    rows = re.findall(r"^\| (?:\[?\d{4}.*?) \| (.+) \| (.+) \| (.+) \|$", text_of(CHOICES), re.M)
+    assert len(rows) == len(re.findall(r"^\| \[?\d{4}", text_of(CHOICES), re.M))
+    for _, evidence, command in rows:
+        assert re.search(r"\d", evidence)
+        script = re.match(r"`((?:benchmarks|tests)/\S+\.py)", command)
+        assert script, command
+        assert (ROOT / script[1]).is_file(), script[1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())

@@ -140,12 +140,3 @@ def test_a_name_in_the_glossary_is_one_of_the_program():
     for term, text in entries().items():
         for name in re.findall(r"`([^`]+)`", f"{term} {text}"):
             assert set(re.findall(r"\w+", name)) <= words, name
-
-
-@pytest.mark.parametrize(
-    "note", sorted((ROOT / "docs" / "decisions").glob("0*.md")), ids=lambda p: p.stem
-)
-def test_a_decision_starts_with_the_decision_and_its_consequence(note):
-    first, *rest = re.findall(r"^## (.+)$", note.read_text("utf-8"), re.M)
-    assert first == "What was decided"
-    assert "What it costs" not in rest[1:]
