@@ -12,7 +12,7 @@ what is counted: a party that is sent bins that follow from nothing counts rows 
 others. Everything else a party has from its own copy of the study.
 
 What a method promises of the rows that it learns from holds for the whole table, where these are a
-sample (`tables.read.sampled`, decision 0050): epsilon is computed as if they were all, and a
+sample (`tables.read.sampled`, decision 0044): epsilon is computed as if they were all, and a
 private number of rows decides nothing (`share_drawn`).
 
 An error's text leaves the party over a network if its class names no row (`errors.NAMES_NO_ROW`),

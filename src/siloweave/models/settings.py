@@ -467,7 +467,7 @@ class DiffusionSettings:
 POINTS_DIFFUSION = DiffusionSettings(
     hidden=(384, 384, 384), steps=40_000, waves=6, work=25.0
 )
-"""Of our own diffusion of sphere codes without a budget, whoever holds the rows: decision 0064."""
+"""Of our own diffusion of sphere codes without a budget, whoever holds the rows: decision 0007."""
 
 
 @dataclass(frozen=True)

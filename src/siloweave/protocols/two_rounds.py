@@ -4,7 +4,7 @@
    `pairs_share` of the budget.
 2. Plan: add, one by one, the pair that would improve the workload most, less half of the noise
    that it would bring (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1: weights and score;
-   decision 0060: how much noise). What the model may take grows, as in AIM, from single columns to
+   decision 0036: how much noise). What the model may take grows, as in AIM, from single columns to
    `max_model_mb`: doubled where no pair fits any more. Answers are read without the dependence that
    their noise explains (models/pair_noise.py), so that no pair is planned for noise alone.
 3. Choose tables that hold what was planned: pairs, and wider tables where they lower the expected
@@ -681,7 +681,7 @@ class _Rehearsal:
         """Return w_q times (how far the answer moves the marginal, minus the noise it would bring).
 
         Noise counts where the answer leads, as a fit takes none from cells without rows; and half,
-        since what is measured is cleaned of noise once more (decision 0060).
+        since what is measured is cleaned of noise once more (decision 0036).
         """
         before = self.model.marginal(answer.clique)
         after = block_step(self.model, answer, shrinkage=self.settings.plan_shrinkage)

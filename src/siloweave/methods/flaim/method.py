@@ -21,7 +21,7 @@ Where this departs from the paper, and why:
 * Each party adds its share of the noise before masking, zeros for what it did not choose, so the
   coordinator never sees an exact marginal, not even one that a single party chose.
 * In AugFLAIM (Private) measured tables are raked to the single columns, which every round counts
-  over its whole cohort, and pairs are cleaned of noise, before a model is fitted (decision 0066).
+  over its whole cohort, and pairs are cleaned of noise, before a model is fitted (decision 0004).
 * The size of a cohort, and of the parties behind a query, is estimated from noisy sums.
 * A cohort may go on without `dropouts` parties (federation/dropouts.py): noise is sized for that.
 """

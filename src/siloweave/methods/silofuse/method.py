@@ -50,7 +50,7 @@ of the paper's model. Defaults, with what the paper states in brackets:
 * Numbers are coded as normal scores of their quantiles, frequent values as categories (the paper
   names no such step). With points, values that five rows share keep their share of the scores, and
   a party's number that equals another of its own, or a sum of two, has an option for it (decision
-  0064); relations between numbers of different parties are not seen.
+  0007); relations between numbers of different parties are not seen.
 * The denoiser is a projection to 128 units, to which time and class are added, and two layers of
   512, or with points three of 384 that see numbers as waves, SiLU, without dropout (eight bilinear
   layers, GELU, dropout of .01). It learns the velocity, errors weighed by (1 - ᾱ)^.5 (the clean
