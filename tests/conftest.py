@@ -32,9 +32,10 @@ os.environ.setdefault(
 # Matrix products are added up in the same order on every x86 machine: golden runs are held to it.
 os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
 
-# Compiled programs of the networks are kept, for the other workers of a run and for the next run.
+# Compiled programs are kept, for the other workers of a run and for the next run. Small ones too:
+# a test that runs a network without jit compiles hundreds of them.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "compiled"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 _MAPS = Path("/proc/self/maps")  # Linux alone has it
 _MOST_MAPS = 20_000  # a process has 65,530 at most, and a compiled program takes about 12

@@ -27,7 +27,14 @@ TRAINED = [
 ]
 
 
-@pytest.mark.parametrize("width", [4, 9, len(NAMES)])
+@pytest.mark.parametrize(
+    "width",
+    [
+        pytest.param(4, marks=pytest.mark.slow),
+        9,
+        pytest.param(len(NAMES), marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("synth", TRAINED, ids=lambda one: type(one).__name__)
 def test_bytes_of_a_training_in_rounds_are_foreseen(synth, width):
     """What crosses is within a quarter of what is forecast before a row is read.

@@ -55,7 +55,10 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n == "e2e_distr" else []) for n in FITS],
+)
 def test_a_column_of_ten_thousand_values_is_modelled(name, table):
     synth, parts, budget = FITS[name]
     fitted = synth.fit(parts(table), SCHEMA, budget=budget)

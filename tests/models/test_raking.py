@@ -41,9 +41,9 @@ def test_counts_are_not_left_to_chance():
 
 
 def test_rows_are_taken_as_often_as_their_weights_say():
-    """Making probabilities anew, half by half, does not favour a row: 300 draws, chance alone."""
+    """Making probabilities anew, half by half, does not favour a row: 100 draws, chance alone."""
     codes = rows(150)
-    kept, draws = weights(codes, WANTED, 60), 300
+    kept, draws = weights(codes, WANTED, 60), 100
     often = sum(
         np.bincount(chosen(codes, WANTED, 60, key=key), minlength=150) for key in range(draws)
     )
