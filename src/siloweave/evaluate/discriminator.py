@@ -32,7 +32,7 @@ INDICATORS = 100
 
 @dataclass(frozen=True, eq=False)
 class Discriminator:
-    """How well synthetic rows were distinguished from real ones.
+    """The result of classifiers that distinguish synthetic rows from real ones.
 
     Attributes:
         truth: Per row used, 1 where it is synthetic; int64, half of them.
@@ -72,7 +72,7 @@ class Discriminator:
 
     @property
     def per_fold(self) -> tuple[Discriminator, ...]:
-        """The same for the rows of each fold alone."""
+        """The results for the rows of each fold alone."""
         parts = []
         for fold in np.unique(self.fold):
             in_fold = self.fold == fold
