@@ -25,7 +25,7 @@ SOCKET = "siloweave-socket"
 
 
 def carry(message: Any, context: Any) -> Any:
-    """Hand a message's frame to the party's socket, and return its answer as a reply.
+    """Hand a message's frame to the party's socket, and return the party's answer as a reply.
 
     Args:
         message: Of Flower, with a sealed frame.
