@@ -314,7 +314,10 @@ def _share(
 
 
 def _rate(counts: tuple[float, float], confidence: float) -> Rate:
-    """Return the share of successes, with Wilson's interval around it."""
+    """Return the share of successes with Wilson's interval, which is centred elsewhere.
+
+    The interval's own centre is shrunk towards 1/2.
+    """
     successes, trials = counts
     interval = wilson(successes, trials, confidence)
     return msgspec.structs.replace(interval, value=successes / trials)

@@ -323,7 +323,7 @@ class _Run:
         return reply.data.value
 
     def _check(self, plan: Public[bytes], party: str) -> None:
-        """Raise WireError for an answer of another alignment, which would fit its type as well."""
+        """Raise WireError for an answer of another alignment, whose type would fit as well."""
         if plan.value != self.plan.digest:
             raise WireError(
                 f"party {party!r} answered for another alignment, or for an older one; start anew"

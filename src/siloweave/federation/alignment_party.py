@@ -81,7 +81,7 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> bytes:
-        """The plan's digest, which tells answers of this alignment from those of another."""
+        """The plan's digest, by which answers to another alignment are recognised."""
         return blake2b(msgspec.msgpack.encode(self), digest_size=16).digest()
 
     @property
@@ -259,7 +259,7 @@ class AlignmentData:
     most: int | None = None
 
     def digest(self) -> bytes:
-        """Return the digest by which the party recognises what it brought; see `Site`."""
+        """Return a digest of what the party brought, by which a run recognises it; see `Site`."""
         return digest_of(self.table, self.columns, astuple(self.policy))
 
 

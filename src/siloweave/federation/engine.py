@@ -367,7 +367,9 @@ class Engine:
             raise
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """Return the party's answer to `frame`; with facts where a stage begins with it.
+        """Send a frame to a party, and return its answer.
+
+        `facts` come with the first question of a stage.
 
         Several threads may ask at once, each another party. What a node held when it was killed is
         lost, and nothing says so; so a question without an outcome is asked again, after 30 seconds
@@ -451,7 +453,7 @@ class Engine:
     def _asked(
         self, name: str, frame: bytes, facts: bytes, patience: float
     ) -> Opened | None:
-        """Return what the party sealed; None where it did not, or the frame was lost."""
+        """Ask a party once, and open its answer; None if it gave none, or a frame was lost."""
         # Anew: a party answers no frame twice.
         sealed = self._seals.ask(name, frame, facts)
         nonce = self._seals.checked(sealed, self._seals.name, name).nonce
@@ -719,7 +721,7 @@ def awaiting_node(
     node_user: int | None = None,
     watch: Watch | None = None,
 ) -> Iterator[local.Server]:
-    """Open the socket of a party whose node another user or a container runs.
+    """Open a party's socket without a node, which another user or a container runs.
 
     The node is `carrying_to` this socket, or a SuperNode of Flower's own with the application in
     federation/clientapp.py.

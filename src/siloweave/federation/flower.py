@@ -513,7 +513,7 @@ def _flower_key(public: ec.EllipticCurvePublicKey) -> bytes:
 
 
 def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
-    """Admit every party's node to the SuperLink, and return its number there, by party."""
+    """Register every party's node with the SuperLink, and return its number there, by party."""
     from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
 
     node_ids = {

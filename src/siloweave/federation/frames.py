@@ -153,7 +153,7 @@ def signed_roster(
     name: str = "coordinator",
     keys_made_here: Sequence[str] = (),
 ) -> Roster:
-    """Make a roster, and sign it as the coordinator.
+    """Make a roster, signed by the coordinator of this identity and name.
 
     `keys_made_here` are the parties whose private keys the coordinator made.
 

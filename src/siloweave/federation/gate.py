@@ -51,7 +51,7 @@ class Lane:
         return self._count < self.at_once and self._used + size <= self.total_bytes
 
     async def enter(self, size: int) -> bool:
-        """Take room for a body, and say whether there was any; wait for it if this lane waits."""
+        """Take room for a body, and return whether there was any; some lanes wait for it."""
         async with self._room:
             if not self.waits and not self._fits(size):
                 return False

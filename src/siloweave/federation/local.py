@@ -294,7 +294,7 @@ class Server:
         self._thread: threading.Thread | None = None
 
     def serve(self, seconds: float = inf) -> None:
-        """Answer for so long, or until `stop`; an answer that was begun is finished first."""
+        """Answer frames for so many seconds, or until `stop`; a begun answer is finished."""
         until = time.monotonic() + seconds
         try:
             while not self._stopped.is_set() and time.monotonic() < until:

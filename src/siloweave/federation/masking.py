@@ -184,7 +184,7 @@ def room(parties: int, sigma: float) -> int:
 
 
 def cut(values: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
-    """Clip counts to plus and minus `most`; the party's own log notes it.
+    """Clip counts to plus and minus `most`; the party's own log notes that any were cut.
 
     **Guarantee**: brings no two vectors further apart.
     """

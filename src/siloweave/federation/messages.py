@@ -69,7 +69,7 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def numpy(self) -> npt.NDArray[np.generic]:
-        """Return the values, read-only; raise WireError on a number that is not finite."""
+        """Return the values as a read-only array; raises WireError unless all are finite."""
         values: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype)
         # One NaN in a sum or an average would make the whole of it NaN.
         if self.dtype[1] == "f" and not np.isfinite(values).all():
@@ -173,7 +173,10 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
     def error(self) -> SiloweaveError:
-        """Return the error: of a long text its beginning, of an unknown class a WireError."""
+        """Return the refusal as an error; a WireError if its class is not known here.
+
+        Of a long text only the beginning stays.
+        """
         # By name among this package's errors alone: a peer cannot name any other class.
         return error_named(self.kind)(shortened(self.text, LONGEST_TEXT))
 

@@ -365,7 +365,7 @@ class Session:
         return received
 
     def _check_roster(self, names: Mapping[str, Any]) -> None:
-        """Raise RosterError unless a step asks somebody, and only parties of the roster."""
+        """Raise RosterError for a step that asks nobody, or parties outside the roster."""
         if not names or not self.traffic.keys() >= names.keys():
             raise RosterError(f"asked {list(names)}; the roster is {list(self.roster)}")
 
@@ -390,7 +390,7 @@ class Session:
     def _asked(
         self, requests: Mapping[str, Request[R]], at_once: int, then: bytes = b""
     ) -> list[R]:
-        """Ask some parties in one step, all of whom must answer; return replies in their order."""
+        """Ask some parties in one step, all of which must answer; the replies have their order."""
         self._check_roster(requests)
         # The last question closed the run, and another one follows: the close was a step.
         self.rounds += self._along

@@ -145,7 +145,7 @@ class Terms:
     def check_cohort(
         self, party: str, cohort: Mapping[str, bytes], tolerated: int
     ) -> None:
-        """Raise WireError for a sum over others, over too few, or with too little noise."""
+        """Raise WireError for a sum over other parties, over too few, or with too little noise."""
         # With a stranger in the cohort the coordinator could play that stranger itself; a sum
         # without this party would have no use for its words but to single them out.
         strangers = [name for name in cohort if name not in self.roster]
@@ -328,7 +328,7 @@ class _Sum(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """How often a party was asked each question of a run, by its tag; and which was the last."""
+    """How often a party was asked each question of a run, by tag, and which was the last."""
 
     step: int = -1
     tag: str = ""
@@ -942,7 +942,7 @@ class Site(Generic[Rows]):
         return np.frombuffer(plain, dtype="<u4")
 
     def _bound_to(self, sender: str, reader: str, context: str) -> bytes:
-        """Return what a relayed message is bound to; `reader` is empty where several read it."""
+        """Return the bytes that a relayed message is bound to; `reader` is empty for several."""
         return "\0".join((self._at.run, sender, reader, context)).encode()
 
     def sealed_here(self, item: messages.Sealed) -> bool:

@@ -400,7 +400,7 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Unlock the folder. The file stays, as its removal would let in two."""
+        """Leave the folder to others; the lock's file stays, as its removal would let in two."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -415,7 +415,9 @@ class Spool:
         return repr(self._seals.roster.study)
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """Return the party's answer to `frame`; with facts where a stage begins with it.
+        """Send a frame to a party, and return its answer.
+
+        `facts` come with the first question of a stage.
 
         Raises:
             RosterError: The party is unknown, or did not answer in time. The question stays where
@@ -453,7 +455,7 @@ class Spool:
         return opened.envelope()
 
     def _asked(self, name: str, mark: str) -> tuple[str, bytes] | None:
-        """Return file and nonce of a question of this mark that waits for its answer, or has it."""
+        """Find a question with this mark that still counts; return its file name and its nonce."""
         questions, answers = self._boxes[name]
         paths = (
             path for box in (questions, answers) for path in box.path.glob(f"{mark}*")

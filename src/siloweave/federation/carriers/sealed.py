@@ -24,7 +24,10 @@ class Post(Protocol):
     """Called with a party and what hinders it, while its answer is awaited."""
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """Return the party's answer to `frame`; with facts where a stage begins with it."""
+        """Send a frame to a party, and return its answer.
+
+        `facts` come with the first question of a stage.
+        """
 
     def await_for(self, seconds: float) -> None:
         """Set how many seconds the answers to later questions are awaited."""
