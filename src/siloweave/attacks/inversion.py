@@ -314,9 +314,9 @@ def _share(
 
 
 def _rate(counts: tuple[float, float], confidence: float) -> Rate:
-    """Return the share of successes with Wilson's interval, which is centred elsewhere.
+    """Return the share of successes, with Wilson's interval for it.
 
-    The interval's own centre is shrunk towards 1/2.
+    That interval's own centre, which is shrunk towards 1/2, is not taken as the value.
     """
     successes, trials = counts
     interval = wilson(successes, trials, confidence)

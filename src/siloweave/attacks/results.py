@@ -147,7 +147,7 @@ class ClosestRecords(msgspec.Struct, frozen=True):
 
 
 class Risks(msgspec.Struct, frozen=True):
-    """What attackers without shadow models gain from a synthetic table.
+    """The gains of attackers without shadow models from a synthetic table.
 
     Attributes:
         parts: One line an attack and variant.

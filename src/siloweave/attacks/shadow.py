@@ -819,7 +819,7 @@ def _design(
 ) -> Mapping[str, Bools]:
     """Draw which shadow set has which record, so that exactly half of the sets have each.
 
-    The result is (sets, records) for each half.
+    The result is (sets, records), by split: "training" and "test".
     """
     splits = {}
     counts = {"training": ("train_sets", train_sets), "test": ("test_sets", test_sets)}

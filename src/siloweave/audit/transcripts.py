@@ -116,7 +116,7 @@ class NoisyMarginal:
 
 
 class _Opening(NamedTuple):
-    """What opens a masked sum of which some parties may vanish.
+    """The plan and the shares that open a masked sum of which some parties may vanish.
 
     Attributes:
         plan: Who masks with whom in the sum, and how many of them may vanish.
@@ -291,7 +291,7 @@ def _marginals(
     domain: Domain,
     opening: _Opening | None = None,
 ) -> Iterator[NoisyMarginal]:
-    """Yield the marginals of a masked sum; where parties may vanish, by what opened the sum."""
+    """Yield the marginals of a masked sum; where parties may vanish, they are opened by shares."""
     request = _question(records, kind)
     replies = _answers(records, Counts)
     is_masked = any(isinstance(r.sums.recovery, Recovery) for r in replies.values())
@@ -380,7 +380,7 @@ def _latents(tag: str, record: TranscriptRecord) -> Matrix:
 
 @dataclass(frozen=True)
 class Exposure:
-    """What the coordinator's view of a run gives away of one party's rows.
+    """The cells and rows of one party that the coordinator's view of a run gives away.
 
     Attributes:
         party: Whose rows.
@@ -485,7 +485,7 @@ def _whole_rows(
     count: int,
     seed: Key,
 ) -> Exposure:
-    """Attack rows of which every party holds a part, and compare with what all ledgers allow."""
+    """Attack rows of which every party holds a part; all ledgers together bound the risk."""
     encoder = fitted.model.encoder
     parts = [
         read(tables[name]).select(list(columns))

@@ -124,7 +124,7 @@ class UnseenValueError(InputError):
 
 @dataclass(frozen=True)
 class Condition:
-    """What drawn rows must have in one column.
+    """The values that drawn rows must have in one column.
 
     Attributes:
         column: The column.

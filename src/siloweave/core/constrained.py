@@ -346,8 +346,6 @@ class _Drawing:
 
         Rows keep them at first: else a category with a narrow range would become rarer than in the
         model.
-
-        Else a category of a narrow range would become rarer than the model has it.
         """
         names = _range_categories(self.schema) - {
             condition.name for condition in self.cells

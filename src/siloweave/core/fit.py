@@ -420,8 +420,6 @@ class Fit:
         """Turn real rows, of all columns or of one party's, into rows with the model's columns.
 
         Raises SchemaError if they break a constraint of the schema.
-
-        SchemaError if they break a constraint of the schema.
         """
         return table if self.modelled is None else self.modelled.inside(table)
 
@@ -456,7 +454,7 @@ class Fit:
 
     @property
     def ledger(self) -> Ledgers:
-        """Every party's releases and what they cost, for people to read."""
+        """Every party's releases and their costs, for people to read."""
         budget = self.budget
         return Ledgers(
             self.ledgers,

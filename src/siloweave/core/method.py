@@ -124,7 +124,7 @@ class Info(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a method promises at some settings.
+    """The promise of a method at some settings.
 
     Attributes:
         kind: One of `GUARANTEES`.

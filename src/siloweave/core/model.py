@@ -197,7 +197,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """A generator of feature vectors, with what turns these into a table.
+    """A generator of feature vectors, with the encoders that turn these into a table.
 
     Attributes:
         net: Draws feature vectors.

@@ -801,8 +801,6 @@ def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
     """Refuse a budget of other neighbours than those for which the ledger's entries were priced.
 
     An entry has a distance of neighbours, and not which neighbours these are.
-
-    An entry has a distance of neighbours, and not which neighbours these are.
     """
     now = [limit.unit, str(limit.relation), limit.rows_per_unit]
     stored = store.get(_NEIGHBOURS)

@@ -389,7 +389,7 @@ def check_tables(
 
 
 def with_tables(fitted: Fit, tables: Mapping[str, Any], setup: Setup, job: Job) -> Fit:
-    """Add to a fit of parties in this process what their tables say about its samples."""
+    """Add to a fit of parties in this process what their tables show about its samples."""
     if any(isinstance(table, Codes) for table in tables.values()):
         return fitted
     columns: Mapping[str, tuple[str, ...]] = {}
@@ -626,8 +626,6 @@ def open_session(
     """Begin a stage at all parties, and yield the session in which the coordinator asks them.
 
     The run's folder notes how far the stage is, and how it ended.
-
-    How far the stage is, is written down in the run's folder, and so is how it ends.
     """
     run = job.named(setup.stage)
     carrier.open(run, messages.encode(StageFacts.of(setup, job, study)))
@@ -700,8 +698,6 @@ def _task_of(setup: Setup, side: Method | Stage, job: Job, share: float) -> Task
     """Return the task of a stage's coordinator; parties do `share` of the work before it.
 
     Raises StudyError if it was stopped during a training that had other settings.
-
-    StudyError if it was stopped while it trained, with other settings.
     """
     run = job.named(setup.stage)
 

@@ -182,7 +182,7 @@ class Scores(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Scores:
-        """Read what `to_json` wrote.
+        """Read scores from JSON that `to_json` wrote.
 
         Raises:
             InputError: The text is not such JSON; names the field that is wrong.

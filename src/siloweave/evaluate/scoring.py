@@ -1373,7 +1373,7 @@ def _edges(column: AlignedColumn, real: str) -> Floats:
 
 
 def _counts(values: Floats, edges: Floats) -> Ints:
-    """Count the values of each cell; the outer cells hold what lies outside."""
+    """Count the values in each cell; the outer cells also hold values beyond them."""
     num_cells = len(edges) - 1
     cells = np.searchsorted(edges, values, side="right") - 1
     cells = np.clip(cells, 0, num_cells - 1)

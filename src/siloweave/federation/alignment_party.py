@@ -259,7 +259,7 @@ class AlignmentData:
     most: int | None = None
 
     def digest(self) -> bytes:
-        """Return a digest of what the party brought, by which a run recognises it; see `Site`."""
+        """Return a digest of the party's data, by which a resumed run recognises it; see `Site`."""
         return digest_of(self.table, self.columns, astuple(self.policy))
 
 
@@ -420,7 +420,7 @@ def _shuffled(site: Party) -> tuple[list[bytes], npt.NDArray[np.int64]]:
 
 
 def _forget(site: Party) -> None:
-    """Overwrite secrets, so that what a coordinator stored stays unreadable for good."""
+    """Overwrite secrets, so that data stored by a coordinator stays unreadable for good."""
     for secret in _SECRETS:
         # Of what was never drawn there is nothing to forget.
         if site.recall(secret) is not None:

@@ -200,7 +200,7 @@ class _Supervised:
         return code
 
     def _rotate(self) -> None:
-        """Move a large log aside, so that the process writes a new one.
+        """Copy the end of a large log to an older file, and empty the log.
 
         The process has the file open to add to its end, so that it is copied and cut, not renamed.
         """

@@ -396,7 +396,7 @@ class Site(Generic[Rows]):
         """Results that can be computed again from rows; never sent, lost with the process."""
 
     def begin(self, envelope: Envelope) -> None:
-        """Start answering a step; WireError if what came shows that the coordinator lied."""
+        """Start answering a step; WireError if its proofs show that the coordinator lied."""
         self._at = envelope
         self._count = 0
         self._masks = 0
@@ -702,11 +702,10 @@ class Site(Generic[Rows]):
     def _shared_out(
         self, masked_sum: _Sum, shared: Mapping[str, bytes]
     ) -> tuple[list[bytes], Recovery]:
-        """Draw the seeds of this party's masks in a sum; return them, and what opens them.
+        """Draw the seeds of this party's masks in a sum; return them, and their sealed shares.
 
-        The party remembers them.
-
-        See dropouts.py. The first seed is of its own mask, the others of those with neighbours.
+        The first seed is of the party's own mask, the others of those with neighbours, see
+        dropouts.py. The party remembers the sum.
         """
         plan = self.terms.plan(masked_sum.cohort)
         seeds = [new_seed(self.entropy)]

@@ -44,7 +44,7 @@ _CELLS = 1 << 21
 
 
 def log_probability(model: MRF, known: Mapping[str, Ints]) -> Floats:
-    """Return the natural logarithm of the probability of what each row knows, (num_rows,).
+    """Return the log-probability of the attributes that each row knows, (num_rows,).
 
     Args:
         model: The distribution.
@@ -70,7 +70,7 @@ def log_probability(model: MRF, known: Mapping[str, Ints]) -> Floats:
 
 
 def shares(model: MRF, known: Mapping[str, Ints], name: str) -> Floats:
-    """Return the distribution of one attribute given what each row knows, (num_rows, its codes).
+    """Return the distribution of one attribute, given what a row knows, (num_rows, its codes).
 
     What `known` has of that attribute is not looked at.
 
@@ -97,7 +97,7 @@ def shares(model: MRF, known: Mapping[str, Ints], name: str) -> Floats:
 
 
 def complete(model: MRF, known: Mapping[str, Ints], *, key: Key) -> Codes:
-    """Draw what rows do not know, each from its exact conditional distribution.
+    """Draw the attributes that rows do not know, from their exact conditional distribution.
 
     Args:
         model: The distribution.
@@ -434,7 +434,9 @@ class _Upward:
     def reduced(
         self, i: int, codes: Ints, free: _Attributes, met: _Attributes
     ) -> Floats:
-        """Return a clique's table at the rows' codes, summed to what messages meet, (rows, cells).
+        """Return a clique's table at the rows' codes, summed to the attributes that messages meet.
+
+        The result is (rows, cells).
 
         Rows with the same codes in the clique share a sum.
         """

@@ -200,7 +200,7 @@ class GAN:
 
     @classmethod
     def load(cls, path: Path | str) -> GAN:
-        """Read what `save` wrote; raises DataError where the file is missing or another one."""
+        """Read a GAN from its file; DataError for a missing file, or another kind of file."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             if facts.get("format") != "siloweave-gan":

@@ -165,7 +165,7 @@ class CopulaSettings:
 
 @dataclass(frozen=True)
 class GANSettings:
-    """What a GAN is made of and how it learns. The defaults are CTGAN's.
+    """The settings of a GAN and of its training. The defaults are CTGAN's.
 
     Attributes:
         noise: Random inputs of the generator.

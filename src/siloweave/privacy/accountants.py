@@ -456,7 +456,7 @@ def rho(events: Iterable[Event]) -> float:
 
 
 def epsilon_of_rho(total: float, delta: float) -> float:
-    """Return what a ledger reads when its events total ``total`` zCDP and are not all pure."""
+    """Return the epsilon that a ledger reads for ``total`` zCDP of events that are not all pure."""
     if total == 0 or math.isinf(total):
         return total
     return round_up(_from_rho(_units(total) / _UNIT, delta))

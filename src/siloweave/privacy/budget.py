@@ -88,7 +88,7 @@ def _check_whole(owner: str, name: str, value: object) -> None:
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """The largest privacy loss a run may cause, and what it is measured against.
+    """The largest privacy loss that a run may cause, and the neighbours that it is measured by.
 
     Args:
         epsilon: bound on the privacy loss, > 0; ``math.inf`` for a method that keeps none.
@@ -194,7 +194,7 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def protected(self) -> str:
-        """What is protected, in words for errors.
+        """The unit of protection in words, for errors.
 
         Example:
             >>> Budget(1.0, 1e-6, "patient_id", rows_per_unit=5).protected

@@ -84,7 +84,7 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def count(self) -> int:
-        """How many such releases the event stands for."""
+        """The number of such releases that the event stands for."""
         return 1
 
     @property

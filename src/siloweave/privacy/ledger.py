@@ -454,7 +454,7 @@ class Ledger:
         return follows and is_unedited and _is_signed(entry, key)
 
     def _replay(self, lines: list[bytes], path: Path, key: bytes | None) -> None:
-        """Check all lines, one after the other, and count what they cost.
+        """Check all lines one after the other, and add up their costs.
 
         Args:
             lines: All lines of the file, at least one.
@@ -531,7 +531,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> Self:
-        """Read a ledger file and check it; what is returned cannot be charged.
+        """Read a ledger file and check it; the ledger returned cannot be charged.
 
         Args:
             path: the file.

@@ -257,7 +257,7 @@ def marginal_result(
     task: Task,
     **more: Any,
 ) -> Result:
-    """Run an algorithm of marginals over the parties, and return what the coordinator learned."""
+    """Run an algorithm of marginals over the parties, and build the result from what it learned."""
     setup = task.setup
     encoder = encoder_of(setup)
     synth = cast(Any, setup.synth)

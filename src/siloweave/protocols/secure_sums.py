@@ -382,7 +382,7 @@ def with_openings(asked: Asked, synth: Any, parties: int) -> Asked:
 def with_dropouts(
     forecast: Forecast, synth: Any, parties: int, cohort: float
 ) -> Forecast:
-    """Add to a forecast what it costs that parties may vanish.
+    """Add to a forecast the cost of parties that may vanish.
 
     Args:
         forecast: The forecast without that.

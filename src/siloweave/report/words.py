@@ -14,7 +14,7 @@ from siloweave.report.record import Overhead
 
 
 class Verdict(NamedTuple):
-    """How a guarantee label reads: tone (colour), headline, and what it means."""
+    """The reading of a guarantee label: its tone (colour), headline, and meaning."""
 
     tone: str
     headline: str

@@ -44,7 +44,7 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class IdPolicy:
-    """What a party does with rows that cannot be matched one to one.
+    """A party's policy for rows that cannot be matched one to one.
 
     Rows where a part of the id is missing are refused or left out; rows that share an id are
     refused, all left out, or left out but the first.

@@ -306,7 +306,7 @@ class _MergedColumns(_RuleTransform):
 
 
 def _has_wanted(options: CellValues, wanted: CellValues, row: int) -> _Mask:
-    """Return which options of a column are what a row wants."""
+    """Return which options of a column have the cells that a row wants."""
     if wanted.gone[row]:
         return options.gone
     return np.asarray(~options.gone & (options.values == wanted.values[row]))

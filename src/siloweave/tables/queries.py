@@ -396,7 +396,7 @@ def _opened_frame(
 
 
 def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
-    """Note what a function does, when its parentheses close."""
+    """Note the meaning of a function whose parentheses close."""
     name = frame.opener
     # With several arguments, these are of the columns of one row.
     if name in ("min", "max") and kind == "sqlite" and frame.commas:
@@ -418,7 +418,7 @@ def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
 def _note_sign(
     sign: str, after: _Token, frame: _Frame, kind: str, reading: _Reading
 ) -> None:
-    """Note what a sign means: a further source, a cast, or a division that may fail."""
+    """Note the meaning of a sign: a further source, a cast, or a division that may fail."""
     if sign == ",":
         frame.commas += 1
         if frame.is_query and frame.clause == "FROM":
@@ -437,7 +437,7 @@ def _note_word(
     frame: _Frame,
     reading: _Reading,
 ) -> None:
-    """Note what a word means, unless it is part of a name, and the clause that it begins."""
+    """Note the meaning of a word, unless it is part of a name, and the clause that it begins."""
     # IS DISTINCT FROM begins no clause.
     if word in _CLAUSES and frame.is_query and not before.is_word("DISTINCT"):
         frame.clause = word

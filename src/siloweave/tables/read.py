@@ -544,7 +544,7 @@ class Table:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._frame.height
 
     def values(self, name: str) -> np.ndarray:
@@ -1703,7 +1703,7 @@ def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
 
 
 def _utf8_source(file: Path, encoding: str) -> Any:
-    """Return a text file, or its text in UTF-8 if it is in another encoding."""
+    """Return a text file, or its text in UTF-8 if the file's encoding is another, or has errors."""
     # Polars decompresses a .zst file, and refuses what is not UTF-8 itself.
     is_zst = file_kind(file).endswith(".zst")
     if not is_zst and _decoding_error(file, encoding) is not None:
@@ -2480,7 +2480,7 @@ def _control_byte_in(file: Path, encoding: str = "utf-8") -> str | None:
 
 
 def _encoding_advice(file: Path) -> str:
-    """Describe what to do about bytes outside an encoding, with a guess at the right one."""
+    """Describe how to declare the encoding of a file, with a guess at the right one."""
     try:
         likely = encoding_of(file)
     except DataError:
@@ -2564,7 +2564,7 @@ def _separator(lines: Sequence[str]) -> str:
 
 
 def _divided_by(lines: Sequence[str]) -> str:
-    """Describe what else than usual seems to divide fields; empty without a sign of it."""
+    """Describe an unusual mark that seems to divide fields; empty without a sign of one."""
     lines = [line.strip() for line in lines[:_HEAD_ROWS] if line.strip()]
     for mark in _RARE_SEPARATORS:
         rows = [next(csv.reader([line], delimiter=mark), []) for line in lines]

@@ -872,7 +872,7 @@ def _together(
 
 
 def _log_choices(rows: int, chosen: int) -> float:
-    """Return the log of the number of ways to choose so many rows, whose inverse is chance."""
+    """Return the logarithm of the number of ways to choose `chosen` of so many rows."""
     return lgamma(rows + 1) - lgamma(chosen + 1) - lgamma(rows - chosen + 1)
 
 
@@ -1070,7 +1070,7 @@ class _Ends:
             self.high[filled] = np.maximum.reduceat(self.values, starts)
 
     def beyond(self, category: int) -> tuple[float, float]:
-        """Return which shares of the other categories' rows are below its least, above its most."""
+        """Return the shares of other categories' rows below and above a category's values."""
         rest = len(self.values) - self.rows[category]
         below = np.searchsorted(self.ordered, self.low[category], side="left")
         up_to = np.searchsorted(self.ordered, self.high[category], side="right")

@@ -360,7 +360,7 @@ def _of_stata(numbers: pl.Series, form: str) -> pl.Series:
 
 
 def _microseconds(numbers: pl.Series, size: int) -> pl.Series:
-    """Convert numbers of a unit to microseconds; null beyond int64."""
+    """Convert numbers of a unit, given in microseconds, to microseconds; null beyond int64."""
     return (numbers * size).round().cast(pl.Int64, strict=False)
 
 
