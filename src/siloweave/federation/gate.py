@@ -143,7 +143,7 @@ async def refuse(send: Any, status: int) -> None:
 
 
 async def _body(receive: Any) -> bytes | None:
-    """Read a body, whose announced length the server enforces; None if it does not come in time."""
+    """Read a body, whose announced length the server enforces; None if it breaks off."""
     body = bytearray()
     while True:
         part = await receive()

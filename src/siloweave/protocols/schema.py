@@ -171,7 +171,10 @@ def _check_asked(columns: Sequence[Column], fact: str, site: Site[OwnerData]) ->
 
 
 def name(request: Name, site: Site[OwnerData]) -> Named:
-    """Name the values, by column, whose count plus discrete Gaussian noise is large enough."""
+    """Name the values, by column, whose noisy count reaches the threshold.
+
+    The noise is discrete Gaussian.
+    """
     _check_asked(request.columns, "categories", site)
     event = naming_event(neighbours_of(site), request.sigma, request.threshold)
 

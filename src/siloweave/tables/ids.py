@@ -200,7 +200,7 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def _joined(parts: Sequence[str | None]) -> bytes | None:
-    """Join the parts of each id into bytes; None where a part is missing.
+    """Join the parts of one id into bytes; None where a part is missing.
 
     The length of each part is before it, so that no two ids have the same bytes.
     """

@@ -120,7 +120,7 @@ def _links(
 
 
 def _num_by_chance(link: NumberLink, column: str, numbers: _Numbers) -> int:
-    """Count the rows in which a relation holds by chance, with the other columns of other rows."""
+    """Count the rows in which a relation holds by chance: with the column taken from other rows."""
     values, is_missing = numbers[column]
     # Half a table away: neighbours may be related, as visits of one person are.
     distance = len(values) // 2

@@ -2139,7 +2139,7 @@ def _num_filled(fields: Sequence[str]) -> int:
 
 
 def _by_names(lines: Sequence[str], requested: Dialect) -> Dialect:
-    """Find the line of names, and the separator, from known names; None if they are not there.
+    """Find the line of names, and the separator, by known names; a dialect without any stays.
 
     It is the first line that has most of them, by the separator that divides it so. Rows lie below
     it, so none is looked at.
@@ -2239,9 +2239,9 @@ def _first_comment(
     is_empty: Sequence[bool],
     width: int,
 ) -> int:
-    """Find the names in a comment: a line above that begins with # and has their fields.
+    """Find the line of the names, counted from 0: a comment that has as many fields as they.
 
-    If there is no such line, they follow the lines above.
+    If no line above begins with # and has these fields, the names follow the lines above.
     """
     names_line = len(rows_above)
     first_alike = names_line
