@@ -103,7 +103,7 @@ def node_key_in(word: str) -> ec.EllipticCurvePublicKey:
 
 
 def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) -> None:
-    """Make a new certificate of a study's server, and an authority if there is none of its key.
+    """Make a new certificate of a study's server, and an authority unless its own is there.
 
     Args:
         folder: The coordinator's; `ca.crt` in it is what parties need.

@@ -52,7 +52,7 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_receipts(path: Path) -> tuple[Receipt, ...]:
-    """Read the receipts that a coordinator has stored; there are none without a file.
+    """Read the receipts that a coordinator has stored, or nothing without a file.
 
     A line that was being written when the process died is left out. LedgerError if the file is
     damaged, or names two keys of one party.
