@@ -60,7 +60,7 @@ def duration(seconds: float) -> str:
 
 
 class Stopwatch:
-    """Adds up the seconds in which at least one thread is inside its `with` block."""
+    """A clock of the seconds in which at least one thread is inside its `with` block."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -66,7 +66,7 @@ class CodedTable:
 
 @dataclass(frozen=True, eq=False)
 class _ColumnLayout:
-    """How one column is read: over its bounds, or as places in its labels."""
+    """The way in which one column is read: over its bounds, or as places in its labels."""
 
     column: Column
     labels: tuple[Any, ...] = ()

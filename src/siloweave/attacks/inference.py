@@ -95,7 +95,7 @@ class _Side(NamedTuple):
 
 
 class _Ties(NamedTuple):
-    """For each target, all synthetic rows that are as near to it as the nearest one.
+    """All synthetic rows that are as near to a target as the nearest one, for each target.
 
     Attributes:
         meets: Whether a row is among them on both sides.

@@ -40,7 +40,7 @@ _BEYOND = 2.0  # standard errors by which a method must beat the constant
 
 
 class Inverted(msgspec.Struct, frozen=True):
-    """How many cells an adversary recovered, beside what a guess without latents recovers.
+    """The share of cells that an adversary recovered, beside that of a guess without latents.
 
     Attributes:
         recovered: Share of the cells that were guessed right from latents.
@@ -57,7 +57,7 @@ class Inverted(msgspec.Struct, frozen=True):
 
 
 class ColumnInversion(msgspec.Struct, frozen=True):
-    """How many cells of one column were recovered.
+    """The share of one column's cells that were recovered.
 
     Attributes:
         name: The column.
@@ -135,7 +135,7 @@ class _Pairs:
 
 @dataclass(frozen=True, eq=False)
 class _Marks:
-    """Which guesses of a column's cells in the judged rows are right, and which cells count.
+    """The right guesses of a column's cells in the judged rows, and the cells that count.
 
     Attributes:
         recovered: Whether the guess from latents is right.

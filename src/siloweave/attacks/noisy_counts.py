@@ -34,7 +34,7 @@ from siloweave.tables.codes import Codes
 
 
 class NoisyCountsRisk(msgspec.Struct, frozen=True):
-    """How well noisy counts give members away, beside the most that the ledger allows.
+    """The success of membership guesses from noisy counts, beside the most that the ledger allows.
 
     Attributes:
         risk: TPR - FPR at the threshold, which equals 2 * accuracy - 1 for even odds; negative

@@ -44,7 +44,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Risk(msgspec.Struct, frozen=True):
-    """How much better an attack does on training rows than on rows the generator never saw.
+    """The gain of an attack on training rows over rows that the generator never saw.
 
     Attributes:
         value: (train - control) / (1 - control), cut to [0, 1].

@@ -75,7 +75,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """Draws synthetic tables. Conforming: `MarginalModel`, `FeatureModel`."""
+    """A model that draws synthetic tables. Conforming: `MarginalModel`, `FeatureModel`."""
 
     @property
     def schema(self) -> Schema:
@@ -174,7 +174,7 @@ class Condition:
 
     @property
     def free(self) -> Bools:
-        """Which rows may have any value in the column, as a mask."""
+        """The rows that may have any value in the column, as a mask."""
         return self.places < 0
 
     @property

@@ -411,7 +411,7 @@ class Fit:
 
     @property
     def modelled(self) -> Modelled | None:
-        """How constraints turned the declared columns into the model's; None if they did not."""
+        """The declared schema with the columns that methods learn for its constraints; or None."""
         if self.declared is None:
             return None
         return Modelled(self.declared, tuple(self.columns.values()))

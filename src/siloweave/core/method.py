@@ -258,7 +258,7 @@ class Setup:
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """With split columns, every party's columns as the study declares them."""
+        """Every party's columns as the study declares them, where columns are split."""
         parts = None if self.modelled is None else self.modelled.parts
         return (
             self.columns
@@ -300,7 +300,7 @@ def smallest_sum(synth: MethodSettings, parties: int) -> int | None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a party works: its name, progress, and folder for checkpoints."""
+    """The place where a party works: its name, progress, and folder for checkpoints."""
 
     name: str
     progress: Progress = silent
@@ -547,7 +547,7 @@ class Case:
 
 
 class ColumnError(msgspec.Struct, frozen=True):
-    """How much noise is expected to change one column.
+    """The change that noise is expected to make to one column.
 
     Attributes:
         name: The column's.
@@ -566,7 +566,7 @@ class ColumnError(msgspec.Struct, frozen=True):
 
 
 class ErrorForecast(msgspec.Struct, frozen=True):
-    """How far a private table is expected to be from the rows, from public facts alone.
+    """The expected distance of a private table from the rows, from public facts alone.
 
     Errors are mean absolute ones, of shares from 0 to 1. What drawing rows adds is apart from what
     noise does, since more drawn rows lower it, and only a larger epsilon lowers that.

@@ -270,7 +270,7 @@ class FeatureModel:
 
     @property
     def shares(self) -> list[Floats] | None:
-        """By column, the share of each cell to which rows are raked; None where it is not known."""
+        """The share of each cell to which rows are raked, by column; None where it is not known."""
         return None if self.one_way is None else self.one_way.shares
 
     def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:

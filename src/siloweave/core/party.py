@@ -574,7 +574,7 @@ def study_party(
 
 @dataclass
 class StudySide:
-    """Makes a party's side of a stage from the party's own copy of the study.
+    """A function that makes a party's side of a stage from the party's own copy of the study.
 
     Attributes:
         setup: The study's public facts.

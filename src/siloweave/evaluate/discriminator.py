@@ -63,7 +63,7 @@ class Discriminator:
 
     @property
     def detection(self) -> float:
-        """How hard rows are to distinguish: 1 where the AUC is 1/2 or less, 0 where it is 1.
+        """The difficulty of distinguishing rows: 1 if the AUC is 1/2 or less, 0 if it is 1.
 
         One minus the mean over folds of 2 max(AUC, 1/2) - 1, as SDMetrics' detection scores.
         """

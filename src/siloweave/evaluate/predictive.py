@@ -204,7 +204,7 @@ def as_classes(values: NDArray[Any], classes: Rows) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class Utilities:
-    """How well each target is predicted on real rows, and which cannot be predicted and why.
+    """The grades of predictions of each target on real rows, and the targets without any.
 
     Macro-F1 of a categorical target; of a numeric one the share of the absolute error that the
     model takes away (D2), from 0 to 1.
@@ -367,7 +367,7 @@ def _require_features(tables: Aligned) -> None:
 
 @dataclass(frozen=True)
 class _Grade:
-    """How well a model predicts some rows.
+    """The quality of a model's predictions of some rows.
 
     Attributes:
         score: Macro-F1, or the share of the absolute error that it takes away.

@@ -67,7 +67,7 @@ class NotMeasured(msgspec.Struct, frozen=True):
 
 
 class ScoreSettings(msgspec.Struct, frozen=True):
-    """How scores were computed, so that they can be computed again.
+    """The settings with which scores were computed, so that they can be computed again.
 
     Args:
         rows: Rows of each table that was given.
@@ -90,7 +90,7 @@ class ScoreSettings(msgspec.Struct, frozen=True):
 
 
 class ColumnHistogram(msgspec.Struct, frozen=True):
-    """How one column's rows spread over the same cells in both tables, to be drawn.
+    """The distribution of one column's rows over the same cells in both tables, to be drawn.
 
     Args:
         cells: Names of the cells: categories, the most frequent real ones first; empty for numbers.

@@ -28,7 +28,7 @@ _CHUNK_CELLS = 1 << 18  # distances held at once: they stay in a core's cache
 
 @dataclass(frozen=True)
 class Support:
-    """How far the rows of two tables lie in the same places.
+    """The degree to which the rows of two tables lie in the same places.
 
     Attributes:
         alpha_precision: 1 where, for every share alpha, the ball around the mean real row that

@@ -100,7 +100,7 @@ class Traffic(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Status(msgspec.Struct):
-    """How far a run over a network is; times are in seconds of this machine's clock.
+    """The progress of a run over a network; times are in seconds of this machine's clock.
 
     Attributes:
         run: Name of the stage that runs.
@@ -132,7 +132,7 @@ class Status(msgspec.Struct):
 
 
 class StatusFile:
-    """Writes a run's status at every question and answer, and a line of the log.
+    """The file of a run's status, written at every question and answer, with a line of the log.
 
     A stage continues the numbers of those before it in the same process.
     """

@@ -337,7 +337,7 @@ def _shows_secret(headers: Mapping[bytes, bytes], secret: str) -> bool:
 
 
 class _Refusals:
-    """Reports the nodes that Flower has refused, in the answer to the pairing's next request.
+    """A reporter of nodes that Flower has refused, in the answer to the pairing's next request.
 
     By their key: the seconds by which their clock is ahead, or 0 where that is not why.
     """
@@ -443,7 +443,7 @@ def _link(facts: LinkFacts) -> None:
 
 
 class _Secret:
-    """Shows the SuperLink the secret of its orders, and the nodes whose messages are complete."""
+    """An interceptor that shows the SuperLink the secret of its orders, and whose messages came."""
 
     #: What came back, see `_Refusals`.
     refused: ClassVar[dict[str, float]] = {}
@@ -873,7 +873,10 @@ def _node(facts: NodeFacts) -> None:
 
 
 class _Waits:
-    """Lets a node's poll wait at a SuperLink of ours; `waited` says whether the last one did."""
+    """An interceptor that lets a node's poll wait at a SuperLink of ours.
+
+    `waited` is whether the last poll did.
+    """
 
     waited = False
 

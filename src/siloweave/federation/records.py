@@ -55,7 +55,7 @@ class TranscriptRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FolderTranscript:
-    """Appends answers to a file that only its owner may read, each answer once."""
+    """A file that only its owner may read, to which each answer is appended once."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 class Receipts:
-    """Appends receipts to a file that only its owner may read, each payment once.
+    """A file of receipts that only its owner may read, to which each payment is appended once.
 
     LedgerError if a party had another public key before, or the file is damaged.
     """

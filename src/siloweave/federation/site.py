@@ -219,7 +219,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """Keeps data while the process lives; of all replies but the last only the digest.
+    """A store that lasts as long as the process; of all replies but the last it has the digest.
 
     An older step that is asked again is known as answered, and refused: its bytes are gone, and
     drawing again would be a second release.
@@ -247,7 +247,7 @@ class MemoryStore:
 
 
 class FolderStore:
-    """Keeps data as files in a folder, written whole and forced to disk.
+    """A store of files in a folder, which are written whole and forced to disk.
 
     Names come from peers and never become part of a path; files are called by their digest. Each
     ends with a checksum, since a flipped bit in a masked sum would look like any other number.
@@ -328,7 +328,7 @@ class _Sum(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """How often a party was asked each question of a run, by tag, and which was the last."""
+    """The number of times that a party was asked each question of a run, and the last question."""
 
     step: int = -1
     tag: str = ""

@@ -653,7 +653,7 @@ class Copula:
 
     @property
     def layout(self) -> Layout:
-        """How a feature vector falls into numbers and choices."""
+        """The numbers and choices of a feature vector, as a layout."""
         return Layout(self.blocks)
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
@@ -1072,7 +1072,7 @@ class _ModedNumber(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreModes:
-    """Turns numbers in feature vectors into modes of normal scores, and back.
+    """A map from numbers in feature vectors to modes of normal scores, and back.
 
     A column that has a number and one choice uses the number in rows that choose the first option
     (as `Features` writes it); there that option becomes the modes.

@@ -296,7 +296,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Matching:
-    """Draws conditions, and real rows that meet them in another order."""
+    """A sampler of conditions, and of real rows that meet them in another order."""
 
     # Of conditional columns; without any, rows are drawn uniformly.
     sizes: tuple[int, ...]

@@ -214,7 +214,7 @@ class PlainGenerator(eqx.Module):
 
 
 class Critic(eqx.Module):
-    """Scores packs of rows: dense layers with leaky ReLU (0.2) and dropout."""
+    """A critic that scores packs of rows: dense layers with leaky ReLU (0.2) and dropout."""
 
     layers: tuple[Dense, ...]  # from `pac` rows joined to one number
     # Rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh 2018)
@@ -533,7 +533,7 @@ def _doubled(x: Array, kernel: Array) -> Array:
 
 
 class ConvCritic(eqx.Module):
-    """Halves an image until one number is left."""
+    """A critic of rows as images, which halves an image until one number is left."""
 
     kernels: tuple[Array, ...]
     norms: tuple[_Norm, ...]
@@ -569,7 +569,7 @@ class ConvCritic(eqx.Module):
 
 
 class ConvGenerator(eqx.Module):
-    """Doubles an image from one place until a row fits into it."""
+    """A generator of rows as images, which doubles an image until a row fits into it."""
 
     kernels: tuple[Array, ...]
     norms: tuple[_Norm, ...]

@@ -503,7 +503,10 @@ def _reducer_of_pieces(axes: Sequence[_Axes]) -> Callable[[Array], Array]:
 
 
 class Link:
-    """How a clique's flat table meets that of one of its subsets: multiply in, sum out."""
+    """The link between a clique's flat table and that of one of its subsets.
+
+    It multiplies the subset's table in, and sums the clique's table out.
+    """
 
     def __init__(self, domain: Domain, clique: Clique, subset: Clique) -> None:
         shape = [domain.size_of(a) for a in clique]

@@ -134,7 +134,7 @@ def check(settings: Any, **bounds: Bound) -> None:
 
 @dataclass(frozen=True)
 class CopulaSettings:
-    """How a Gaussian copula is fitted.
+    """The settings of a fit of a Gaussian copula.
 
     Attributes:
         family: Distribution of the numeric columns.
@@ -232,7 +232,7 @@ class GANSettings:
 
 @dataclass(frozen=True)
 class CTABSettings:
-    """How a CTAB-GAN is made and trained; the defaults are the authors'.
+    """The settings of a CTAB-GAN and of its training; the defaults are the authors'.
 
     Attributes:
         noise, temperature, rate, betas, decay, epochs, average: See `GANSettings`.

@@ -21,7 +21,7 @@ from siloweave.privacy.events import Gaussian, shared_rho
 
 
 class Relation(StrEnum):
-    """Which two tables count as neighbours.
+    """The relation by which two tables count as neighbours.
 
     ``ADD_REMOVE``: one holds a unit that the other lacks; the number of rows is private.
     ``REPLACE_ONE``: one unit has other values; the number of rows is public.
@@ -32,7 +32,7 @@ class Relation(StrEnum):
 
 
 class Neighbours(msgspec.Struct, frozen=True):
-    """Which two tables count as neighbours, and in how many rows they may differ.
+    """The relation by which two tables count as neighbours, and the rows in which they may differ.
 
     Every sensitivity is a function of this value, so that none can be computed without the number
     of rows.

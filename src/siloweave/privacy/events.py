@@ -528,7 +528,7 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
 
     @property
     def excess(self) -> float:
-        """How far the noise that remains is from one Gaussian, see `shared_excess`."""
+        """The distance of the noise that remains from one Gaussian, see `shared_excess`."""
         noisy_shares = self.shares - self.tolerated
         return shared_excess(self.share_sigma, noisy_shares) * self.dimension
 

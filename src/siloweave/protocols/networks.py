@@ -88,9 +88,7 @@ def from_bytes(data: bytes, load: Callable[[Path], _T]) -> _T:
 def remember_step(name: str, number: int, arrays: bytes, site: Site[Any]) -> None:
     """Store a party's state after so many steps, beside that of the step before.
 
-    That one may be asked for again.
-
-    `name` is that of its two slots.
+    The earlier one may be asked for again. `name` is that of the two slots.
     """
     site.remember(f"{name}{number % 2}", number.to_bytes(8, "big") + arrays)
 

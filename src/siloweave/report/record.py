@@ -47,7 +47,7 @@ class MethodFacts(_Plain, frozen=True, kw_only=True):
 
 
 class BudgetTerms(_Plain, frozen=True, kw_only=True):
-    """What the study allowed: ε, δ, the unit of protection and the neighbouring relation.
+    """The terms that the study allowed: ε, δ, the unit and the neighbouring relation.
 
     Args:
         rows_per_unit: Most rows of a unit that took part; None in records of versions that bounded
@@ -230,7 +230,7 @@ class PublicView(_Plain, frozen=True, kw_only=True):
 
 
 class TrainingLook(_Plain, frozen=True, kw_only=True):
-    """How well a network had learned rows that were held back, at one time of its training.
+    """The quality of a network on rows that were held back, at one time of its training.
 
     Args:
         step: Steps taken by then.

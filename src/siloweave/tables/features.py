@@ -92,7 +92,7 @@ class Block:
 
     @property
     def stop(self) -> int:
-        """Where the next block starts."""
+        """The place in the vector where the next block starts."""
         return self.start + self.size
 
 

@@ -295,7 +295,7 @@ def text_form(pattern: str) -> TextForm:
 
 
 class _Reader:
-    """Reads a regular expression that Python can compile: one method for each of its parts."""
+    """A reader of regular expressions that Python can compile, with a method for each part."""
 
     def __init__(self, text: str) -> None:
         self.text = text

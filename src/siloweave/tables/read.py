@@ -621,7 +621,10 @@ class Table:
 
     @property
     def hint(self) -> str:
-        """How the fields of a text file seem to be divided, if it was read as a single column."""
+        """A guess at how the fields of a text file that was read as one column are divided.
+
+        It is empty for other tables.
+        """
         return self._origin.hint
 
     @property

@@ -15,7 +15,7 @@ from siloweave.progress import Stopwatch
 
 
 class Carrier(Protocol):
-    """Carries frames between a coordinator and the parties of a run.
+    """A carrier of frames between a coordinator and the parties of a run.
 
     Conforming: `direct.Direct`, `sealed.SealedCarrier`.
     """

@@ -41,7 +41,7 @@ P = TypeVar("P", bound=Answering)
 
 
 class Direct(Generic[P]):
-    """Carries frames by a call to parties of this process; see `carrier.Carrier`.
+    """A carrier that calls parties in this process; see `carrier.Carrier`.
 
     Args:
         parties: By name, in the order of the roster. Each is given the keys of all.

@@ -34,7 +34,7 @@ class Post(Protocol):
 
 
 class SealedCarrier:
-    """Carries frames to parties outside this process; see `carrier.Carrier`.
+    """A carrier of frames to parties outside this process; see `carrier.Carrier`.
 
     Args:
         post: Seals and transports frames.

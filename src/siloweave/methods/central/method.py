@@ -136,7 +136,7 @@ class Training:
 
 @dataclass(frozen=True)
 class OwnerTrainer:
-    """How to train and to read one kind of generator; a network is imported at its use."""
+    """The way to train and to read one kind of generator; a network is imported at its use."""
 
     fit: Callable[[Training], Generator]  # trains on feature vectors
     load: Callable[[Path], Generator]  # reads a model that was saved

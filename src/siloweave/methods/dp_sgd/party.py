@@ -77,7 +77,7 @@ def _length(synth: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PrivateTrainer:
-    """How to train one kind of network privately; `made` imports the network at its use."""
+    """The way to train one kind of network privately; `made` imports the network at its use."""
 
     made: Callable[[Any, Features, Shares | None], Stepwise]
     model: Any  # of the trained network

@@ -159,7 +159,7 @@ class PooledRoundsSettings:
 
     @property
     def all_epochs(self) -> int | None:
-        """None: the network's own settings say how long it trains."""
+        """No number of epochs (None): the network's own settings say how long it trains."""
         return None
 
 

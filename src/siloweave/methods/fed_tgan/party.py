@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class RoundTrainer:
-    """How to train one kind of network in rounds."""
+    """The way to train one kind of network in rounds."""
 
     # Of so many parties; loads networks.
     learner: Callable[[Any, tuple[Block, ...], int], Learner]

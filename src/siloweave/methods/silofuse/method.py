@@ -336,7 +336,7 @@ class SiloFuse(Synthesizer):
 
     @property
     def numeric(self) -> Numeric:
-        """How a number is encoded, see `Features.fit`; as in `PointDiff` with its model."""
+        """The encoding of a number, see `Features.fit`; as in `PointDiff` with its model."""
         return "ranks" if self.shows_cells else "quantile"
 
     @property
