@@ -213,7 +213,7 @@ class Blocks:
 
     @property
     def _weight(self) -> int:
-        """What one mismatch of codes adds: two one-hot entries that are 1 off, or one unit."""
+        """The distance of one mismatch of codes: two one-hot entries off by 1, or one unit."""
         return 2 if self.within.metric == "l2" else self.within.unit
 
     def _total(self, rows: slice, columns: slice) -> NDArray[Any]:
