@@ -183,7 +183,7 @@ _HOME: dict[str, Callable[[], Any]] = {
 
 
 def _methods() -> Any:
-    """The module that knows every method."""
+    """Return the module that lists every method; it is loaded at the first use."""
     return import_module("siloweave.methods.registry")
 
 

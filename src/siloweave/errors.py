@@ -42,7 +42,7 @@ class SiloweaveError(Exception):
 
 
 class InputError(SiloweaveError):
-    """What the user gave cannot be used."""
+    """The user's input cannot be used."""
 
 
 class SchemaError(InputError):
@@ -90,7 +90,7 @@ NAMES_NO_ROW = (BudgetError, LedgerError, StudyError, WireError)
 
 
 def error_named(name: str) -> type[SiloweaveError]:
-    """Return our error class of this name that takes a text alone; else WireError.
+    """Return this package's error class of a name, if it takes a text alone; else WireError.
 
     Example:
         >>> error_named("BudgetError").__name__, error_named("KeyError").__name__
@@ -108,20 +108,20 @@ def error_named(name: str) -> type[SiloweaveError]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of up to so many characters; of a longer one its beginning and its length."""
+    """Cut a text to so many characters; of a longer one its beginning and its length stay."""
     if len(text) <= most:
         return text
     return f"{text[:most]}... ({len(text):,} characters)"
 
 
 def count_of(number: int, singular: str, plural: str) -> str:
-    """Return a number and what it counts, such as "1 row" or "2 rows"."""
+    """Return a number with the noun that it counts, such as "1 row" or "2 rows"."""
     noun = singular if number == 1 else plural
     return f"{number} {noun}"
 
 
 def first_few(names: Sequence[object], most: int = 5) -> str:
-    """List names, the first ones alone where there are many, such as "a, b and 3 more"."""
+    """List names in a sentence, the first ones alone if there are many, as "a, b and 3 more"."""
     listed = ", ".join(str(name) for name in names[:most])
     if len(names) <= most:
         return listed
@@ -154,7 +154,7 @@ def printable(text: str, *, lines: bool = True) -> str:
 
 
 def of_system(error: OSError) -> str:
-    """Describe an error of the system: the file that it is about, and its text without a number."""
+    """Describe an error of the operating system: the file that it is about, and its text."""
     reason = error.strerror or error
     if not error.filename:
         return f"{reason}"
@@ -163,7 +163,7 @@ def of_system(error: OSError) -> str:
 
 @contextmanager
 def naming_file(path: object) -> Iterator[None]:
-    """Let an error of the system name this file, where it names none, as of a full disk."""
+    """Add a file's name to errors of the system that have none, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -175,7 +175,7 @@ def naming_file(path: object) -> Iterator[None]:
 
 @contextmanager
 def naming_party(name: str) -> Iterator[None]:
-    """Let errors about what was given, or sent, name the party that it came from.
+    """Add the name of a party to errors about its input or its messages.
 
     Example:
         >>> with naming_party("clinic"):
@@ -193,7 +193,9 @@ def naming_party(name: str) -> Iterator[None]:
 
 
 def whole(name: str, value: Any, least: int = 0, *why: str) -> int:
-    """Return a whole number of `least` or more; `why` ends the message of one that is not.
+    """Check that a value is a whole number of `least` or more, and return it.
+
+    `why` ends the message of the error.
 
     Raises:
         InputError: It is no whole number, or too small.
@@ -214,7 +216,7 @@ def whole(name: str, value: Any, least: int = 0, *why: str) -> int:
 def number(
     name: str, value: Any, low: float, high: float, ends: str = "[]", *why: str
 ) -> float:
-    """Return a number between two bounds.
+    """Check that a value is a number between two bounds, and return it.
 
     Args:
         name: What it is called.

@@ -38,7 +38,7 @@ _IN_BAR: ContextVar[bool] = ContextVar("a bar is shown", default=False)
 
 
 def silent(text: str, done: float) -> None:
-    """Show no progress."""
+    """Show no progress: the progress function of work that nobody watches."""
 
 
 def duration(seconds: float) -> str:
@@ -60,7 +60,7 @@ def duration(seconds: float) -> str:
 
 
 class Stopwatch:
-    """Adds up the seconds in which one thread or more are inside of it."""
+    """A clock of the seconds in which at least one thread is inside its `with` block."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -85,7 +85,7 @@ class Stopwatch:
 def shows_progress(
     function: Callable[_Arguments, _Found],
 ) -> Callable[_Arguments, _Found]:
-    """Let a function's keyword `progress` be None, True, False or a function; it gets a function.
+    """Let a function's `progress` be None, True, False or a function, and hand it a function.
 
     Example:
         >>> @shows_progress
@@ -107,7 +107,7 @@ def shows_progress(
 
 @contextmanager
 def bar_for(wanted: Any) -> Iterator[Progress]:
-    """Yield the function that a `progress` argument stands for; in a bar there is no second one.
+    """Yield the progress function that an argument `progress` stands for; bars are not nested.
 
     Raises:
         InputError: It is neither None, True, False nor a function.
@@ -183,7 +183,7 @@ class Bar:
         self._bars.stop()
 
     def __call__(self, text: str, done: float) -> None:
-        """Show a stage and the share that is done, from 0 to 1."""
+        """Show the name of a stage and the share of it that is done, from 0 to 1."""
         # All steps of one training are one stage.
         stage = _STEP.sub("step", text)
         if not self._console.is_terminal and (
@@ -195,22 +195,22 @@ class Bar:
         self._bars.update(self._task, description=text, completed=_within(done))
 
     def line(self, text: str) -> None:
-        """Show a line above the bar."""
+        """Print a line above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def _is_due(self, text: str) -> bool:
-        """Return whether another line about steps of a training is due."""
+        """Return whether it is time for another line about the steps of a training."""
         waited = time.monotonic() - self._printed
         return bool(_STEP.search(text)) and waited > _EVERY_S
 
 
 def _within(done: float) -> float:
-    """Return a share that is done, cut to the range from 0 to 1."""
+    """Clip a share of the work to the range from 0 to 1."""
     return min(max(done, 0.0), 1.0)
 
 
 def _in_notebook() -> bool:
-    """Return whether a notebook's kernel runs this."""
+    """Return whether this code runs in a notebook's kernel."""
     # Where it does, IPython is imported already; it is not imported here.
     ipython = sys.modules.get("IPython")
     get_shell = getattr(ipython, "get_ipython", lambda: None)
@@ -231,7 +231,7 @@ class _NotebookBar:
         self._place.update(self._html(""))
 
     def __call__(self, text: str, done: float) -> None:
-        """Show a stage and the share that is done, from 0 to 1."""
+        """Show the name of a stage and the share of it that is done, from 0 to 1."""
         if time.monotonic() - self._last_s < _REDRAWN_S:
             return
         from html import escape

@@ -49,7 +49,7 @@ Known = Sequence[str] | tuple[Sequence[str], Sequence[str]]
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """What every attack reads.
+    """The tables and settings that every attack reads.
 
     Attributes:
         tables: The rows, side by side.
@@ -105,7 +105,7 @@ class _Job:
 
 @dataclass(eq=False)
 class _Results:
-    """What the attacks made so far show."""
+    """The results of the attacks made so far."""
 
     parts: list[RiskPart] = field(default_factory=list)
     memberships: tuple[Membership, ...] = ()
@@ -240,7 +240,10 @@ def attack(
 def _owners(
     rows: dict[str, Table], unit: str, schema: Schema | None
 ) -> dict[str, Ints]:
-    """Number whose each row of training and control is, from 0 in each; nobody is in both."""
+    """Number the unit that each row of training and control belongs to; no unit is in both tables.
+
+    The numbers run from 0 in each table.
+    """
     real_rows = {name: rows[name] for name in ("train", "control")}
     owners = owners_in(real_rows, unit, schema)
     if unit != ROW:
@@ -303,7 +306,7 @@ def _linkability(job: _Job, results: _Results) -> None:
 
 
 def _inference(job: _Job, results: _Results) -> None:
-    """Guess each secret from the other known columns."""
+    """Guess each secret column of real rows from the other known columns."""
     known_columns = [name for side in job.sides for name in side]
     secrets = []
     for name in job.secrets:
@@ -388,7 +391,7 @@ def _chosen_attacks(attacks: Sequence[str] | None) -> list[str]:
 def _unit_notes(
     rows: dict[str, Table], owners: dict[str, Ints], unit: str, schema: Schema | None
 ) -> list[str]:
-    """Note how many persons there are, and what became of rows without an id."""
+    """Note how many persons there are, and how rows without an id were counted."""
     if unit == ROW:
         return []
     counts = [

@@ -32,7 +32,7 @@ _BLOCK = 1 << 18  # distances held at a time, so that they stay near the process
 
 @dataclass(frozen=True, eq=False)
 class CodedTable:
-    """Rows as numbers and codes, one array each.
+    """The rows of a table as numbers and codes, one array each.
 
     Attributes:
         numbers: (rows, numeric columns), 0 to 1 over the bounds (raw where the layout is not
@@ -46,7 +46,7 @@ class CodedTable:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.numbers)
 
     def take(self, places: Sequence[int] | Ints) -> CodedTable:
@@ -55,7 +55,7 @@ class CodedTable:
         return CodedTable(self.numbers[rows], self.codes[rows])
 
     def same(self, place: int) -> Bools:
-        """Return which rows equal the one at a position, missing values included."""
+        """Return which rows equal the row at one position, missing values included."""
         record = self.numbers[place]
         is_missing = np.isnan(self.numbers) & np.isnan(record)
         numbers_equal = ((self.numbers == record) | is_missing).all(axis=1)
@@ -66,7 +66,7 @@ class CodedTable:
 
 @dataclass(frozen=True, eq=False)
 class _ColumnLayout:
-    """How one column is read: over its bounds, or as places in its labels."""
+    """The way in which one column is read: over its bounds, or as places in its labels."""
 
     column: Column
     labels: tuple[Any, ...] = ()
@@ -76,7 +76,7 @@ class _ColumnLayout:
 
 @dataclass(frozen=True, eq=False)
 class SummaryLayout:
-    """One way to read every table of an attack, fixed before the first is seen.
+    """The one way to read every table of an attack, fixed before the first table is seen.
 
     Bounds are those of the schema, else those of the adversary's own rows; categories are those
     of the adversary's rows.
@@ -96,7 +96,7 @@ class SummaryLayout:
     def of(
         table: Table, schema: Schema | None = None, *, scaled: bool = True
     ) -> SummaryLayout:
-        """Read columns, kinds and bounds off the adversary's rows, and off the schema if given."""
+        """Make a layout of the adversary's rows; bounds are the schema's if one is given."""
         facts = Schema.detect(table, constraints=False) if schema is None else schema
         aligned = align({"auxiliary": table}, facts)
         numeric = [_numeric(column, facts) for column in aligned.numeric]
@@ -108,16 +108,16 @@ class SummaryLayout:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """Codes of each categorical column, a missing and an unseen value included."""
+        """The number of codes of each categorical column, those of missing and unseen included."""
         return tuple(len(layout.labels) + 2 for layout in self.categorical)
 
     @property
     def dimensions(self) -> int:
-        """Length of a row with one-hot categories, missing ones included."""
+        """The length of a row with one-hot categories, missing ones included."""
         return len(self.numeric) + sum(self.levels)
 
     def read(self, table: Table) -> CodedTable:
-        """Read a table's rows."""
+        """Read a table's rows as numbers and codes."""
         # Arrays without columns: there is something to join where a kind has none.
         numbers = [np.zeros((table.num_rows, 0))]
         numbers += [self._numbers(layout, table)[:, None] for layout in self.numeric]
@@ -156,7 +156,7 @@ class SummaryLayout:
 
 
 def _numeric(column: AlignedColumn, schema: Schema) -> _ColumnLayout:
-    """Return a numeric column's bounds: the declared ones, else those of the rows."""
+    """Return the layout of a numeric column, with its declared bounds or else those of the rows."""
     declared = schema[column.name]
     # Declared bounds of datetimes are no numbers of days.
     if not column.datetimes and declared.low is not None and declared.high is not None:
@@ -168,7 +168,7 @@ def _numeric(column: AlignedColumn, schema: Schema) -> _ColumnLayout:
 
 
 def _codes(layout: _ColumnLayout, table: Table) -> NDArray[np.int32]:
-    """Return places in the labels; -1 (missing) and -2 (unseen) become the two codes after them."""
+    """Return each value's place in the labels; missing and unseen values have two codes more."""
     name = layout.column.name
     places = table.blanked(name, layout.column.missing_values).lookup(
         name, layout.labels
@@ -250,7 +250,7 @@ def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Flo
 
 
 def _gaps_between(numbers: Floats, record: Floats, layout: SummaryLayout) -> Floats:
-    """Return how far numbers are from a record's; one range where one of the two is missing."""
+    """Return how far numbers are from a record's; a missing value is one range from any number."""
     gaps = np.abs(numbers - record)
     is_missing = np.isnan(numbers)
     is_missing_in_record = np.isnan(record)
@@ -335,7 +335,10 @@ def exposed_records(
 
 
 def _to_nearest(rows: CodedTable, places: Ints, others: Ints, owners: Ints) -> Floats:
-    """Return the squared distance from each place to the nearest of others of another unit."""
+    """Return the squared distance from each row to the nearest row of another unit.
+
+    `places` are those of the rows, and `others` those of the rows that may be nearest.
+    """
     block_size = max(1, _BLOCK // len(others))
     other_rows = rows.take(others)
     other_owners = owners[others]

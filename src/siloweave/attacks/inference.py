@@ -75,7 +75,7 @@ def linkability(
 
 
 class _Side(NamedTuple):
-    """Targets by the columns of one side, and their nearest synthetic rows.
+    """The targets by the columns of one side, and their nearest synthetic rows.
 
     Attributes:
         space: The distance over these columns.
@@ -89,13 +89,13 @@ class _Side(NamedTuple):
 
     @classmethod
     def of(cls, space: Space, table: str, places: Ints) -> _Side:
-        """Find the nearest synthetic row of some rows of a table."""
+        """Find the synthetic row nearest to each of some rows of a table."""
         rows = space.points[table].take(places)
         return cls(space, rows, nearest(space, rows, space.points["synthetic"]))
 
 
 class _Ties(NamedTuple):
-    """All synthetic rows that are as near to a target as the nearest, per target.
+    """All synthetic rows that are as near to a target as the nearest one, for each target.
 
     Attributes:
         meets: Whether a row is among them on both sides.
@@ -109,7 +109,7 @@ class _Ties(NamedTuple):
 
 
 def _ties(left_side: _Side, right_side: _Side) -> _Ties:
-    """Count the rows that are nearest on each side, and find targets with one on both."""
+    """Count the synthetic rows nearest to each target on either side, and find those on both."""
     left_bounds = _bound(left_side.space, left_side.nearest.distances)
     right_bounds = _bound(right_side.space, right_side.nearest.distances)
     num_targets = left_side.rows.num_rows
@@ -138,14 +138,14 @@ def _ties(left_side: _Side, right_side: _Side) -> _Ties:
 
 
 def _bound(side: Space, distances: Floats) -> NDArray[Any]:
-    """Return totals up to which a row is as near as the nearest, numbers being exact to a unit."""
+    """Return the largest total at which a row counts as near as the nearest, despite rounding."""
     totals = np.rint(distances * side.unit * side.width)
     # Each of two numbers was rounded, in each column of numbers.
     return (totals + 2 * len(side.capped)).astype(np.int32)
 
 
 def chance_to_meet(rows: int, first: NDArray[Any], second: NDArray[Any]) -> Floats:
-    """Return the chance that random sets of `first` and `second` of so many rows share a row."""
+    """Return the chance that random sets of `first` and of `second` rows have a row in common."""
     from scipy.special import gammaln
 
     # They share none with the chance C(rows - first, second) / C(rows, second), in logarithms.
@@ -189,7 +189,7 @@ def inference(
     chances = [_by_chance(tables.column(name), targets["train"]) for name in secrets]
 
     def part_of(name: str, secret_places: slice) -> RiskPart:
-        """Compare guesses of some secrets on training rows with those on control rows."""
+        """Compare the guesses of some secrets on training rows with those on control rows."""
         chance = float(np.mean(chances[secret_places]))
         return compared(
             "inference",
@@ -209,7 +209,7 @@ def inference(
 
 
 def _effective(right: list[Bools]) -> tuple[float, float]:
-    """Return the successes and trials that all guesses about each row together are worth."""
+    """Return how many independent successes and trials the guesses of all secrets are worth."""
     shares = np.mean(right, axis=0)
     rate = float(shares.mean())
     num_rows = len(shares)
@@ -284,7 +284,7 @@ def guessed(
 
 
 def _slack(column: AlignedColumn, truth: Floats) -> Floats:
-    """Return how far off a right guess of each number may be."""
+    """Return how far a guess of each number may be off and still count as right."""
     start = 0.0
     if column.datetimes:
         start = min(float(np.nanmin(values)) for values in column.values.values())
@@ -293,7 +293,7 @@ def _slack(column: AlignedColumn, truth: Floats) -> Floats:
 
 
 def _by_chance(column: AlignedColumn, places: Ints) -> float:
-    """Return the mean share of synthetic rows whose value is a right guess of a training row's."""
+    """Return how often a random synthetic row has the right value of a training row, on average."""
     truth = column.values["train"][places]
     pool = column.values["synthetic"]
     if not column.numeric:

@@ -40,7 +40,7 @@ _BEYOND = 2.0  # standard errors by which a method must beat the constant
 
 
 class Inverted(msgspec.Struct, frozen=True):
-    """How many cells came back, beside what a guess without latents gets.
+    """The share of cells that an adversary recovered, beside that of a guess without latents.
 
     Attributes:
         recovered: Share of the cells that were guessed right from latents.
@@ -57,7 +57,7 @@ class Inverted(msgspec.Struct, frozen=True):
 
 
 class ColumnInversion(msgspec.Struct, frozen=True):
-    """One column.
+    """The share of one column's cells that were recovered.
 
     Attributes:
         name: The column.
@@ -75,7 +75,7 @@ class ColumnInversion(msgspec.Struct, frozen=True):
 
 
 class InversionRisk(msgspec.Struct, frozen=True):
-    """What latents give away.
+    """The cells that latents give away, over all columns and for each.
 
     Attributes:
         columns: One each.
@@ -104,13 +104,13 @@ class InversionRisk(msgspec.Struct, frozen=True):
 
     @property
     def worst(self) -> ColumnInversion:
-        """The column that latents add most to."""
+        """The column of which latents give away most."""
         return max(self.columns, key=lambda column: column.found.risk.excess)
 
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Latents on one side, and which rows they belong to on the other.
+    """Latents, and the rows to which they belong.
 
     Attributes:
         latents: (pairs, dimensions).
@@ -135,7 +135,7 @@ class _Pairs:
 
 @dataclass(frozen=True, eq=False)
 class _Marks:
-    """Which cells of a column came back from the judged rows, and which count.
+    """The right guesses of a column's cells in the judged rows, and the cells that count.
 
     Attributes:
         recovered: Whether the guess from latents is right.
@@ -150,7 +150,7 @@ class _Marks:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """What the inversion of every column reads.
+    """All that the inversion of every column reads.
 
     Attributes:
         leaked: Pairs that the adversary learns from, its own among them.
@@ -302,7 +302,7 @@ def _column_inversion(
 def _share(
     recovered: float, constant: float, trials: float, confidence: float, cells: int = 0
 ) -> Inverted:
-    """Compare how often the guess from latents and the constant guess are right."""
+    """Compare how often a guess from latents is right with how often the constant guess is."""
     recovered_counts = (float(recovered), float(trials))
     constant_counts = (float(constant), float(trials))
     return Inverted(
@@ -314,14 +314,17 @@ def _share(
 
 
 def _rate(counts: tuple[float, float], confidence: float) -> Rate:
-    """Return the share of successes with Wilson's interval, whose own centre is shrunk to 1/2."""
+    """Return the share of successes, with Wilson's interval for it.
+
+    That interval's own centre, which is shrunk towards 1/2, is not taken as the value.
+    """
     successes, trials = counts
     interval = wilson(successes, trials, confidence)
     return msgspec.structs.replace(interval, value=successes / trials)
 
 
 def _pooled(marks: Sequence[_Marks], confidence: float) -> Inverted | None:
-    """Count all cells of some columns as if each row were one cell; None without a column."""
+    """Count the cells of some columns, as if each row were one cell; None without a column."""
     if not marks:
         return None
     has_truth = np.stack([m.has_truth for m in marks])
@@ -417,7 +420,7 @@ def _methods(
 
 
 def _constant(values: NDArray[Any], count: int, is_right: Judge) -> NDArray[Any]:
-    """Return, so many times, the known value that is right for most known rows."""
+    """Return, `count` times, the value with which a constant guess is right most often."""
     candidates = np.unique(values)
     if len(candidates) > _TRIED:  # of many numbers, the best lies where they are dense
         candidates = np.quantile(values, np.linspace(0, 1, _TRIED), method="nearest")
@@ -444,7 +447,7 @@ def _fitted(numeric: bool, method: Inverter, seed: int, near: int = 1) -> Guess:
 
 
 def _model(numeric: bool, method: Inverter, seed: int, near: int) -> Any:
-    """Return the regressor or classifier of a method, not yet fitted."""
+    """Return the regressor or classifier of a method, before it is fitted."""
     from sklearn.ensemble import (
         HistGradientBoostingClassifier,
         HistGradientBoostingRegressor,
@@ -478,7 +481,7 @@ def _picked(
     is_right: Judge,
     key: Key,
 ) -> str:
-    """Return the method that gets most of the known values right when it has not seen them.
+    """Return the method that is right most often on known pairs that it was not fitted to.
 
     It has to beat the constant by more than chance would, or the luckiest of many would win.
     """
@@ -527,7 +530,7 @@ def _vectors(latents: ArrayLike, rows: int, name: str) -> Floats:
 
 
 def _leaked_rows(known: int | Sequence[int], rows: int, key: Key) -> Ints:
-    """Return the places of the rows whose pairs leaked: those named, or so many at random."""
+    """Return the places of the rows whose pairs leaked: the named ones, or so many at random."""
     if isinstance(known, int):
         if not 0 <= known < rows:
             raise InputError(

@@ -200,7 +200,7 @@ def _nearest_squares(
 
 
 def joined(row_scores: Floats, owners: Ints) -> Floats:
-    """Join the scores of each person's rows to one score of hers, in the order of her number.
+    """Join the scores of each person's rows to one score per person, ordered by her number.
 
     A person's score is the highest of her rows': she is found by the row that gives her away, and
     it does not matter how well her other rows are hidden. Measured on rows of Adult under ids, 1 to
@@ -260,7 +260,7 @@ def judged(
     key: Key,
     confidence: float = 0.95,
 ) -> Membership:
-    """Judge the scores of one attack, which is one of so many `attacks` on the same rows."""
+    """Judge the scores of one attack, where `attacks` of them were made on the same rows."""
     curve = roc(members, others, confidence)
     guess = threshold_risk(members, others, key=key, confidence=confidence)
     return Membership(
@@ -378,7 +378,7 @@ def _num_holders(
 
 
 def _any_of(is_copied: Bools, owners: Ints) -> Bools:
-    """Return whether any row of each unit is copied, for units that have rows here."""
+    """Return whether any row of a unit is copied, for every unit that has rows here."""
     unit_of_row, counts = relabelled(owners)
     num_copied = np.bincount(unit_of_row[is_copied], minlength=len(counts))
     has_copy: Bools = num_copied > 0

@@ -102,7 +102,7 @@ _MOST_BITS = 26
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedRows:
-    """Some rows of one table, in a space.
+    """The rows of one table, or some of them, as points of a space.
 
     Attributes:
         numbers: One array for each column of numbers: int32 (Gower) or float32 (L2).
@@ -115,7 +115,7 @@ class EmbeddedRows:
     num_rows: int
 
     def take(self, rows: Ints) -> EmbeddedRows:
-        """Return some of the rows; places may repeat."""
+        """Select some of the rows by place; places may repeat."""
         numbers = tuple(values[rows] for values in self.numbers)
         codes = tuple(values[rows] for values in self.codes)
         return EmbeddedRows(numbers, codes, len(rows))
@@ -123,7 +123,7 @@ class EmbeddedRows:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """How far rows are from each other.
+    """The points of some tables' rows, and the distance between them.
 
     Attributes:
         metric: The distance.
@@ -143,11 +143,11 @@ class Space:
 
     @property
     def width(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return len(self.names)
 
     def scaled(self, totals: NDArray[Any]) -> Floats:
-        """Turn what blocks hold into distances."""
+        """Turn the totals of blocks into distances."""
         values = np.asarray(totals, dtype=np.float64)
         return (
             np.sqrt(values)
@@ -195,7 +195,7 @@ class Blocks:
                 yield rows, columns, self._total(rows, columns)
 
     def part(self, column: int, rows: slice, columns: slice) -> NDArray[Any]:
-        """Return one column's part of the totals of a block; overwritten by the next call."""
+        """Return one column's part of the totals of a block; the next call overwrites it."""
         scratch, differ = self._cut(rows, columns, self._scratch, self._differ)
         num_numbers = len(self.within.capped)
         if column < num_numbers:
@@ -213,7 +213,7 @@ class Blocks:
 
     @property
     def _weight(self) -> int:
-        """What one mismatch of codes adds: two one-hot entries that are 1 off, or one unit."""
+        """The distance of one mismatch of codes: two one-hot entries off by 1, or one unit."""
         return 2 if self.within.metric == "l2" else self.within.unit
 
     def _total(self, rows: slice, columns: slice) -> NDArray[Any]:
@@ -325,7 +325,7 @@ def _num_one_hot(columns: Sequence[AlignedColumn]) -> int:
 
 
 def nearest(within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> Nearest:
-    """Find the nearest row of each target; there must be one."""
+    """Find the nearest of some rows for each target; there must be at least one row."""
     if within.metric == "gower":
         least = np.full(targets.num_rows, np.iinfo(np.int32).max, np.int32)
     else:
@@ -342,12 +342,12 @@ def nearest(within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> Neares
 
 
 def _has_gaps(column: AlignedColumn) -> bool:
-    """Return whether any table lacks a value of a column."""
+    """Return whether a column has a missing value in any table."""
     return any(bool(column.missing(table).any()) for table in column.values)
 
 
 def _whole(column: AlignedColumn, unit: int) -> dict[str, NDArray[Any]]:
-    """Return numbers as multiples of a part of their range, and missing ones far off."""
+    """Return numbers as whole multiples of a part of their range, with missing ones far off."""
     low = min(float(np.nanmin(values)) for values in column.values.values())
     high = max(float(np.nanmax(values)) for values in column.values.values())
     # Halves, because a range may be too large for a float.
@@ -363,7 +363,7 @@ def _whole(column: AlignedColumn, unit: int) -> dict[str, NDArray[Any]]:
 
 
 def _standard(column: AlignedColumn) -> dict[str, NDArray[Any]]:
-    """Return numbers less their mean over their deviation, and missing ones at the mean."""
+    """Standardise numbers by mean and deviation; a missing one is the mean."""
     pooled = np.concatenate(
         [values[~np.isnan(values)] for values in column.values.values()]
     )
@@ -384,7 +384,7 @@ def _standard(column: AlignedColumn) -> dict[str, NDArray[Any]]:
 
 
 def _codes(column: AlignedColumn) -> dict[str, NDArray[Any]]:
-    """Return codes in the smallest type; numbers by their place among all that occur."""
+    """Return codes in the smallest integer type; numbers are coded by their rank in all tables."""
     if not column.numeric:
         code_type = np.min_scalar_type(column.levels - 1)
         return {

@@ -34,7 +34,7 @@ from siloweave.tables.codes import Codes
 
 
 class NoisyCountsRisk(msgspec.Struct, frozen=True):
-    """What membership guesses from noisy counts are worth, beside what the ledger allows.
+    """The success of membership guesses from noisy counts, beside the most that the ledger allows.
 
     Attributes:
         risk: TPR - FPR at the threshold, which equals 2 * accuracy - 1 for even odds; negative
@@ -172,7 +172,7 @@ def judged(
     rho: float,
     confidence: float = 0.95,
 ) -> NoisyCountsRisk:
-    """Compare scores of members and of others, and a threshold of both, with what rho allows."""
+    """Judge scores of members and others, and one threshold for both, beside what rho allows."""
     from scipy.special import ndtr, ndtri
 
     if not rho > 0:

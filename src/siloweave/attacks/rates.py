@@ -39,12 +39,12 @@ class Rate(msgspec.Struct, frozen=True):
     trials: float
 
     def holds(self, value: float) -> bool:
-        """Say whether a value lies in the interval."""
+        """Return whether a value lies in the interval."""
         return self.low <= value <= self.high
 
 
 class Risk(msgspec.Struct, frozen=True):
-    """How much better an attack does on training rows than on rows the generator never saw.
+    """The gain of an attack on training rows over rows that the generator never saw.
 
     Attributes:
         value: (train - control) / (1 - control), cut to [0, 1].
@@ -64,7 +64,7 @@ class Risk(msgspec.Struct, frozen=True):
 
 
 class Operating(msgspec.Struct, frozen=True):
-    """One point of a receiver curve.
+    """One point of a receiver operating curve.
 
     Attributes:
         asked: The largest false positive rate that was allowed.
@@ -83,7 +83,7 @@ class Operating(msgspec.Struct, frozen=True):
 
 
 class Roc(msgspec.Struct, frozen=True):
-    """A receiver curve, from no row called a member to all.
+    """A receiver operating curve, from no row called a member to all rows.
 
     Attributes:
         fpr: False positive rates, rising from 0 to 1; corners of the curve only.
@@ -104,7 +104,7 @@ class Roc(msgspec.Struct, frozen=True):
     confidence: float
 
     def tpr_at(self, fpr: float) -> Operating:
-        """Return the best point with at most this false positive rate.
+        """Return the point of the highest true positive rate with at most this false positive rate.
 
         Among rows of equal score some are called members by chance, as many as the rate allows.
         Intervals are Clopper and Pearson's at the threshold found; that the same others set the
@@ -168,7 +168,7 @@ class ThresholdRisk(msgspec.Struct, frozen=True):
 
 
 class AboveAll(msgspec.Struct, frozen=True):
-    """Members that no other row comes near: the worst records, not the mean one.
+    """The members whose scores no other row reaches: the worst records, not the average one.
 
     Attributes:
         count: Members whose score is above every other's.
@@ -285,7 +285,7 @@ def roc(
 
 
 def best_threshold(members_scores: ArrayLike, others_scores: ArrayLike) -> float:
-    """Return the score from which on calling rows members gains most, TPR - FPR.
+    """Return the threshold between members and others with the largest gain, TPR - FPR.
 
     It lies halfway between two scores, and is the highest one of equal gain. Scores at or above it
     are called members; it is infinite where it is best to call no row a member.
@@ -353,7 +353,7 @@ def threshold_risk(
 
 
 def noise_attacker(test_sets: int, attacks: int = 1) -> float:
-    """Return the risk that the best of some attackers who toss coins reports on average.
+    """Return the mean risk that is reported for the best of several attackers who toss coins.
 
     The exact mean of max(0, 2 * accuracy - 1), where each accuracy is that of `test_sets` fair
     coins and `attacks` of them are independent. Attacks on the same rows depend on each other, so
@@ -420,7 +420,7 @@ def _area(members: Floats, others: Floats, confidence: float) -> Rate:
 
 
 def _newcombe(area: float, m: int, n: int, confidence: float) -> tuple[float, float]:
-    """Return an interval that stays open at 0 and 1: areas from which `area` is z errors off."""
+    """Return an interval of areas from which `area` is z standard errors off, open at 0 and 1."""
     z = _probit(confidence)
     candidates = np.linspace(0, 1, 20_001)
     # Hanley and McNeil's variance of each area, with both sizes as their mean.
@@ -435,7 +435,7 @@ def _newcombe(area: float, m: int, n: int, confidence: float) -> tuple[float, fl
 
 
 def _beaten(scores: Floats, opponents: Floats) -> Floats:
-    """Count, for each score, how many of the opponents' it beats, ties counting half."""
+    """Count, for each score, the opponents' scores below it; a tie counts half."""
     ordered = np.sort(opponents)
     num_below = np.searchsorted(ordered, scores)
     num_up_to = np.searchsorted(ordered, scores, side="right")
@@ -453,7 +453,7 @@ def _corners(hits: Ints, calls: Ints) -> Bools:
 
 
 def _scores(**sides: ArrayLike) -> list[Floats]:
-    """Return each side's scores as one row of numbers; refuse none, and NaN, which has no order."""
+    """Return each side's scores as an array; refuse an empty side, and NaN, which has no order."""
     checked = []
     for side, values in sides.items():
         scores = np.asarray(values, dtype=np.float64).ravel()
@@ -467,7 +467,7 @@ def _scores(**sides: ArrayLike) -> list[Floats]:
 
 
 def _check_counts(successes: float, trials: float, confidence: float) -> None:
-    """Refuse counts that no attack can have."""
+    """Refuse counts of successes and trials that no attack can have."""
     number("trials", trials, 0, inf, "()")
     number("successes", successes, 0, trials)
     number("confidence", confidence, 0, 1, "()")
@@ -481,5 +481,5 @@ def _probit(confidence: float) -> float:
 
 
 def _cut(value: float) -> float:
-    """Cut a number to 0 to 1."""
+    """Clip a number to the range from 0 to 1."""
     return min(1.0, max(0.0, value))

@@ -116,7 +116,10 @@ class WorstRecord(msgspec.Struct, frozen=True):
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Counts between edges, one edge more than counts; the last bin holds its right edge."""
+    """The counts of values between edges; the last bin holds its right edge.
+
+    There is one edge more than counts.
+    """
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
@@ -144,7 +147,7 @@ class ClosestRecords(msgspec.Struct, frozen=True):
 
 
 class Risks(msgspec.Struct, frozen=True):
-    """What attackers without shadow models gain from a synthetic table.
+    """The gains of attackers without shadow models from a synthetic table.
 
     Attributes:
         parts: One line an attack and variant.
@@ -173,7 +176,7 @@ class Risks(msgspec.Struct, frozen=True):
     units: dict[str, int] = {}
 
     def part(self, attack: str, variant: str | None = None) -> RiskPart:
-        """Return a part by its attack, and its variant where there is more than one."""
+        """Return the part of an attack; `variant` chooses among several."""
         of_attack = [part for part in self.parts if part.attack == attack]
         matches = [part for part in of_attack if variant in (None, part.variant)]
         if len(matches) == 1:
@@ -189,7 +192,7 @@ class Risks(msgspec.Struct, frozen=True):
         raise InputError(f"attack={attack!r}, variant={variant!r}: {text}")
 
     def membership(self, attack: str) -> Membership:
-        """Return a membership attack by its name."""
+        """Return the result of a membership attack, by the attack's name."""
         by_name = {result.attack: result for result in self.memberships}
         if attack in by_name:
             return by_name[attack]
@@ -213,7 +216,7 @@ class Risks(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def to_frame(self, kind: Frame | None = None) -> Any:
-        """Return one row per attack and variant: what `parts` holds, rates as their values.
+        """Return `parts` as a frame of one row per attack and variant, with rates as their values.
 
         Args:
             kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
@@ -229,7 +232,7 @@ class Risks(msgspec.Struct, frozen=True):
         return frame_of(rows, RiskPart.__struct_fields__, kind)
 
     def plot(self) -> Picture:
-        """Draw the receiver curves of all membership attacks, as the page of risks does.
+        """Draw the receiver curves of all membership attacks, as the report's page of risks does.
 
         A notebook shows the picture, and its `save` stores it as SVG.
         """

@@ -102,7 +102,7 @@ _worker: list[Any] = []
 
 @dataclass(frozen=True)
 class _Failed:
-    """What went wrong in a worker, in words: not every exception survives the way back."""
+    """The failure of a worker, in words, since not every exception survives the way back."""
 
     words: str
 
@@ -115,7 +115,7 @@ def side_by_side(
     workers: int,
     progress: Progress = silent,
 ) -> list[R]:
-    """Do every job, each in one BLAS thread, several at a time in processes of their own.
+    """Run all jobs, several at a time in processes of their own, each in one BLAS thread.
 
     `work` is called with `shared`, which is sent to a worker once, and one job; it must not depend
     on what ran before. Nothing is written to disk. What cannot be handed to another process (a
@@ -155,7 +155,7 @@ def side_by_side(
 
 
 def _pool(reason: str, workers: int, work: object, shared: object) -> Executor:
-    """Return a pool of processes, or of threads where there is a reason against them."""
+    """Return a pool of processes, or of threads where a function cannot go to other processes."""
     if not reason:
         # A forked process could hang on locks that JAX's threads hold at that moment.
         spawn = get_context("spawn")
@@ -171,7 +171,7 @@ def _pool(reason: str, workers: int, work: object, shared: object) -> Executor:
 
 
 def _result(name: str, result: Callable[[], R | _Failed]) -> R:
-    """Return a job's result; raise what went wrong with the job's name."""
+    """Return a job's result; if it failed, raise an error that names the job."""
     try:
         value = result()
     except BrokenProcessPool as error:
@@ -188,7 +188,7 @@ def _result(name: str, result: Callable[[], R | _Failed]) -> R:
 
 
 def _reason_against_processes(work: object, shared: object) -> str:
-    """Return why this cannot be handed to another process; empty if it can."""
+    """Return why a function cannot be handed to another process; empty if it can."""
     from multiprocessing.reduction import ForkingPickler
 
     try:
@@ -221,7 +221,7 @@ def _run_job(job: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Half:
-    """What attacks see of one half of the shadow sets.
+    """The views that attacks have of one half of the shadow sets.
 
     Attributes:
         members: (sets, records): which set has which record.
@@ -235,7 +235,7 @@ class _Half:
 
 
 class ShadowRisk(msgspec.Struct, frozen=True):
-    """One attack on one record.
+    """The risk of one attack on one record.
 
     Attributes:
         attack: Its name.
@@ -263,7 +263,7 @@ class ShadowRisk(msgspec.Struct, frozen=True):
 
 
 class ShadowRisks(msgspec.Struct, frozen=True):
-    """All attacks on all records.
+    """The risks of all attacks on all records.
 
     Attributes:
         risks: One per attack and record.
@@ -297,12 +297,12 @@ class ShadowRisks(msgspec.Struct, frozen=True):
 
     @property
     def attacks(self) -> tuple[str, ...]:
-        """The attacks, in order."""
+        """The names of the attacks, in order."""
         return tuple(dict.fromkeys(risk.attack for risk in self.risks))
 
     @property
     def worst(self) -> ShadowRisk:
-        """The attack and record of the highest risk; ties go to the higher AUC."""
+        """The attack and record with the highest risk; ties go to the higher AUC."""
         return max(self.risks, key=lambda risk: (risk.raw, risk.curve.auc.value))
 
     def to_frame(self, kind: Frame | None = None) -> Any:
@@ -358,11 +358,11 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
     def of(self, attack: str) -> tuple[ShadowRisk, ...]:
-        """Return one attack's risks, record by record."""
+        """Return the risks of one attack, record by record."""
         return tuple(risk for risk in self.risks if risk.attack == attack)
 
     def mean(self, attack: str) -> float:
-        """Average one attack's risk over records, negative values included, then cut it at 0."""
+        """Return one attack's mean risk over records, negative ones included, and cut it at 0."""
         raw_risks = [risk.raw for risk in self.of(attack)]
         return max(0.0, float(np.mean(raw_risks)))
 
@@ -377,7 +377,7 @@ def _judged(
     key: Key,
     unit: str,
 ) -> ShadowRisks:
-    """Learn thresholds and forests on one half of the shadow sets, judge on the other."""
+    """Learn thresholds and forests on one half of the shadow sets, and judge them on the other."""
     num_test_sets, num_records = test.members.shape
     distinct_attacks = list(dict.fromkeys(attacks))
     risks = []
@@ -475,7 +475,7 @@ class Sampler:
     noise: str = "seeded"
 
     def __call__(self, table: Any, key: np.random.SeedSequence) -> Table:
-        """Fit to the rows and sample."""
+        """Fit the synthesizer to some rows, and draw synthetic rows from the fit."""
         table = read(table)
         seed = int(generator(fold_in(key, "fit")).integers(2**31))
         fitted = self.synthesizer.fit(
@@ -504,7 +504,7 @@ class Sampler:
 
 @dataclass(frozen=True, eq=False)
 class _Shadow:
-    """What every shadow set shares.
+    """The facts that all shadow sets share.
 
     Attributes:
         rows: All rows, the records' among them.
@@ -527,7 +527,7 @@ class _Shadow:
 
 @dataclass(frozen=True)
 class _Set:
-    """One shadow set: which of the records it has."""
+    """One shadow set, by the records that are in it."""
 
     split: str
     number: int
@@ -539,7 +539,7 @@ class _Set:
 
 
 class _View(NamedTuple):
-    """What the attacks look at of one synthetic table.
+    """All that the attacks look at of one synthetic table.
 
     Attributes:
         naive: NaiveGroundhog's summary.
@@ -664,7 +664,7 @@ def shadow_attack(
 def _exposed(
     rows: Table, count: int, key: Key, schema: Schema | None, unit: str
 ) -> Ints:
-    """Return the rows of the records that stand out most: a row of each person, where these are."""
+    """Return the places of the records that stand out most; with persons, one row of each."""
     if unit == ROW:
         return exposed_records(rows, count, key=key, schema=schema)
     owners, counts = relabelled(
@@ -686,7 +686,7 @@ def _exposed(
 
 
 def _half(members: Bools, views: Sequence[_View]) -> _Half:
-    """Gather what was seen of some shadow sets, by attack."""
+    """Gather the views of half of the shadow sets, by attack."""
     naive = np.stack([view.naive for view in views])
     histogram = np.stack([view.histogram for view in views])
     near = np.stack([view.near for view in views], axis=-1)  # (measures, records, sets)
@@ -695,7 +695,7 @@ def _half(members: Bools, views: Sequence[_View]) -> _Half:
 
 
 def _view(shared: _Shadow, job: _Set) -> _View:
-    """Draw one shadow set, fit, sample, and return only what the attacks look at."""
+    """Draw one shadow set, fit and sample, and return what the attacks look at."""
     key = fold_in(shared.key, job.split, job.number)
     order = _training_rows(shared, job, generator(fold_in(key, "rows")))
     training_rows = shared.rows.take(order)
@@ -749,7 +749,7 @@ def _rows_in_order(owners: Ints, units: Ints) -> Ints:
 
 
 def _records(auxiliary: Table, targets: Any) -> tuple[Table, Ints]:
-    """Return the auxiliary rows and the records' places in them.
+    """Return the auxiliary rows, and the places of the records to attack among them.
 
     Records that came as a table are put behind the other rows.
     """
@@ -772,7 +772,7 @@ def _records(auxiliary: Table, targets: Any) -> tuple[Table, Ints]:
 
 
 def _check_places(places: NDArray[Any], num_rows: int) -> None:
-    """Refuse places that are no rows, or that name a row twice."""
+    """Refuse places at which there is no row, or that name a row twice."""
     if places.dtype.kind not in "iu" or places.ndim != 1 or not len(places):
         raise InputError(
             "targets must be places of rows in auxiliary (whole numbers, at least one), a "
@@ -788,7 +788,7 @@ def _check_places(places: NDArray[Any], num_rows: int) -> None:
 
 
 def _stacked(first: Table, second: Table) -> Table:
-    """Put the rows of a table behind those of another one with the same columns."""
+    """Append the rows of a table to those of another one with the same columns."""
     columns: dict[str, tuple[Any, Any]] = {}
     for name in first.names:
         kinds = {first.kind(name), second.kind(name)} - {"nothing"}
@@ -804,7 +804,7 @@ def _stacked(first: Table, second: Table) -> Table:
 
 
 def _pool_of(layout: SummaryLayout, rows: Table, owners: Ints, records: Ints) -> Ints:
-    """Return the units that sets are drawn from: those without a row that equals a record's."""
+    """Return the units from which sets are drawn: those without a row that equals a record's."""
     coded_rows = layout.read(rows)
     is_free = np.ones(int(owners.max()) + 1, dtype=bool)
     is_free[records] = False
@@ -817,7 +817,10 @@ def _pool_of(layout: SummaryLayout, rows: Table, owners: Ints, records: Ints) ->
 def _design(
     key: Key, records: int, train_sets: int, test_sets: int
 ) -> Mapping[str, Bools]:
-    """Draw which set has which record: (sets, records), exactly half of every column."""
+    """Draw which shadow set has which record, so that exactly half of the sets have each.
+
+    The result is (sets, records), by split: "training" and "test".
+    """
     splits = {}
     counts = {"training": ("train_sets", train_sets), "test": ("test_sets", test_sets)}
     for split, (name, count) in counts.items():

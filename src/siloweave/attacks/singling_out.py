@@ -31,7 +31,7 @@ _FEW = 200_000  # predicates of which all are made, in random order
 
 @dataclass(frozen=True, eq=False)
 class Predicates:
-    """Conjunctions of conditions: the value's place in each of some columns is in an interval.
+    """Conjunctions of conditions: in each of some columns, the value's code is in an interval.
 
     Attributes:
         columns: int64, (predicates, conditions): the columns.
@@ -50,11 +50,11 @@ class Predicates:
 
     @property
     def fields(self) -> tuple[NDArray[Any], ...]:
-        """The four arrays."""
+        """The four arrays of the predicates."""
         return self.columns, self.low, self.high, self.negated
 
     def take(self, places: Any) -> "Predicates":
-        """Return some of the predicates."""
+        """Select some of the predicates by place."""
         return Predicates(*(field[places] for field in self.fields))
 
 
@@ -137,7 +137,10 @@ class _Condition(NamedTuple):
 
 
 class _Index:
-    """Counts the rows, or units, of a table that fit predicates, narrowest condition first."""
+    """An index that counts the rows, or units, of a table that fit a predicate.
+
+    It looks at the narrowest condition first.
+    """
 
     def __init__(self, codes: NDArray[np.int32], owners: Ints | None = None) -> None:
         self.codes = codes
@@ -198,7 +201,7 @@ class _Index:
 
 
 def _alone(predicates: Predicates, codes: NDArray[Any]) -> Predicates:
-    """Return those predicates that fit one row alone; each fits some row, and none is negated.
+    """Return the predicates that fit exactly one row; each fits some row, and none is negated.
 
     They are tried on a few rows first, and those that remain on four times as many, until rows
     run out.
@@ -341,7 +344,7 @@ def _candidates(
 def _choices(
     rows: int, columns: int, width: int, rng: np.random.Generator
 ) -> Iterator[tuple[Ints, Ints]]:
-    """Yield random rows and sets of columns in batches; each pair once where there are few."""
+    """Yield random pairs of a row and a set of columns in batches; few pairs come once each."""
     if rows * comb(columns, width) <= _FEW:
         column_sets = np.array(list(combinations(range(columns), width)), np.int64)
         order = rng.permutation(rows * len(column_sets))
@@ -358,7 +361,7 @@ def _choices(
 
 
 def _new_places(predicates: Predicates, fingerprints: set[bytes]) -> Ints:
-    """Return the places of predicates that no fingerprint is of; add theirs."""
+    """Return the places of predicates without a fingerprint yet, and add their fingerprints."""
     places = []
     fields = np.hstack([predicates.columns, predicates.low, predicates.high])
     for place, row in enumerate(fields):

@@ -102,7 +102,7 @@ _QUICK_JUDGED = 500
 
 @dataclass(frozen=True)
 class NoisyMarginal:
-    """A noisy marginal as the coordinator has it.
+    """A noisy marginal of a run, as the coordinator can compute it.
 
     Attributes:
         cohort: Who added noise to the sum.
@@ -116,7 +116,7 @@ class NoisyMarginal:
 
 
 class _Opening(NamedTuple):
-    """What opens a sum where parties may vanish.
+    """The plan and the shares that open a masked sum of which some parties may vanish.
 
     Attributes:
         plan: Who masks with whom in the sum, and how many of them may vanish.
@@ -130,7 +130,7 @@ class _Opening(NamedTuple):
 def noisy_marginals(
     path: Path, domain: Domain, *, tolerated: int = 1, dropouts: int = 0
 ) -> list[NoisyMarginal]:
-    """Read every marginal of a run's own codes that the coordinator could compute, in its order.
+    """Read every marginal that a coordinator could compute in a run of split rows, in its order.
 
     What was learned before the run is left out: its tables are of other codes. A transcript that is
     not there raises `InputError`; one that is damaged, or of another domain, `WireError`. Where
@@ -166,7 +166,7 @@ def _steps(path: Path) -> Iterator[tuple[str, list[TranscriptRecord]]]:
 
 
 def _tag(records: Sequence[TranscriptRecord]) -> str:
-    """Return the tag of the question that these records answer; empty for no records."""
+    """Return the type of the question that records answer, as a text; empty for no records."""
     if not records:
         return ""
     question = msgspec.msgpack.decode(records[0].question)
@@ -174,19 +174,19 @@ def _tag(records: Sequence[TranscriptRecord]) -> str:
 
 
 def _question(records: Sequence[TranscriptRecord], kind: type[_Message]) -> _Message:
-    """Return the question that these records answer; WireError if it is of another kind."""
+    """Decode the question that records answer; raises WireError if it is of another kind."""
     return messages.decode(records[0].question, kind)
 
 
 def _answers(
     records: Sequence[TranscriptRecord], kind: type[_Message]
 ) -> dict[str, _Message]:
-    """Return all answers, by party; WireError if one is of another kind."""
+    """Decode all answers, by party; raises WireError if one is of another kind."""
     return {record.party: messages.decode(record.answer, kind) for record in records}
 
 
 def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
-    """Read every marginal of a run of DistAIM that the coordinator could open, in its order.
+    """Read every marginal that the coordinator could open in a run of DistAIM, in its order.
 
     Errors are those of `noisy_marginals`.
     """
@@ -220,7 +220,7 @@ def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
 
 
 def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
-    """Read every marginal of a run over split columns that the coordinator could open.
+    """Read every marginal that the coordinator could open in a run over split columns.
 
     They are in the order of the run.
 
@@ -250,7 +250,7 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
 
 
 def _secure_plan(fitted: Fit) -> SecurePlan:
-    """Return the plan that all parties of a run over split columns had."""
+    """Return the plan that all parties had in a run over split columns."""
     model: Any = fitted.model
     kind = METHODS[fitted.info.name]
 
@@ -272,7 +272,7 @@ def _secure_plan(fitted: Fit) -> SecurePlan:
 
 
 def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:
-    """Return which marginals each party named.
+    """Return the marginals that each party named, by party.
 
     Nothing for central AIM, which asks one party alone and has other replies.
     """
@@ -291,7 +291,7 @@ def _marginals(
     domain: Domain,
     opening: _Opening | None = None,
 ) -> Iterator[NoisyMarginal]:
-    """Yield the marginals of a sum; where parties may vanish, from what opened it."""
+    """Yield the marginals of a masked sum; where parties may vanish, they are opened by shares."""
     request = _question(records, kind)
     replies = _answers(records, Counts)
     is_masked = any(isinstance(r.sums.recovery, Recovery) for r in replies.values())
@@ -342,7 +342,7 @@ def _marginals(
 
 
 def sent_latents(path: Path) -> dict[str, Matrix]:
-    """Return every party's latents in a transcript of SiloFuse.
+    """Return every party's latents from a transcript of SiloFuse.
 
     Classes that a party sent stand behind its latents. A transcript without latents of all rows
     raises `InputError`.
@@ -360,7 +360,7 @@ def sent_latents(path: Path) -> dict[str, Matrix]:
 
 
 def _latents(tag: str, record: TranscriptRecord) -> Matrix:
-    """Return the latents of one answer, (rows, width); classes one-hot behind them."""
+    """Decode the latents of one answer, (rows, width), with one-hot classes behind them."""
     # Under a budget they are integers on a grid.
     if tag == "silofuse/code_noised":
         noised = messages.decode(record.answer, Noised).latents.value.numpy()
@@ -380,7 +380,7 @@ def _latents(tag: str, record: TranscriptRecord) -> Matrix:
 
 @dataclass(frozen=True)
 class Exposure:
-    """What the coordinator's view of a run gives away of one party's rows.
+    """The cells and rows of one party that the coordinator's view of a run gives away.
 
     Attributes:
         party: Whose rows.
@@ -465,7 +465,7 @@ def attack_run(
 
 
 def _views(transcript: Path, fitted: Fit) -> list[NoisyMarginal]:
-    """Return the noisy marginals of a run over split rows."""
+    """Return the noisy marginals that the coordinator of split rows has."""
     if fitted.info.name == "distaim":
         return shared_counts(transcript, fitted)
     vanishing = {
@@ -485,7 +485,7 @@ def _whole_rows(
     count: int,
     seed: Key,
 ) -> Exposure:
-    """Attack rows that lie at all parties, and compare with what all ledgers together allow."""
+    """Attack rows of which every party holds a part; all ledgers together bound the risk."""
     encoder = fitted.model.encoder
     parts = [
         read(tables[name]).select(list(columns))
@@ -505,7 +505,7 @@ def _whole_rows(
 
 
 def _require_bounded(fitted: Fit, tables: Mapping[str, Any]) -> None:
-    """Refuse rows of which the run left some out: nobody but the party knows which ones."""
+    """Refuse rows if the run left some out: only the party itself knows which ones took part."""
     budget = fitted.budget
     if budget.by_row:
         return
@@ -527,14 +527,14 @@ def _require_bounded(fitted: Fit, tables: Mapping[str, Any]) -> None:
 
 
 def _rows(fitted: Fit, table: Any) -> Any:
-    """Return rows with the columns that the model knows; codes as they are."""
+    """Return rows with the model's columns; rows that are codes stay as they are."""
     if isinstance(table, Codes):
         return table
     return fitted.learned(read(table))
 
 
 def _coded(fitted: Fit, table: Any) -> Codes:
-    """Return rows as the codes that the model knows."""
+    """Encode rows as the model's codes."""
     rows = _rows(fitted, table)
     if isinstance(rows, Codes):
         return rows
@@ -545,7 +545,7 @@ def _coded(fitted: Fit, table: Any) -> Codes:
 def _parties_of_run(
     data: Any, names: Sequence[str] | None, parties: Sequence[str]
 ) -> dict[str, Any]:
-    """Return one table per party, by name; refuse other parties than the run's."""
+    """Return one table per party, by name; refuse names that are not those of the run's parties."""
     tables = named_parties(data, names)
     if set(tables) != set(parties):
         raise RosterError(
@@ -564,7 +564,7 @@ def _exposure(
     count: int,
     key: Key,
 ) -> Exposure:
-    """Attack one party's rows, as many as `count` if there are so many, and as many others."""
+    """Attack `count` rows of one party, if it has so many, beside as many rows of others."""
     own_views = [view for view in views if name in view.contributors]
     if not own_views:
         return Exposure(name, 0, None, "its rows are in no sum of this run")
@@ -588,7 +588,7 @@ def _exposure(
 
 
 def _alone(view: NoisyMarginal, name: str, parts: Mapping[str, Codes]) -> Measurement:
-    """Return the measurement without the rows of other parties, which this adversary knows."""
+    """Subtract the other parties' rows, which this adversary knows, from a noisy marginal."""
     m = view.measurement
     of_others = sum(
         marginal(parts[other], m.clique) for other in view.contributors if other != name
@@ -602,7 +602,7 @@ def _alone(view: NoisyMarginal, name: str, parts: Mapping[str, Codes]) -> Measur
 
 @dataclass(frozen=True)
 class Inversion:
-    """What the coordinator recovers of one party's rows.
+    """The cells of one party's rows that the coordinator recovers from latents.
 
     Attributes:
         party: Whose rows.
@@ -624,7 +624,7 @@ def invert_run(
     most: int = 2_000,
     seed: Key = 0,
 ) -> tuple[Inversion, ...]:
-    """Invert the latents of a finished SiloFuse run, from where its coordinator stands.
+    """Invert the latents of a finished run of SiloFuse, from where its coordinator stands.
 
     Args:
         folder: The run's folder, with its model and transcript.
@@ -697,7 +697,7 @@ def _inverted(
 def _synthetic_pairs(
     fitted: Fit, count: int, key: Key
 ) -> dict[str, tuple[Matrix, Table]]:
-    """Return latents that the coordinator draws, and the columns that it is given for them."""
+    """Return latents that the coordinator draws, and the decoded columns it is given for them."""
     net: JoinedGenerator = fitted.model.net
     V = net.joint.sample(count, key=key)
     pairs: dict[str, tuple[Matrix, Table]] = {}
@@ -713,7 +713,7 @@ def _synthetic_pairs(
 def recovered_shares(
     path: Path, fitted: Any, tables: Mapping[str, Table]
 ) -> dict[str, float]:
-    """Return shares of real cells that the coordinator recovers from latents.
+    """Return the share of real cells that the coordinator recovers from latents, by party and way.
 
     They are for the owners' report. Quick inverses on a few rows give a lower bound of what more
     effort would get. There is a share per party and way, beside what the best constant guess gets;

@@ -48,7 +48,7 @@ _PILOT_ROWS = 2_000
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is asked of a model: the arguments of `Fit.sample`, checked."""
+    """The conditions on rows that are to be drawn: the arguments of `Fit.sample`, checked."""
 
     num_rows: int | None
     seed: Key
@@ -65,7 +65,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The columns in which something is asked for."""
+        """The columns that have a condition."""
         balanced = (self.balanced,) if isinstance(self.balanced, str) else ()
         if self.given is None:
             return balanced
@@ -75,17 +75,20 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """Draws synthetic tables. Conforming: `MarginalModel`, `FeatureModel`."""
+    """A model that draws synthetic tables. Conforming: `MarginalModel`, `FeatureModel`."""
 
     @property
     def schema(self) -> Schema:
         """Facts about every column of a synthetic table."""
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Draw rows of the modelled columns; `num_rows` is how many where that is open."""
+        """Draw rows of the modelled columns.
+
+        Where the model does not fix the number of rows, `num_rows` is that number.
+        """
 
     def with_values(self, names: Sequence[str]) -> Model:
-        """Return the model given that some columns have a value, or itself where it cannot."""
+        """Return the model given that some columns have a value, or itself if it cannot be so."""
 
     def save(self, folder: Path) -> None:
         """Write the model's files into a folder, as data only."""
@@ -96,17 +99,17 @@ class Generator(Protocol):
 
     @property
     def takes(self) -> frozenset[str]:
-        """Columns that `given` may name."""
+        """The columns that a caller of `sample` may condition on."""
 
     @property
     def keeps(self) -> bool:
-        """Whether rows have what is given in those columns; else only more often."""
+        """Whether a drawn row always has the values it is given; else they are only frequent."""
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """Return how frequent each option of a column was in the rows, where the model knows."""
+        """Return how frequent each option of a column was in the rows; None if that is unknown."""
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw rows; `given` is NaN wherever a row is free."""
+        """Draw feature vectors under conditions; `given` is NaN wherever a row is free."""
 
     def save(self, path: Path) -> None:
         """Write the model as one safetensors file."""
@@ -121,7 +124,7 @@ class UnseenValueError(InputError):
 
 @dataclass(frozen=True)
 class Condition:
-    """What drawn rows must have in one column.
+    """The values that drawn rows must have in one column.
 
     Attributes:
         column: The column.
@@ -141,7 +144,7 @@ class Condition:
 
     @classmethod
     def of(cls, column: Column, table: Table, places: Ints) -> Condition:
-        """Return the condition that rows have some values of a column.
+        """Return the condition that rows have certain values of a column.
 
         Raises:
             SchemaError: A value is not in the schema.
@@ -160,7 +163,7 @@ class Condition:
         return cls(column, table, places, values, whole)
 
     def take(self, rows: Ints) -> Condition:
-        """Return the same for some of its rows, which may repeat."""
+        """Return the condition on a selection of its rows, in which a row may repeat."""
         return Condition(
             self.column,
             self.table,
@@ -171,7 +174,7 @@ class Condition:
 
     @property
     def free(self) -> Bools:
-        """Rows that may have any value."""
+        """The rows that may have any value in the column, as a mask."""
         return self.places < 0
 
     @property
@@ -180,7 +183,7 @@ class Condition:
         return self.column.name
 
     def imposed(self, table: Table, like: Table | None) -> tuple[Any, Any]:
-        """Return the column of a table with these cells as they are wanted, and what is missing."""
+        """Return a drawn table's column with the wanted values in place, and its missing cells."""
         column = self.column
         if column.kind not in _WHOLE_KINDS:
             values = np.where(self.free, values_in(column, table), self.values)
@@ -219,7 +222,7 @@ def values_in(column: Column, table: Table) -> Floats:
 
 
 def imposed(table: Table, cells: Sequence[Condition], like: Table | None) -> Table:
-    """Return a drawn table with what was given in it as it was given."""
+    """Write the values that were given into a drawn table, exactly as they were given."""
     if not cells or not table.num_rows:
         return table
     columns = {name: (table.values(name), table.missing(name)) for name in table.names}
@@ -234,7 +237,7 @@ def conditions(
     num_rows: int | None,
     otherwise: int,
 ) -> tuple[int, tuple[Condition, ...]]:
-    """Return what `given` asks for.
+    """Return the number of rows to draw, and the conditions that `given` stands for.
 
     Args:
         schema: Facts about every column.
@@ -278,7 +281,7 @@ def _conditions_of_values(
 def _conditions_of_rows(
     schema: Schema, names: Sequence[str], frame: Table
 ) -> list[Condition]:
-    """Return conditions that give each row what the same row of a frame has."""
+    """Return the conditions that each drawn row has the values of the same row of a frame."""
     _check_known(frame.names, names)
     cells = []
     for name in frame.names:
@@ -291,7 +294,7 @@ def _conditions_of_rows(
 
 
 def _check_known(given_names: Iterable[str], names: Sequence[str]) -> None:
-    """Raise InputError for a column that cannot be given."""
+    """Raise InputError for a condition on a column that the model does not draw."""
     for name in given_names:
         if name not in names:
             raise InputError(
@@ -309,7 +312,7 @@ _STAND_INS: Mapping[str, Any] = {
 
 
 def _cell(column: Column, value: Any) -> Table:
-    """Return a table of one value, which may be a missing one."""
+    """Return a table with a single cell, whose value may be a missing one."""
     name = column.name
     if np.ndim(value):
         raise InputError(
@@ -328,7 +331,7 @@ def _cell(column: Column, value: Any) -> Table:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether there is no value: None, NaN, or NA of pandas."""
+    """Return whether a value stands for a missing one: None, NaN, or NA of pandas."""
     try:
         return value is None or bool(value != value)
     except TypeError:  # NA of pandas, which is neither equal to itself nor different
@@ -363,7 +366,7 @@ def balanced_column(
 
 
 def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Condition:
-    """Return cells in which every class of a column is equally frequent, but for one row.
+    """Return cells in which all classes of a column are equally frequent, give or take one row.
 
     Classes are the options whose share in the model is above 0; a missing value is no class.
 
@@ -387,7 +390,7 @@ def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Co
 def completed(
     model: MRF, encoder: Encoder, count: int, cells: Sequence[Condition], key: Key
 ) -> Codes:
-    """Draw rows of a graphical model whose given columns are fixed, the others conditionally.
+    """Draw rows of a graphical model with some columns fixed; the others follow conditionally.
 
     A given number is taken for its bin.
 
@@ -408,7 +411,7 @@ def completed(
 
 
 def _are_few(codes: Mapping[str, Ints]) -> bool:
-    """Return whether rows are given few different things, so that a pass over the model pays.
+    """Return whether the rows have so few different conditions that a pass over the model pays.
 
     Rows of one pass are drawn with low variance, see models/mrf.py.
     """
@@ -421,7 +424,7 @@ def _are_few(codes: Mapping[str, Ints]) -> bool:
 def _completed_by_pattern(
     model: MRF, encoder: Encoder, count: int, codes: Mapping[str, Ints], key: Key
 ) -> Codes:
-    """Draw rows that are given the same columns together."""
+    """Draw rows group by group, where the rows of a group have the same columns fixed."""
     names = encoder.domain.names
     columns = {name: np.empty(count, dtype=np.int64) for name in names}
     is_free = np.array([column_codes < 0 for column_codes in codes.values()])
@@ -448,7 +451,7 @@ def _completed_by_pattern(
 
 
 def _codes_of(cells: Condition, encoder: Encoder) -> Ints:
-    """Return a column's codes, -1 in free rows."""
+    """Return the codes of a condition's column, -1 in rows that are free."""
     if not cells.table.num_rows:
         return cells.places
     codes = encoder.select([cells.name]).encode(cells.table).columns[0].astype(np.int64)
@@ -457,7 +460,7 @@ def _codes_of(cells: Condition, encoder: Encoder) -> Ints:
 
 @dataclass(frozen=True)
 class VectorCondition:
-    """Cells of one column as a model of feature vectors takes them.
+    """A condition on one column, as a model of feature vectors takes it.
 
     Attributes:
         cells: What rows must have.
@@ -473,7 +476,7 @@ class VectorCondition:
 
     @classmethod
     def of(cls, cells: Condition, features: Features, key: Key) -> VectorCondition:
-        """Return cells as vectors of the column's features; `key` draws the mode of each number."""
+        """Return a condition as feature vectors; `key` draws the mode of each number."""
         encodings = tuple(
             encoding for encoding in features.encodings if encoding.column == cells.name
         )
@@ -493,7 +496,7 @@ class VectorCondition:
         return self.cells.name
 
     def check(self, shares: Sequence[float] | None) -> None:
-        """Refuse what no training row had, if `shares` of the options are known."""
+        """Refuse a value that no training row had, if `shares` of the options are known."""
         wanted_vectors = self.vectors[~self.cells.free]
         if shares is None or not len(wanted_vectors):
             return
@@ -511,7 +514,7 @@ class VectorCondition:
             )
 
     def met(self, X: Matrix, rows: Ints, key: Key) -> Bools:
-        """Return which vectors have what is asked of these rows."""
+        """Return which vectors have the value that their row must have."""
         part = X[:, self.start : self.start + self.features.width]
         values = values_in(self.cells.column, self.features.decode(part, key=key))
         wanted = self.cells.values[rows]
@@ -522,7 +525,7 @@ class VectorCondition:
 def shares_in(
     model: Generator, features: Features, column: Column, key: Key
 ) -> Sequence[float]:
-    """Return how frequent each option of a column is: by the model, else in rows that it draws."""
+    """Return how frequent each option of a column is, by the model or by rows that it draws."""
     shares = model.shares(column.name)
     if shares is not None:
         return shares
@@ -541,7 +544,9 @@ def accepted(
     tries: int,
     key: Key,
 ) -> Matrix:
-    """Draw vectors that have what is given; only what a model does not guarantee is checked.
+    """Draw feature vectors that meet the conditions, and draw those again that do not.
+
+    Only conditions that the model does not guarantee are checked.
 
     Args:
         model: What draws.
@@ -595,7 +600,7 @@ def accepted(
 def _given(
     model: Generator, features: Features, count: int, asked: Sequence[VectorCondition]
 ) -> Matrix | None:
-    """Return what the model itself is conditioned on, NaN wherever a row is free.
+    """Return the vectors that the model itself is conditioned on, NaN wherever a row is free.
 
     None where it takes nothing of what is asked.
     """

@@ -67,7 +67,7 @@ def constrained_rows(
     otherwise: int | None,
     like: Table | None,
 ) -> Table:
-    """Draw rows of a model that keep all constraints.
+    """Draw rows of a model so that every row keeps all constraints of the schema.
 
     Args:
         modelled: The declared schema, and how the model's schema came from it.
@@ -91,7 +91,7 @@ def constrained_rows(
 
 
 class _Drawing:
-    """One call: conditions as the model takes them, and rows as far as they are good.
+    """One call of `constrained_rows`: its conditions, and the good rows drawn so far.
 
     Attributes:
         modelled: The declared schema, and how the model's schema came from it.
@@ -128,7 +128,7 @@ class _Drawing:
         self.is_pooled = not self.cells and getattr(model, "decoded_apart", False)
 
     def _cells(self) -> tuple[Condition, ...]:
-        """Return what is given, and the classes of a column that is to be balanced."""
+        """Return the conditions on rows, with the classes of a column that is to be balanced."""
         wanted = self.wanted
         if wanted.free:
             return ()
@@ -156,17 +156,17 @@ class _Drawing:
         return (*cells, equally(column, shares, count, wanted.seed))
 
     def _of_model(self, count: int | None, given: Any, seed: Key) -> Table:
-        """Draw rows of the model, with the columns that it knows."""
+        """Draw rows of the model, with the columns that the model has."""
         facts = {"num_rows": count, "seed": seed, "given": given, "balanced": False}
         wanted = msgspec.structs.replace(self.wanted, **facts)
         return self.model.draw(wanted, self.otherwise, self.model_like)
 
     def _as_declared(self, rows: Table) -> tuple[Table, Bools]:
-        """Return rows of the model with the declared columns, and which cannot be made so."""
+        """Turn a model's rows into rows of the declared columns; return also which cannot be."""
         return self.modelled.outside(rows, self.model.schema, self.like)
 
     def _given(self, rows: _Rows, seed: Key, extra: Sequence[Condition]) -> Any:
-        """Return conditions for some rows, as the model takes them; None without any."""
+        """Return the conditions on some rows, on the model's columns; None without any."""
         cells = [condition.take(rows) for condition in self.cells] + list(extra)
         if not cells:
             return None
@@ -191,7 +191,7 @@ class _Drawing:
     def _drawn(
         self, rows: _Rows, count: int | None, seed: Key, extra: Sequence[Condition] = ()
     ) -> tuple[Table, dict[str, Bools]]:
-        """Draw new rows for some of those that are wanted; return which of them break what."""
+        """Draw new rows for some of the wanted ones; return them, and which of them break which."""
         table, bad = self._as_declared(
             self._of_model(count, self._given(rows, seed, extra), seed)
         )
@@ -214,7 +214,7 @@ class _Drawing:
     def _drawn_again(
         self, rows: _Rows, seed: Key, anchors: Sequence[Condition]
     ) -> tuple[Table, dict[str, Bools]]:
-        """Draw some rows again, with the categories that they had where the model can be asked."""
+        """Draw some rows again with the same categories as before, where the model accepts them."""
         try:
             return self._drawn(rows, len(rows), seed, anchors)
         except UnseenValueError:
@@ -224,7 +224,7 @@ class _Drawing:
             return self._drawn(rows, len(rows), seed)
 
     def rows(self) -> Table:
-        """Draw all rows, and those that break a constraint again."""
+        """Draw all rows, then draw those again that break a constraint; return the table."""
         seed = self.wanted.seed
         if self.cells:
             all_rows = np.arange(len(self.cells[0].places))
@@ -312,7 +312,7 @@ class _Drawing:
     def _table(
         self, columns: _Columns, names: Sequence[str], like: Table | None = None
     ) -> Table:
-        """Return some columns of the rows so far."""
+        """Return a table of some columns of the rows drawn so far."""
         parts = {}
         for name in names:
             values, missing = columns[name]
@@ -326,7 +326,7 @@ class _Drawing:
     def _repeated(
         self, rule: Unique, columns: _Columns, right: _Rows, new: Table
     ) -> Bools:
-        """Return which new rows have values that one of the rows so far has."""
+        """Return which new rows repeat the values of a row drawn so far."""
         together = {
             name: (
                 np.concatenate([columns[name][0][right], new.values(name)]),
@@ -347,9 +347,10 @@ class _Drawing:
             )
 
     def _anchors(self, columns: _Columns, rows: _Rows) -> tuple[Condition, ...]:
-        """Return the categories on which ranges depend, which rows keep at first.
+        """Return conditions that hold rows to the categories on which ranges of numbers depend.
 
-        Else a category of a narrow range would become rarer than the model has it.
+        Rows keep them at first: else a category with a narrow range would become rarer than in the
+        model.
         """
         names = _range_categories(self.schema) - {
             condition.name for condition in self.cells
@@ -371,7 +372,7 @@ class _Drawing:
         *,
         anchored: bool,
     ) -> tuple[_Rows, _Rows]:
-        """Return places that are missed, and good new rows for them.
+        """Match good new rows to places that still need one; return the places and the rows.
 
         If `anchored`, a row goes to a place with the same categories, see `_anchors`.
         """
@@ -399,7 +400,7 @@ class _Drawing:
     def _too_rare(
         self, missed: int, count: int, drawn_count: int, failures: Mapping[str, int]
     ) -> InputError:
-        """Return the error where rows that keep a constraint are too rare."""
+        """Return the error which says that rows that keep a constraint are too rare to be drawn."""
         worst = max(failures, key=lambda name: failures[name])
         for name in self.present:
             if failures.get(_value_of(name)) == drawn_count:
@@ -421,7 +422,7 @@ class _Drawing:
 
 
 def with_single_values(table: Table, schema: Schema, like: Table | None) -> Table:
-    """Write the one value that a row's category leaves to a column, where it leaves one.
+    """Fill in a column's value where a row's category allows one value alone.
 
     A model draws numbers inside bins. Where a category allows a single number, such as -9 for "no
     record", hardly any drawn row would have it, and the category would vanish from the table. A
@@ -451,12 +452,12 @@ def with_single_values(table: Table, schema: Schema, like: Table | None) -> Tabl
 
 
 def _range_categories(schema: Schema) -> set[str]:
-    """Return the columns of categories on which ranges depend."""
+    """Return the names of the categorical columns on which ranges of numbers depend."""
     return {rule.by for rule in schema.constraints if isinstance(rule, CategoryRanges)}
 
 
 def always_missing(name: str) -> InputError:
-    """Return the error of asking for values of a column that is missing in every row."""
+    """Return the error about a request for values of a column that is missing in every row."""
     return InputError(
         f"missing=False: column {name!r} is missing in every row of the model, so that no row is "
         "without missing values; leave missing values in, or fit without the column"
@@ -464,12 +465,12 @@ def always_missing(name: str) -> InputError:
 
 
 def _value_of(name: str) -> str:
-    """Describe what a row lacks without a value in a column, in words that name no constraint."""
+    """Describe a missing value as a rule that a row breaks, in words that name no constraint."""
     return f"a value of {name!r}"
 
 
 def _any(broken: Mapping[str, Bools], count: int) -> Bools:
-    """Return which rows break any constraint."""
+    """Return which rows break at least one constraint, as a mask."""
     is_wrong = np.zeros(count, dtype=np.bool_)
     for mask in broken.values():
         is_wrong |= mask
@@ -477,20 +478,20 @@ def _any(broken: Mapping[str, Bools], count: int) -> Bools:
 
 
 def _values(column: Column) -> float:
-    """Return how many values a column can have, a missing one among them."""
+    """Return how many different values a column can have; a missing value counts as one."""
     if column.kind in BINNED:
         return value_count(column) + column.missing
     return options_of(column)
 
 
 def _known_to(like: Table, schema: Schema) -> Table | None:
-    """Return a table's columns that a model knows, for it to draw like."""
+    """Return those columns of a table that a model also has, by whose types it draws; or None."""
     names = [name for name in like.names if name in schema.names]
     return like.select(names) if names else None
 
 
 def _asked(condition: Condition) -> WantedCells:
-    """Return a condition as numbers or codes."""
+    """Return a condition as numbers or codes, with a mask of the rows that it fixes."""
     fixed = ~condition.free
     if not condition.table.num_rows:
         count = len(condition.places)
@@ -502,7 +503,7 @@ def _asked(condition: Condition) -> WantedCells:
 
 
 def condition_of(column: Column, asked: WantedCells) -> Condition:
-    """Return numbers or codes as a condition."""
+    """Build a condition from numbers or codes."""
     rows = np.flatnonzero(asked.fixed)
     places = np.full(len(asked.fixed), -1, dtype=np.int64)
     places[rows] = np.arange(len(rows))

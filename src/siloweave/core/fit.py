@@ -69,7 +69,7 @@ _FILES = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run moved and how long it took; prints as one line, and one per party.
+    """The bytes, messages and seconds of a run; prints as one line, and one per party.
 
     Attributes:
         parties: Bytes and messages of each party, counted on the wire.
@@ -131,7 +131,7 @@ class Cost:
 
 @dataclass(frozen=True, repr=False)
 class Ledgers:
-    """Every party's record, and what it adds up to; prints as one line per party.
+    """Every party's ledger, and what the releases cost together; prints as one line per party.
 
     Attributes:
         entries: What every party released, in order.
@@ -164,7 +164,10 @@ class Ledgers:
 
     @property
     def epsilon_to_parties(self) -> float | None:
-        """Epsilon towards another party, if `epsilon` is not; None also with earlier runs."""
+        """Epsilon towards another party, where parties hold the same people.
+
+        None where `epsilon` already bounds it, or where the ledgers hold earlier runs too.
+        """
         ledgers = list(self.entries.values())
         runs = {entry.run for entries in ledgers for entry in entries}
         if not self.same_people or len(ledgers) < 2 or len(runs) > 1:
@@ -228,7 +231,7 @@ class Ledgers:
 
 
 def _up(epsilon: float) -> str:
-    """Write an epsilon with three digits, rounded up but for the error of a float."""
+    """Write an epsilon with three digits, rounded up (a float's own error is not rounded up)."""
     if not isfinite(epsilon):
         return "infinite"
     return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}"
@@ -237,7 +240,7 @@ def _up(epsilon: float) -> str:
 def epsilon_of_row(
     ledgers: Mapping[str, Sequence[Entry]], split: str, delta: float
 ) -> float:
-    """Return the largest epsilon of any party; with split columns that of all together.
+    """Return the epsilon of a row: the largest of any party, or of all together with split columns.
 
     There a row lies at all parties.
     """
@@ -249,7 +252,7 @@ def epsilon_of_row(
 
 @contextmanager
 def _instead_of(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `folder`, which takes its place when all is written."""
+    """Yield an empty folder beside `folder`, which takes its place once everything is written."""
     target = folder.resolve()
     if target.exists() and not target.is_dir():
         raise InputError(f"{folder} is a file; name a folder to save the fit in")
@@ -278,7 +281,7 @@ def _instead_of(folder: Path) -> Iterator[Path]:
 
 
 def key_for(seed: Key | None) -> Key:
-    """Return the seed; without one, a fresh one from the operating system."""
+    """Return the user's seed as a key; without a seed, a fresh one from the operating system."""
     if seed is not None:
         return seed
     from siloweave.privacy.mechanisms import OSEntropy
@@ -320,7 +323,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def budget(self) -> Budget:
-        """What was allowed; before units were bounded, the unit was a word, and a row protected."""
+        """The budget of the fit. In files from before units were bounded, a row is the unit."""
         bound = inf if self.epsilon is None else self.epsilon
         unit = self.unit if self.rows_per_unit is not None else ROW
         return Budget(
@@ -421,15 +424,15 @@ class Fit:
         return self.modelled
 
     def learned(self, table: Table) -> Table:
-        """Return real rows, of all columns or of a party's, with those that the model knows.
+        """Turn real rows, of all columns or of one party's, into rows with the model's columns.
 
-        SchemaError if they break a constraint of the schema.
+        Raises SchemaError if they break a constraint of the schema.
         """
         return self.modelled.inside(table)
 
     @property
     def shared(self) -> bool:
-        """Whether synthetic columns of several parties are put together; else each stays at its."""
+        """Whether the parties' synthetic columns are joined in one table; else each has its own."""
         return bool(self.settings.get("shared", True))
 
     @property
@@ -447,7 +450,7 @@ class Fit:
 
     @property
     def unaccounted(self) -> tuple[str, ...]:
-        """Parties that vanished and sent no ledger."""
+        """The parties that vanished during the run and sent no ledger."""
         vanished = self.settings.get("vanished", ())
         return tuple(name for name in vanished if name not in self.ledgers)
 
@@ -458,7 +461,7 @@ class Fit:
 
     @property
     def ledger(self) -> Ledgers:
-        """What every party released and what that cost, for people to read."""
+        """Every party's releases and their costs, for people to read."""
         budget = self.budget
         return Ledgers(
             self.ledgers,
@@ -542,7 +545,7 @@ class Fit:
         return self._drawn(num_rows, seed, **conditions)
 
     def _check_joined(self) -> None:
-        """Refuse a question about whole rows, where no one has them."""
+        """Refuse a question about whole rows where synthetic columns stay with their parties."""
         if not self.shared:
             raise InputError(
                 "synthetic columns stay with their parties in this fit (shared=False), so there "
@@ -625,7 +628,7 @@ class Fit:
         columns: Sequence[str] | None = None,
         tries: int = 100,
     ) -> Any:
-        """Return rows whose missing cells are drawn, each given the row's other cells.
+        """Return a frame with its missing cells drawn, each given the other cells of its row.
 
         A missing cell is drawn from the model's conditional distribution given that it is not
         missing, even where the schema has missing values. All missing cells of a row are drawn
@@ -678,7 +681,7 @@ class Fit:
         columns: Sequence[str] | None = None,
         tries: int = 100,
     ) -> Table:
-        """Return rows whose missing cells are drawn, as a `Table`; see `impute`."""
+        """Return a `Table` with its missing cells drawn; see `impute`."""
         self._check_joined()
         return self._questions(seed, tries).imputed(table, columns)
 
@@ -735,7 +738,7 @@ class Fit:
         draws: int = 20,
         seed: Key | None = None,
     ) -> Any:
-        """Return what each row's target most likely is, by its other cells; an array, (rows,).
+        """Predict the target of each row from the row's other cells; returns an array, (rows,).
 
         Of a target with categories or of booleans it is the likeliest one, of numbers and datetimes
         the mean. A graphical model answers exactly; all others, and any model whose schema has
@@ -780,7 +783,7 @@ class Fit:
         draws: int = 20,
         seed: Key | None = None,
     ) -> Any:
-        """Return how likely each category of a target is in each row, by its other cells.
+        """Return each row's probability of every category of a target, given its other cells.
 
         Arguments and errors are those of `predict`; InputError also for a target of numbers or
         datetimes.
@@ -877,7 +880,7 @@ class Fit:
     def read(
         cls, folder: Path | str, loaders: Mapping[str, Callable[[Path], Model]]
     ) -> Fit:
-        """Read what `save` wrote.
+        """Read a fit from the folder into which `save` wrote it.
 
         Args:
             folder: Where it was saved.
@@ -910,7 +913,7 @@ class Fit:
 
 
 def _check_version(folder: Path) -> None:
-    """Refuse a fit of another format, and name what wrote it."""
+    """Refuse a saved fit of another format, and say which version of the package wrote it."""
     old = [
         name for name in ("generated.json", "woven.json") if (folder / name).is_file()
     ]

@@ -77,7 +77,10 @@ BARE_READERS = View("readers", READERS.sees, "nothing: no noise was added")
 
 
 def masked_sums(tolerated: int, what: str = "counts", *, dropouts: int = 0) -> View:
-    """Return the coordinator's line about sums, of whose parties `tolerated` may help it."""
+    """Return the line that says what the coordinator sees of masked sums.
+
+    Up to `tolerated` parties may help it, and up to `dropouts` may vanish.
+    """
     helpers = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
     if dropouts:
         helpers += f" and {dropouts} vanish"
@@ -87,14 +90,17 @@ def masked_sums(tolerated: int, what: str = "counts", *, dropouts: int = 0) -> V
 
 
 def openings(dropouts: int) -> Views:
-    """Return the other parties' line about sums that open although parties vanish."""
+    """Return the line that says what other parties see where a sum opens although some vanish."""
     sees = "who vanished from a sum, and their own shares of the others' masks"
     why = "a share is random; a sum opens by those of nearly all, and for one list of parties"
     return (View(OTHERS, sees, why, ("OpenSum",)),) if dropouts else ()
 
 
 def own_columns(sent: str | None = None) -> View:
-    """Return the line of parties with different columns; one may send the classes of a column."""
+    """Return the line that says that each party sees only its own columns.
+
+    `sent` names the one column of which a party sends the classes.
+    """
     but = f", but for the classes of {sent!r}" if sent else ""
     return View(
         "each party", "its own columns", f"no message carries them as they are{but}"
@@ -102,7 +108,7 @@ def own_columns(sent: str | None = None) -> View:
 
 
 class Info(msgspec.Struct, frozen=True):
-    """What a method is at some settings: for `siloweave list`, the report, and saved fits."""
+    """The facts about a method at some settings: for `siloweave list`, reports, and saved fits."""
 
     name: str
     title: str
@@ -118,7 +124,7 @@ class Info(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a method promises at some settings.
+    """The promise of a method at some settings.
 
     Attributes:
         kind: One of `GUARANTEES`.
@@ -146,7 +152,7 @@ class MethodSettings:
     method: ClassVar[Method]
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
-        """Raise InputError where a named argument is no setting."""
+        """Raise InputError for a named argument that is no setting of the method."""
         names = [setting.name for setting in fields(cls) if setting.init]
         for name, value in named.items():
             if name not in names:
@@ -182,7 +188,7 @@ class MethodSettings:
 
     @property
     def info(self) -> Info:
-        """What it is, guarantees and shows at these settings."""
+        """What the method is, guarantees and shows at these settings."""
         return self.method.info(self)
 
     def settings(self) -> dict[str, Any]:
@@ -192,7 +198,7 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class Setup:
-    """A run's public facts: from these a party makes its side, in whatever process it runs.
+    """The public facts of a run, from which a party makes its side in whatever process it runs.
 
     Attributes:
         synth: The method with its settings.
@@ -219,7 +225,7 @@ class Setup:
     constrained: Modelled | None = None
 
     def __post_init__(self) -> None:
-        """Give every cell a place under a guarantee; replace constraints by what methods learn."""
+        """Give every cell a code under a guarantee; replace constraints by columns to learn."""
         if self.synth.method.guarantee(self.synth).kind in GUARANTEED:
             object.__setattr__(self, "schema", self.schema.placed())
             if self.encoder is not None:
@@ -242,12 +248,12 @@ class Setup:
 
     @property
     def counts(self) -> bool:
-        """Whether rows are only counted: by the method, and with no constraint to change them."""
+        """Whether the method only counts rows, and no constraint changes them before."""
         return self.synth.method.counts and self.modelled.is_identity
 
     @property
     def smallest_cohort(self) -> int:
-        """Fewest parties of a masked sum that an honest coordinator asks for in this stage."""
+        """The fewest parties whose masked sum an honest coordinator asks for in this stage."""
         return smallest_cohort(self.synth, len(self.roster), self.stage)
 
     @property
@@ -257,7 +263,7 @@ class Setup:
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """With split columns, every party's columns as the study declares them."""
+        """Every party's columns as the study declares them, where columns are split."""
         return dict(zip(self.columns, self.modelled.parts, strict=True))
 
 
@@ -276,14 +282,14 @@ def job_for(synth: MethodSettings, budget: Budget | None, **facts: Any) -> Job:
 
 
 def smallest_cohort(synth: MethodSettings, parties: int, stage: str = "method") -> int:
-    """Return the fewest parties of a masked sum that an honest coordinator asks for in a stage."""
+    """Return the fewest parties whose masked sum an honest coordinator asks for in a stage."""
     if stage == "method" and synth.method.smallest_cohort is not None:
         return synth.method.smallest_cohort(synth, parties)
     return max(1, parties - int(getattr(synth, "dropouts", 0)))
 
 
 def smallest_sum(synth: MethodSettings, parties: int) -> int | None:
-    """Return the fewest parties of a sum in all stages; None for a method that takes no such sums.
+    """Return the fewest parties of a masked sum in any stage; None for a method without such sums.
 
     There parties hold different columns, or one holds all rows.
     """
@@ -294,7 +300,7 @@ def smallest_sum(synth: MethodSettings, parties: int) -> int | None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a party works: its name, progress, and folder for checkpoints."""
+    """The place where a party works: its name, progress, and folder for checkpoints."""
 
     name: str
     progress: Progress = silent
@@ -303,7 +309,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Task:
-    """What a coordinator is to do.
+    """The task of a coordinator in one stage.
 
     Attributes:
         setup: The run's public facts.
@@ -326,7 +332,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """What a coordinator's side returns.
+    """The result of a coordinator's side of a run.
 
     Attributes:
         model: Draws synthetic rows; with split columns the joint generator, before `decode`.
@@ -343,7 +349,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Stage:
-    """What is released, and paid for, before a method itself; a run of its own in the ledgers.
+    """A stage before the method itself, which releases facts and pays for them as a run of its own.
 
     Attributes:
         name: "schema" or "bins": releases are entered under ``<run>-<name>``.
@@ -375,7 +381,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """What a method is. Functions take the settings, which are the user's `Synthesizer`.
+    """The definition of a method: its functions take the settings, which are a `Synthesizer`.
 
     Attributes:
         name: As studies write it.
@@ -456,11 +462,11 @@ class Method:
 
     @property
     def learns(self) -> bool:
-        """Whether it learns what a schema leaves open."""
+        """Whether the method learns facts that a schema leaves open."""
         return any(stage.name == "schema" for stage in self.before)
 
     def info(self, synth: Any) -> Info:
-        """Return what it is, guarantees and shows at these settings."""
+        """Return what the method is, guarantees and shows at these settings."""
         promise = self.guarantee(synth)
         if promise.kind not in GUARANTEES:
             raise TypeError(
@@ -480,7 +486,7 @@ class Method:
         return self.guarantee(synth).kind != "none"
 
     def allowed(self, synth: Any, budget: Any) -> Budget:
-        """Return the budget of a run.
+        """Check the budget that a user gave, and return the budget of the run.
 
         Raises:
             BudgetError: It is missing, is something else, or asks for what is not given.
@@ -521,7 +527,7 @@ out."""
 
 @dataclass(frozen=True)
 class Case:
-    """What a forecast is made for.
+    """The facts for which a forecast is made.
 
     Attributes:
         schema: Facts about all columns.
@@ -541,7 +547,7 @@ class Case:
 
 
 class ColumnError(msgspec.Struct, frozen=True):
-    """What noise is expected to do to one column.
+    """The change that noise is expected to make to one column.
 
     Attributes:
         name: The column's.
@@ -560,7 +566,7 @@ class ColumnError(msgspec.Struct, frozen=True):
 
 
 class ErrorForecast(msgspec.Struct, frozen=True):
-    """How far a private table is expected to be from the rows, from public facts alone.
+    """The expected distance of a private table from the rows, from public facts alone.
 
     Errors are mean absolute ones, of shares from 0 to 1. What drawing rows adds is apart from what
     noise does, since more drawn rows lower it, and only a larger epsilon lowers that.
@@ -614,7 +620,7 @@ _USEFUL = 0.05  # of the rows in a wrong code
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will take.
+    """The resources that a run will take.
 
     Attributes:
         asked: How often a party is asked each question of the method, at most.
@@ -661,12 +667,12 @@ class Forecast:
 
     @property
     def rounds(self) -> int:
-        """Questions one after the other, at most; the last closes the run."""
+        """The most questions that are asked one after the other; the last one closes the run."""
         return sum(self.asked.values()) + self.waits + (not self.closes)
 
 
 def same_people_note(epsilon: float) -> str:
-    """Return a note about parties that hold the same people; epsilon is rounded up."""
+    """Return a note about the epsilon between parties that hold the same people, rounded up."""
     most = ceil(1000 * epsilon) / 1000 if isfinite(epsilon) else epsilon
     return f"towards another party, which knows whose rows these are, epsilon is at most {most:g}"
 
@@ -676,7 +682,7 @@ def same_people_note(epsilon: float) -> str:
 
 @dataclass(frozen=True)
 class CountsSettings:
-    """A noisy histogram of every column, which a share of the budget pays for.
+    """The settings of noisy histograms of every column, which a share of the budget pays for.
 
     Attributes:
         counts_share: Share of the budget's zCDP, in (0, 0.9].
@@ -693,7 +699,7 @@ class CountsSettings:
 
 
 def names_of(methods: Sequence[Method]) -> tuple[str, ...]:
-    """Return the names of methods; raises TypeError where two have one."""
+    """Return the names of methods; raises TypeError where two methods have the same name."""
     names = [method.name for method in methods]
     for name in names:
         if names.count(name) > 1:

@@ -56,7 +56,7 @@ _FEWEST_RAKED = 100
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a round measured, and how noisily; public."""
+    """The marginals that a round measured, and the scale of their noise; public."""
 
     cliques: tuple[Clique, ...]
     sigma: float
@@ -69,7 +69,7 @@ class _MarginalFacts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class MarginalModel:
-    """A graphical model over codes.
+    """A graphical model over the codes of a table's columns.
 
     Attributes:
         mrf: The distribution over codes.
@@ -89,7 +89,7 @@ class MarginalModel:
         return self.encoder.schema
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Draw rows; conditions are met by the model's exact conditional distribution."""
+        """Draw rows; given values are met by the model's exact conditional distribution."""
         cells: tuple[Condition, ...] = ()
         mrf = self.mrf if wanted.missing else self._complete
         if wanted.free:
@@ -157,7 +157,7 @@ class MarginalModel:
         return replace(self, mrf=MRF(domain, potentials, self.mrf.total))
 
     def codes(self, num_rows: int | None, seed: Key) -> Codes:
-        """Draw rows as codes; as many as were fitted unless `num_rows` says how many."""
+        """Draw rows as codes: `num_rows`, or as many as the model was fitted to if None."""
         return self.mrf.sample(num_rows, key=fold_in(seed, "rows"))
 
     def save(self, folder: Path) -> None:
@@ -169,7 +169,7 @@ class MarginalModel:
 
     @classmethod
     def load(cls, folder: Path) -> MarginalModel:
-        """Read what `save` wrote."""
+        """Read a model from the folder into which `save` wrote it."""
         text = (folder / "encoder.json").read_bytes()
         encoder = Encoder.from_json(msgspec.json.decode(text)["encoder"])
         facts = msgspec.json.decode(text, type=_MarginalFacts)
@@ -182,7 +182,7 @@ class MarginalModel:
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows that were drawn, to choose among.
+    """Drawn rows from which a sample is chosen.
 
     Attributes:
         rows: All of them.
@@ -197,7 +197,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """A generator of feature vectors.
+    """A generator of feature vectors, with the encoders that turn these into a table.
 
     Attributes:
         net: Draws feature vectors.
@@ -218,7 +218,7 @@ class FeatureModel:
         return self.features.schema
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Draw rows: raked where nothing is given, else by conditions and rejection."""
+        """Draw rows: raked to known shares where they are free, else rejected by conditions."""
         seed = wanted.seed
         features = self.features
         otherwise = 1 if num_rows is None else num_rows
@@ -245,7 +245,7 @@ class FeatureModel:
         return imposed(rows, [condition.cells for condition in asked], like)
 
     def with_values(self, names: Sequence[str]) -> FeatureModel:
-        """Return the model itself, which draws missing values where it has them."""
+        """Return the model itself: it draws missing values, and callers reject these rows."""
         return self
 
     def _free(self, count: int, wanted: Wanted, like: Table | None) -> Table:
@@ -270,11 +270,11 @@ class FeatureModel:
 
     @property
     def shares(self) -> list[Floats] | None:
-        """Per column, the share of each cell that rows are raked to; None where it is not known."""
+        """The share of each cell to which rows are raked, by column; None where it is not known."""
         return None if self.one_way is None else self.one_way.shares
 
     def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:
-        """Return rows from vectors that were drawn in one batch or more."""
+        """Turn feature vectors that were drawn in one batch or more into a table."""
         one_way = self.one_way or OneWay(())
         X = np.concatenate(batches)
         rows = self.features.decode(X, key=fold_in(seed, "values"), like=like)
@@ -294,7 +294,7 @@ class FeatureModel:
 
     @classmethod
     def load(cls, folder: Path, net: Callable[[Path], Generator]) -> FeatureModel:
-        """Read what `save` wrote; `net` reads the generator."""
+        """Read a model from the folder into which `save` wrote it; `net` reads the generator."""
         facts = msgspec.json.decode((folder / "features.json").read_bytes())
         features = Features.from_json(facts["features"])
         path = folder / "one_way.json"

@@ -115,10 +115,10 @@ _log = logging.getLogger("siloweave")
 
 
 class PartyData(Protocol):
-    """What a party works with in a run. Conforming: `Codes`, and every method's own class."""
+    """The data of a party in a run. Conforming: `Codes`, and every method's own class."""
 
     def digest(self) -> bytes:
-        """Return what recognises its rows and how they are read; see `Site`."""
+        """Return a digest of the party's rows and of how they are read; see `Site`."""
 
 
 PartyStores = tuple[Ledger, Store]
@@ -127,7 +127,7 @@ PartyStores = tuple[Ledger, Store]
 
 @dataclass(frozen=True)
 class OwnerData:
-    """What an owner of rows works with.
+    """The data of an owner of whole rows in a run.
 
     Attributes:
         table: Its rows.
@@ -142,7 +142,7 @@ class OwnerData:
     store: Path | None = None
 
     def digest(self) -> bytes:
-        """Return what recognises the same rows when a run is resumed; see `Site`."""
+        """Return a digest of rows and schema, by which a resumed run knows them; see `Site`."""
         return digest_of(self.table, self.schema.digest())
 
 
@@ -168,7 +168,7 @@ class PartySide:
 class StageFacts(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What a stage begins with.
+    """The public facts that every party is sent when a stage begins.
 
     Attributes:
         study: Everything public that the study is, as JSON; see `settings.agreed`.
@@ -186,19 +186,19 @@ class StageFacts(
 
     @classmethod
     def of(cls, setup: Setup, job: Job, study: bytes) -> StageFacts:
-        """Return what the stage of a setup begins with."""
+        """Return the facts with which the stage of a setup begins."""
         encoder = (
             setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
         )
         return cls(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
 
     def found_in(self, setup: Setup) -> Setup:
-        """Return a setup with what the stages before have found."""
+        """Return a setup to which the results of the earlier stages were added."""
         encoder = _encoder_in(self.encoder) if self.encoder else setup.encoder
         return replace(setup, schema=_schema_in(self.schema), encoder=encoder)
 
     def shown(self) -> bytes:
-        """Return what is compared with the facts that a stage began with."""
+        """Return the facts that must not change when a stage is begun again, as bytes."""
         return agreed(
             {"stage": self.stage, "schema": self.schema, "encoder": self.encoder}
         )
@@ -210,7 +210,7 @@ _encoder_in = lru_cache(maxsize=2)(Encoder.from_json)
 
 
 def side_of(setup: Setup) -> Method | Stage:
-    """Return the method, or the stage before it, that a setup is for."""
+    """Return whose functions a setup is for: the method, or the stage before it of that name."""
     method = setup.synth.method
     return next((stage for stage in method.before if stage.name == setup.stage), method)
 
@@ -275,33 +275,33 @@ class Party:
 
     @property
     def stores(self) -> PartyStores:
-        """Its ledger and its store."""
+        """The party's ledger and its store."""
         if self._opened is None:
             self._opened = open_stores(self.name, self.job, self.home)
         return self._opened
 
     @property
     def ledger(self) -> Ledger:
-        """What it has released."""
+        """The ledger of everything that the party has released."""
         return self.stores[0]
 
     @property
     def key(self) -> bytes:
-        """Its public key for signatures."""
+        """The party's public key, which checks its signatures."""
         return self.ledger.key
 
     def site(self, run: str) -> Site[Any]:
-        """Return its side of a stage that has begun, by the name of the stage's run."""
+        """Return the party's site for a stage that has begun, by the name of the stage's run."""
         return self._answering(run)[0]
 
     def close(self) -> None:
-        """Close the ledgers."""
+        """Close the party's ledgers."""
         for stores in (self._opened, self._aligning):
             if stores is not None:
                 stores[0].close()
 
     def begin(self, run: str, facts: bytes) -> None:
-        """Prepare a stage, unless it has begun.
+        """Prepare a stage from the facts that begin it; a stage that has begun stays as it is.
 
         Raises:
             StudyError: The coordinator's study is another one, or it was begun with other settings.
@@ -317,18 +317,18 @@ class Party:
         self._sides[run] = side
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the answer to a frame of a stage that has begun; errors are those of `Site`."""
+        """Answer a frame of a stage that has begun; errors are those of `Site`."""
         site, handlers = self._answering(messages.decode(frame, Envelope).run)
         return site.answer(frame, handlers)
 
     def recall(self, run: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Return what a stage has stored under some names; a simulation alone looks there."""
+        """Return values that a stage has stored, by name; only a simulation looks at these."""
         site = self.site(run)
         stored = {name: site.recall(name, run) for name in names}
         return {name: value for name, value in stored.items() if value is not None}
 
     def reply(self, question: Opened) -> bytes:
-        """Return the answer to a question, as `Seals.answered` takes it.
+        """Answer a coordinator's question, as `Seals.answered` takes it.
 
         Raises:
             StudyError: The coordinator's study is another one; says where. Or the policy forbids
@@ -365,7 +365,7 @@ class Party:
     # Stages
 
     def _begin_from(self, run: str, facts: bytes) -> None:
-        """Prepare a stage with facts that came, or with those that it began with the first time."""
+        """Prepare a stage from the facts that were sent, or from those stored when it began."""
         if run in self._sides and not facts:
             return
         store = self.stores[1]
@@ -388,11 +388,11 @@ class Party:
         store.put(key, facts or first_facts or b"")
 
     def has_begun(self, run: str) -> bool:
-        """Return whether a stage has begun, in this process or in one before."""
+        """Return whether a stage has begun, in this process or in an earlier one."""
         return self.stores[1].get(f"stage/{run}") is not None
 
     def _answering(self, run: str) -> tuple[Site[Any], Handlers]:
-        """Return the site that answers the questions of a stage, and by which functions."""
+        """Return the site that answers a stage's questions, and the functions that do it."""
         if run not in self._sides:
             raise WireError(f"party {self.name!r}: knows of no run {run!r}")
         if run not in self._sites:
@@ -456,7 +456,7 @@ class Party:
             ) from error
 
     def _as_shown(self, run: str, error: Exception) -> SiloweaveError:
-        """Return what the coordinator is sent of an error."""
+        """Turn an error into the one that the coordinator is sent, in which nothing names a row."""
         if isinstance(error, NAMES_NO_ROW):
             text = str(error)
             if self.home is not None:
@@ -483,7 +483,7 @@ def direct_parties(
     stores: Mapping[str, PartyStores] | None = None,
     apart: Path | None = None,
 ) -> Direct[Party]:
-    """Open parties in this process.
+    """Open all parties of a run in this process.
 
     Args:
         sides: What makes each party's side of a stage, by name, in the order of the roster.
@@ -523,7 +523,7 @@ def study_party(
     aligned: AlignmentData | None = None,
     **hooks: Any,
 ) -> Party:
-    """Open a party of a study that others run.
+    """Open the party of a study whose other parties run elsewhere.
 
     Args:
         name: In the roster.
@@ -574,7 +574,7 @@ def study_party(
 
 @dataclass
 class StudySide:
-    """Makes a party's side of a stage from the party's own copy of the study.
+    """A function that makes a party's side of a stage from the party's own copy of the study.
 
     Attributes:
         setup: The study's public facts.
@@ -592,7 +592,7 @@ class StudySide:
     _learned: Any = None
 
     def __call__(self, party: Party, run: str, facts: bytes) -> PartySide:
-        """Return the side of a stage; see `Party.begin` for what it raises."""
+        """Build the party's side of a stage; see `Party.begin` for what it raises."""
         stage_facts = messages.decode(facts, StageFacts)
         self._check_same_study(party, stage_facts)
         if stage_facts.stage == ALIGNMENT and self.aligned is not None:
@@ -612,7 +612,7 @@ class StudySide:
         )
 
     def _check_same_study(self, party: Party, facts: StageFacts) -> None:
-        """Raise StudyError where the coordinator has another study, or says otherwise of noise."""
+        """Raise StudyError where the coordinator has another study, or another source of noise."""
         odd = differences(self.study, facts.study) if self.study != facts.study else []
         if odd:
             raise StudyError(
@@ -629,7 +629,7 @@ class StudySide:
             )
 
     def _setup_of(self, party: Party, facts: StageFacts) -> Setup:
-        """Return the setup of a stage, with what the stages before have found.
+        """Return the setup of a stage, with the results of the stages before it.
 
         Raises:
             WireError: The study has no such stage, or what was found cannot have been found.
@@ -662,7 +662,7 @@ class StudySide:
         return planned
 
     def _alignment_side(self, party: Party, run: str) -> PartySide:
-        """Return its side of finding common rows, whose releases no budget covers."""
+        """Return the party's side of finding common rows, whose releases no budget covers."""
         assert self.aligned is not None
         if run != party.job.named(ALIGNMENT):
             raise WireError(
@@ -671,7 +671,7 @@ class StudySide:
         return PartySide(self.aligned, PARTY, apart=True)
 
     def _rows(self, party: Party) -> Any:
-        """Return its rows as the method learns them, the same in every stage."""
+        """Return the party's rows as the method learns them, the same in every stage."""
         if self._learned is None:
             rows = self.table if self.aligned is None else self.common_rows(party)
             modelled = self.setup.modelled
@@ -682,7 +682,7 @@ class StudySide:
         return self._learned
 
     def common_rows(self, party: Party) -> Table:
-        """Return the rows that all parties have, without the ids by which they were found.
+        """Return the rows that all parties have, without the ids that matched them.
 
         Ids that are no id in the schema remain, since the method learns them.
         """
@@ -712,7 +712,7 @@ class StudySide:
 
 
 def common_tables(carrier: Direct[Party]) -> dict[str, Table]:
-    """Return the rows that all parties have, party by party, where these are in this process."""
+    """Return each party's rows that all parties have, where all parties are in this process."""
     tables = {}
     for name, party in carrier.parties.items():
         side: Any = party.prepare
@@ -724,12 +724,12 @@ def common_tables(carrier: Direct[Party]) -> dict[str, Table]:
 
 
 def keep_synthetic(site: Site[Any], rows: Table, seed: int) -> None:
-    """Store a party's synthetic columns, as the model draws them, and the seed of the run."""
+    """Store a party's synthetic columns, as the model drew them, with the seed of the run."""
     site.remember(_SYNTHETIC, msgspec.msgpack.encode((seed, parquet_of(rows))))
 
 
 def synthetic_columns(party: Party, setup: Setup) -> tuple[Table, int] | None:
-    """Return synthetic columns that stay with a party, as the study declares them, and the seed.
+    """Return the synthetic columns stored with a party, as the study declares them, and the seed.
 
     None where the run has none, or has not come so far.
     """
@@ -747,7 +747,7 @@ def synthetic_columns(party: Party, setup: Setup) -> tuple[Table, int] | None:
 def site_of(
     name: str, data: Any, job: Job, index: int, stores: PartyStores, terms: Terms
 ) -> Site[Any]:
-    """Return a party's site, once its ledger is open and the roster is known."""
+    """Build a party's site from its open ledger and store, once the roster is known."""
     ledger, store = stores
     entropy: Entropy = OSEntropy()
     if job.is_seeded:
@@ -764,7 +764,7 @@ def site_of(
 
 
 def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
-    """Open a party's ledger and store: in its folder, or in memory for all stages of the job.
+    """Open a party's ledger and store: in its folder, or in memory for all stages of the run.
 
     LedgerError if the ledger was changed, or lacks what paid for a reply in the store; BudgetError
     if another run has spent the budget, or what it released is about other neighbours.
@@ -799,7 +799,7 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
 
 
 def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
-    """Refuse a limit of other neighbours than those for which the entries were priced.
+    """Refuse a budget of other neighbours than those for which the ledger's entries were priced.
 
     An entry has a distance of neighbours, and not which neighbours these are.
     """
@@ -822,7 +822,7 @@ def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
 
 
 def lost_ledger(file: Path, loss: str) -> LedgerError:
-    """Return the refusal of a ledger that is gone, or is an old copy."""
+    """Return the error about a ledger that is gone, or was replaced by an old copy."""
     return LedgerError(
         f"{file}: {loss}. More was released than it says, and nothing will be now. Put the last "
         "copy of this file back, or count the study as spent in full and agree on a new one"
@@ -830,12 +830,15 @@ def lost_ledger(file: Path, loss: str) -> LedgerError:
 
 
 def _seeded_identity(name: str, job: Job) -> Identity | None:
-    """Return a key that anyone can make again where noise is seeded, else None: the party's own."""
+    """Return a key that anyone can make again, for seeded noise; else None: the party's own."""
     return Identity.seeded(f"{job.seed}/{name}".encode()) if job.is_seeded else None
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:
-    """Record that replies in a party's folder have seeded noise; such a folder stays so marked."""
+    """Mark a party's folder for good as one whose replies have seeded noise.
+
+    Raises InputError where a folder with this mark is used for a run whose noise is not seeded.
+    """
     if job.is_seeded:
         mark.touch(mode=0o600)
     elif mark.exists():
@@ -871,12 +874,12 @@ def require_unspent(
 
 
 def training_name(job: Job) -> str:
-    """Return the name of the folders in which a run's unfinished trainings are stored."""
+    """Return the name of the folders in which the unfinished trainings of a run are stored."""
     return f"training-{blake2b(job.run.encode(), digest_size=8).hexdigest()}"
 
 
 def training_store(setup: Setup, job: Job, home: Path) -> Path:
-    """Open a folder for checkpoints, in that of a party or the coordinator.
+    """Open the folder for checkpoints of a training, inside that of a party or the coordinator.
 
     It records everything but the rows that decides what is trained.
 
@@ -917,7 +920,7 @@ def place_of(
     home: Path | None,
     progress: Progress = silent,
 ) -> Place:
-    """Return where a party works on a stage, whose folder `home` is.
+    """Return where a party works on a stage; `home` is the party's folder.
 
     StudyError if it was stopped while it trained, with other settings.
     """
@@ -932,7 +935,7 @@ def place_of(
 def parties_of(
     method: Method, data: Any, names: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Return the parties' tables, by name; the one owner's for a central method.
+    """Return the parties' tables, by name; the only owner's table for a central method.
 
     A single table is that of one party, "party-1", where parties hold different rows.
 
@@ -1000,13 +1003,13 @@ def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _numbered(count: int) -> list[str]:
-    """Return names for so many parties; as texts they have the order of their numbers."""
+    """Return the names "party-1" and so on, padded with zeros so that they sort by number."""
     width = len(str(count))
     return [f"party-{number:0{width}d}" for number in range(1, count + 1)]
 
 
 def required_rows(name: str, number: int) -> None:
-    """Refuse a party without rows; not under a guarantee, where a refusal would show the first."""
+    """Refuse a party without rows, unless a guarantee hides whether there is a first row."""
     if number == 0:
         raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
 
@@ -1014,7 +1017,7 @@ def required_rows(name: str, number: int) -> None:
 def too_few(
     owner: str, parts: Sequence[int], synth: MethodSettings, budget: Budget
 ) -> Iterator[str]:
-    """Yield a sentence about parties' rows, if they are too few for the budget.
+    """Yield a warning if all parties' rows together are too few for the budget.
 
     It shows a number of rows that may be private, so it is for whoever holds all of them.
 
@@ -1036,7 +1039,7 @@ def too_few(
 
 
 def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
-    """Return a party's rows as codes; an error about rows that do not fit names the party."""
+    """Encode a party's rows as codes; an error about rows that do not fit names the party."""
     if isinstance(part, Codes):
         return part
     with naming_party(name):
@@ -1047,7 +1050,7 @@ def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
 
 
 def samples(synth: MethodSettings, relation: Relation, sample: float) -> bool:
-    """Return whether rows may be drawn for a method that does not only count them.
+    """Return whether a method that needs the rows themselves may learn from a sample of them.
 
     Parties with different columns must have the same rows. Where a method keeps a bound and a row
     more or less makes a neighbour, a chance that follows from the number of rows would show it, so
@@ -1064,7 +1067,7 @@ def samples(synth: MethodSettings, relation: Relation, sample: float) -> bool:
 def share_drawn(
     part: Unread | None, synth: MethodSettings, relation: Relation, sample: float
 ) -> float:
-    """Return the chance with which each row of a party takes part.
+    """Return the probability with which each row of a party is drawn into the sample.
 
     Args:
         part: Rows that are not read yet; None for rows in memory, of which a number is not drawn.
@@ -1082,7 +1085,7 @@ def share_drawn(
 
 
 def sample_words(sample: float) -> str:
-    """Describe how rows were drawn, in words that name no number of rows of a party."""
+    """Describe how rows were sampled, in words that give no party's number of rows."""
     if sample < 1:
         return f"each row took part with a chance of {sample:g}"
     return f"of a larger table in a database or a Parquet file about {sample:,.0f} rows were drawn"
@@ -1096,7 +1099,7 @@ def rows_to_learn(
     index: int,
     home: Path | None,
 ) -> Table:
-    """Return the rows that a party gives to a method that needs them: all, or a sample.
+    """Return the rows that a party gives to a method that needs the rows: all, or a sample.
 
     The sample is the same when a run continues: what it is drawn by is in the party's folder.
     """
@@ -1114,7 +1117,7 @@ def rows_to_learn(
 
 
 def _secret_for(purpose: str, job: Job, index: int, home: Path | None) -> bytes:
-    """Return a party's own secret for a purpose; it stays the same in the party's folder."""
+    """Return a party's own secret for a purpose; in the party's folder it stays the same."""
     if job.noise == SEEDED:
         return SeededEntropy(f"{job.seed}/{index}/{purpose}".encode()).bytes(
             _SECRET_BYTES
@@ -1129,7 +1132,7 @@ def _secret_for(purpose: str, job: Job, index: int, home: Path | None) -> bytes:
 
 
 def require_row(name: str, budget: Budget) -> None:
-    """Refuse a party's codes where the unit is not a row: they do not say whose they are."""
+    """Refuse rows that came as codes where the unit is not a row: codes do not say whose."""
     if not budget.by_row:
         raise SchemaError(
             f"party {name!r}: its rows are codes, which do not say whose they are; give its table "
@@ -1140,7 +1143,7 @@ def require_row(name: str, budget: Budget) -> None:
 def rows_taking_part(
     part: Any, split: str, schema: Schema, job: Job, index: int
 ) -> Table:
-    """Read a party's rows that take part; arguments and errors are those of `rows_of_units`."""
+    """Read a party's rows that take part; arguments and errors are as of `rows_of_units`."""
     is_ordered = not isinstance(unread(part), Database)
     home = job.home(index)
     rows = rows_of_units(
@@ -1159,7 +1162,7 @@ def rows_of_units(
     *,
     ordered: bool = True,
 ) -> Table | Unread:
-    """Keep the rows that take part: at most so many of each unit, where that is not a row.
+    """Keep a party's rows that take part: at most so many of each unit, where that is not a row.
 
     Rows that were bounded before stay as they are. See `tables.units` for what is kept, and why it
     may follow from a public key where parties hold different columns.
@@ -1205,7 +1208,7 @@ def rows_of_units(
 def columns_of(
     tables: Mapping[str, Table], schema: Schema, *, empty: bool = False
 ) -> dict[str, tuple[str, ...]]:
-    """Return every party's columns without ids, where parties hold columns of the same people.
+    """Return the columns without ids of every party, where parties hold columns of the same people.
 
     Tables may be without rows if `empty`: where neighbours differ by a row, a refusal would show
     the first one.
@@ -1228,7 +1231,10 @@ def columns_of(
 def check_same_people(
     tables: Mapping[str, Table], schema: Schema, *, empty: bool = False
 ) -> None:
-    """Refuse tables of which row i is not one person; arguments and errors as of `columns_of`."""
+    """Refuse tables in which the same row is not the same person.
+
+    Arguments and errors are those of `columns_of`.
+    """
     if not empty:
         for name, table in tables.items():
             required_rows(name, table.num_rows)
@@ -1239,7 +1245,7 @@ def check_same_people(
 def own_columns(
     columns: Mapping[str, Sequence[str]], schema: Schema
 ) -> dict[str, tuple[str, ...]]:
-    """Return every party's columns without ids, each at one party, from the names of all.
+    """Return the columns without ids of every party, each column at one party, from all names.
 
     Raises:
         RosterError: A party has no column but ids.
@@ -1265,7 +1271,7 @@ def own_columns(
 
 
 def _owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, str]:
-    """Return who holds each column that is learned; SchemaError where two do, or it is unknown."""
+    """Return which party holds each learned column; SchemaError where two do, or none knows it."""
     owners: dict[str, str] = {}
     for party, names in columns.items():
         for name in names:
@@ -1286,7 +1292,7 @@ def _owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str
 
 
 def _check_numbers(tables: Mapping[str, Table]) -> None:
-    """Refuse parties that have other numbers of rows than the first."""
+    """Refuse tables whose numbers of rows differ from that of the first."""
     (first_name, first), *others = tables.items()
     for name, table in others:
         if table.num_rows != first.num_rows:
@@ -1298,7 +1304,7 @@ def _check_numbers(tables: Mapping[str, Table]) -> None:
 
 
 def _check_ids(tables: Mapping[str, Table], schema: Schema) -> None:
-    """Refuse tables whose shared ids show another order of rows."""
+    """Refuse tables whose shared ids show that rows stand in another order."""
     id_names = [column.name for column in schema.columns if column.kind == "id"]
     for id_name in id_names:
         holders = [name for name, table in tables.items() if id_name in table.names]

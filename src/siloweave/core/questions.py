@@ -53,7 +53,7 @@ _HALF_A_ROW = 0.5  # fewer rows that have a value are none
 
 @dataclass(frozen=True)
 class Questions:
-    """A fit's model, and what is needed to ask it about rows.
+    """A fit's model together with all that is needed to ask it about rows.
 
     Attributes:
         title: What the method is called.
@@ -114,7 +114,7 @@ class Questions:
         return table
 
     def _cells(self, table: Table, question: str) -> dict[str, CellValues]:
-        """Return the modelled columns of a table.
+        """Return the cells of a table's modelled columns, by column.
 
         Raises:
             InputError: The schema has no such column.
@@ -136,7 +136,7 @@ class Questions:
                 )
 
     def _asked_columns(self, columns: Sequence[str], table: Table) -> list[str]:
-        """Return the columns that are to be filled, in the schema's order."""
+        """Return the names of the columns that are to be filled, in the schema's order."""
         modelled_names = [
             column.name for column in self.schema.coded if column.name in table.names
         ]
@@ -159,7 +159,7 @@ class Questions:
         ]
 
     def _may_fill(self, name: str, cells: Mapping[str, CellValues]) -> Bools:
-        """Return the rows in which a column may have a value, as far as other cells say."""
+        """Return which rows may have a value in a column, as far as other cells decide that."""
         may_fill = np.ones(len(cells[name].gone), dtype=np.bool_)
         for rule in self._skips():
             if name in rule.dependent and rule.by in cells:
@@ -179,7 +179,7 @@ class Questions:
         question: str,
         seed: Key,
     ) -> Table:
-        """Draw rows that are given some cells, and have a value where one is needed.
+        """Draw rows under conditions, with a value in every cell that needs one.
 
         Args:
             conditions: One entry per column that any row is given.
@@ -233,13 +233,13 @@ class Questions:
     def _rows(
         self, model: Model, given: tuple[Condition, ...], seed: Key, like: Table
     ) -> Table:
-        """Draw rows of a model with conditions, one for each."""
+        """Draw one row of a model for each condition; constraints are kept where there are any."""
         wanted = msgspec.structs.replace(self.wanted, given=given, seed=seed)
         empty = like.without_rows()
         return constrained_rows(self.modelled, model, wanted, self.num_rows, empty)
 
     def _is_complete(self, drawn: Table, needed: Mapping[str, Bools]) -> Bools:
-        """Return the rows that have a value wherever one is needed and may be."""
+        """Return which rows have a value wherever one is needed and allowed."""
         is_complete = np.ones(drawn.num_rows, dtype=np.bool_)
         for name, is_needed in needed.items():
             for rule in self._skips():
@@ -252,7 +252,7 @@ class Questions:
         return is_complete
 
     def _check_conditions(self, conditions: Sequence[Condition], question: str) -> None:
-        """Refuse numbers that a generator meets by chance alone."""
+        """Refuse conditions on numbers, which a generator would meet by chance alone."""
         net: Any = getattr(self.model, "net", None)
         if net is None:
             return
@@ -277,7 +277,7 @@ class Questions:
     # Probabilities of rows
 
     def log_prob(self, source: Any, blanks: Blanks) -> Floats:
-        """Return the logarithm of each row's probability or density; see `Fit.log_prob`."""
+        """Return the log-probability (or log-density) of each row; see `Fit.log_prob`."""
         _check_blanks(blanks)
         table = read(source)
         self._check_names(table)
@@ -309,7 +309,7 @@ class Questions:
     def class_shares(
         self, source: Any, target: str, blanks: Blanks, draws: int
     ) -> Floats:
-        """Return how likely each option of a target is in each row, (rows, options)."""
+        """Return the probability of each option of a target in each row, (rows, options)."""
         column = self._target(target)
         if column.kind in BINNED:
             raise InputError(
@@ -325,7 +325,7 @@ class Questions:
         return np.asarray(np.mean(is_option, axis=0))
 
     def predicted(self, source: Any, target: str, blanks: Blanks, draws: int) -> Any:
-        """Return the likeliest class or the mean of a target in each row."""
+        """Predict each row's target: the most likely class, or the mean of a number."""
         column = self._target(target)
         if column.kind not in BINNED:
             likeliest = self.class_shares(source, target, blanks, draws).argmax(axis=1)
@@ -346,11 +346,11 @@ class Questions:
 
     @property
     def _is_exact(self) -> bool:
-        """Whether rows follow the graphical model itself; none is drawn again for a constraint."""
+        """Whether rows follow the graphical model itself: none is drawn again for a constraint."""
         return self.graph is not None and self.modelled.is_identity
 
     def _target(self, target: str) -> Column:
-        """Return the column of this name; InputError where the model has none."""
+        """Return the target's column; InputError where the model has no such column."""
         columns = {column.name: column for column in self.schema.coded}
         if target not in columns:
             names = ", ".join(columns)
@@ -362,7 +362,7 @@ class Questions:
     def _evidence(
         self, source: Any, target: str, blanks: Blanks
     ) -> tuple[Table, dict[str, WantedCells]]:
-        """Return a table, and what its rows have in other columns than the target."""
+        """Read a table; return it, and its rows' cells in all columns other than the target."""
         _check_blanks(blanks)
         table = read(source)
         self._check_names(table)
@@ -378,7 +378,7 @@ class Questions:
     def _exact_shares(
         self, column: Column, evidence: Mapping[str, WantedCells], count: int
     ) -> Floats:
-        """Return how likely each value, or bin, of a target is given that it has a value."""
+        """Return the probability of each value, or bin, of a target that is not missing."""
         assert self.graph is not None
         mrf, encoder = self.graph
         codes = {column.name: np.full(count, UNKNOWN)}
@@ -406,7 +406,7 @@ class Questions:
         table: Table,
         draws: int,
     ) -> list[Any]:
-        """Return several draws of a target, each a code or number per row."""
+        """Draw a target several times for every row; return one array per draw."""
         whole("draws", draws, 1)
         count = table.num_rows
         if not count:
@@ -429,13 +429,13 @@ class Questions:
 
 
 def _check_blanks(blanks: str) -> None:
-    """Raise InputError for what no blank cell can be."""
+    """Raise InputError for a value of `blanks` that has no meaning."""
     if blanks not in get_args(Blanks):
         raise InputError(f"blanks={blanks!r} must be 'missing' or 'unknown'")
 
 
 def _codes(column: Column, encoder: Encoder, cells: CellValues) -> Ints:
-    """Return cells as a graphical model's codes; the last one where a value is missing."""
+    """Turn cells into a graphical model's codes; a missing value has the last code."""
     if column.kind not in BINNED:
         return np.where(cells.gone, len(column.options), cells.values).astype(np.int64)
     edges = encoder.edges(column.name)
@@ -446,7 +446,7 @@ def _codes(column: Column, encoder: Encoder, cells: CellValues) -> Ints:
 def _codes_inside(
     column: Column, encoder: Encoder, table: Table, blanks: Blanks
 ) -> tuple[Ints, Floats]:
-    """Return a column as codes, and the logarithm of the density inside its bins.
+    """Return a column as codes, and the log-density of its numbers inside their bins.
 
     That is minus infinity where a value is outside the schema.
     """

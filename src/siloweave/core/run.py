@@ -90,7 +90,7 @@ Opener = Callable[[Setup, Mapping[str, Any], Job], Carrier]
 
 @dataclass(frozen=True)
 class Synthesizer(MethodSettings):
-    """A method with its settings, which fits: a frozen dataclass whose fields they are.
+    """A method with its settings, ready to be fitted: a frozen dataclass with a field per setting.
 
     A setting that is a dataclass may be given as a mapping of what differs from its default.
     """
@@ -244,7 +244,7 @@ class Synthesizer(MethodSettings):
 
 
 def _needed_schema(title: str, schema: Any, *, encoder: bool) -> Any:
-    """Return the schema of a fit, or an encoder where a method takes one.
+    """Return the schema of a fit, or its encoder for a method that takes one, once checked.
 
     Raises:
         SchemaError: It is missing, or something else.
@@ -274,7 +274,7 @@ def open_here(setup: Setup, tables: Mapping[str, Any], job: Job) -> Carrier:
 def open_sides(
     setup: Setup, tables: Mapping[str, Any], job: Job, study: bytes = _LOCAL_STUDY
 ) -> dict[str, StudySide]:
-    """Return what makes every party's side of a stage, where all parties are in this process."""
+    """Return a function that makes every party's side of a stage in this process."""
     share = setup.synth.method.party_share(setup.synth)
     return {
         name: StudySide(
@@ -288,7 +288,7 @@ def open_sides(
 
 
 def _party_progress(job: Job, share: float, index: int, parties: int) -> Progress:
-    """Return what shows a party's progress as part of the run's."""
+    """Return a progress function that shows one party's work as a part of the whole run."""
     if not share:
         return silent
 
@@ -359,7 +359,7 @@ def fit_parties(
 def check_tables(
     setup: Setup, tables: Mapping[str, Any], job: Job, *, aligned: bool = False
 ) -> list[str]:
-    """Refuse tables that do not fit each other; return sentences to warn of.
+    """Refuse tables that do not fit each other, and return warnings about those that do.
 
     Args:
         setup: The run's public facts.
@@ -389,7 +389,7 @@ def check_tables(
 
 
 def with_tables(fitted: Fit, tables: Mapping[str, Any], setup: Setup, job: Job) -> Fit:
-    """Return a fit of parties in this process, with what their tables say of its samples."""
+    """Add to a fit of parties in this process what their tables show about its samples."""
     if any(isinstance(table, Codes) for table in tables.values()):
         return fitted
     columns: Mapping[str, tuple[str, ...]] = {}
@@ -407,7 +407,7 @@ def with_tables(fitted: Fit, tables: Mapping[str, Any], setup: Setup, job: Job) 
 
 
 def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
-    """Read a party's rows; where a method only counts them, what is large stays where it is."""
+    """Open a party's table. A table that is only counted stays in its database or file."""
     if isinstance(part, Codes):
         require_row(name, job.budget)
         return part
@@ -429,7 +429,9 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
 
 
 def moved_notes(name: str, table: Table | Unread, setup: Setup) -> Iterator[str]:
-    """Yield what did not fit the schema and is moved, for whoever gave the rows and nobody else.
+    """Yield notes about values that did not fit the schema and are moved into it.
+
+    They are for whoever gave the rows and for nobody else.
 
     Cells in a database are counted when the method prepares it, see `protocols.marginals`.
     """
@@ -448,7 +450,7 @@ def moved_notes(name: str, table: Table | Unread, setup: Setup) -> Iterator[str]
 
 
 def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
-    """Return an empty table of the kind that was given, with all columns."""
+    """Return an empty table of the kind that the user gave, with all columns."""
     if not setup.columns:
         return outline(rows_of(next(iter(tables.values())), 0))
     empty = beside([outline(table) for table in tables.values()])
@@ -459,7 +461,7 @@ def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
 
 
 def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
-    """Check that a method can learn the columns of a setup, and that its settings name these.
+    """Check that a method can learn a setup's columns, and that its settings name no others.
 
     Args:
         setup: The run's public facts.
@@ -523,7 +525,7 @@ def run_study(
     study: bytes = _LOCAL_STUDY,
     coded: bool = False,
 ) -> Fit:
-    """Run all stages of a method, the method last.
+    """Run all stages of a study, the method itself last.
 
     Args:
         setup: The run's public facts, with every party's columns where they are split.
@@ -608,7 +610,7 @@ def run_study(
 def _stage_of(
     setup: Setup, side: Method | Stage, job: Job, carrier: Carrier, study: bytes
 ) -> Iterator[tuple[Session, Task]]:
-    """Begin a stage at all parties: the coordinator's session, and its task without its rho."""
+    """Begin a stage at all parties; return its session, and the task without its rho."""
     with open_session(setup, job, carrier, study) as session:
         share = 0.0
         # Parties show their progress here.
@@ -621,9 +623,9 @@ def _stage_of(
 def open_session(
     setup: Setup, job: Job, carrier: Carrier, study: bytes
 ) -> Iterator[Session]:
-    """Begin a stage at all parties, and yield what the coordinator asks them by.
+    """Begin a stage at all parties, and yield the session in which the coordinator asks them.
 
-    How far the stage is, is written down in the run's folder, and so is how it ends.
+    The run's folder notes how far the stage is, and how it ended.
     """
     run = job.named(setup.stage)
     carrier.open(run, messages.encode(StageFacts.of(setup, job, study)))
@@ -651,7 +653,7 @@ def session_with(
     transcribed: bool = True,
     status: course.StatusFile | None = None,
 ) -> Session:
-    """Return what a coordinator asks the parties by, and stores their replies with.
+    """Build the session in which a coordinator asks the parties and stores their replies.
 
     Args:
         carrier: Asks the parties.
@@ -693,9 +695,9 @@ def session_with(
 
 
 def _task_of(setup: Setup, side: Method | Stage, job: Job, share: float) -> Task:
-    """Return what a stage's coordinator is to do; parties do `share` of the work first.
+    """Return the task of a stage's coordinator; parties do `share` of the work before it.
 
-    StudyError if it was stopped while it trained, with other settings.
+    Raises StudyError if it was stopped during a training that had other settings.
     """
     run = job.named(setup.stage)
 
@@ -717,7 +719,7 @@ def _task_of(setup: Setup, side: Method | Stage, job: Job, share: float) -> Task
 
 
 def write_ledgers(job: Job, roster: Sequence[str], closing: Closing) -> None:
-    """Write copies of ledgers of parties elsewhere, by which anyone can check an epsilon."""
+    """Write copies of the other parties' ledgers, from which anyone can check an epsilon."""
     for index, name in enumerate(roster):
         home = job.home(index)
         if home is not None and name in closing.files:

@@ -41,7 +41,7 @@ _Settings = TypeVar("_Settings")
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as a message carries them: lists for tuples, mappings for dataclasses."""
+    """Return settings as plain data for a message: lists for tuples, mappings for dataclasses."""
     values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
     return values
 
@@ -49,7 +49,7 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 def settings_of(
     kind: Callable[..., _Settings], values: Any, path: str = "settings"
 ) -> _Settings:
-    """Make a dataclass of settings from a mapping; settings within settings are mappings too.
+    """Build a dataclass of settings from a mapping, in which settings within settings are mappings.
 
     Args:
         kind: The dataclass. Where one of its fields may be one of several dataclasses, the one
@@ -90,7 +90,7 @@ def _hints_of(kind: Any) -> dict[str, Any]:
 
 
 def _setting(owner: Any, hint: Any, value: Any, path: str) -> Any:
-    """Return the value of one field of `owner`, whose type is `hint`."""
+    """Return the checked value of one field of `owner`, whose type is `hint`."""
     kinds = [kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)]
     # A synthesizer builds dataclasses of settings itself, since it knows their defaults.
     is_synthesizer = hasattr(owner, "method")
@@ -106,14 +106,14 @@ def _setting(owner: Any, hint: Any, value: Any, path: str) -> Any:
 
 
 def _shared_names(values: Any, kind: Any) -> int:
-    """Return how many of the names in a mapping are fields of a dataclass."""
+    """Count the names in a mapping that are fields of a dataclass."""
     if not isinstance(values, Mapping):
         return 0
     return len(set(values) & {setting.name for setting in fields(kind)})
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two mappings, and the mappings within them; `above` wins.
+    """Merge two mappings and the mappings within them; where both have a value, `above` wins.
 
     Example:
         >>> merged({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
@@ -140,7 +140,7 @@ def part_of(kind: type[_Settings], synth: Any) -> _Settings:
 
 
 def built(hint: Any, name: str, value: Any, default: Any) -> Any:
-    """Return a setting that is a dataclass: as it is, or from what differs from its default.
+    """Return a setting that is a dataclass, as it is or built from what differs from its default.
 
     Args:
         hint: The setting's type; one dataclass, or one of several.
@@ -174,7 +174,7 @@ def built(hint: Any, name: str, value: Any, default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: what is allowed, where it is stored, and where its noise comes from.
+    """The terms of one run: its budget, where it is stored, and where its noise comes from.
 
     Attributes:
         budget, seed, folder, run, noise, learn, at_once, sample: As of `Synthesizer.fit`.
@@ -212,7 +212,7 @@ class Job:
     asking: Stopwatch = field(default_factory=Stopwatch, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raise InputError for what no run can be."""
+        """Raise InputError for values that no run can have."""
         check_sample("sample", self.sample)
         if not isinstance(self.budget, Budget):
             raise InputError(
@@ -237,7 +237,7 @@ class Job:
 
     @property
     def runs(self) -> tuple[str, str, str]:
-        """Names under which it releases: for its schema, for its bins, and for the rest."""
+        """The names under which the run releases: for its schema, its bins, and the rest."""
         return self.named("schema"), self.named("bins"), self.run
 
     @property
@@ -246,16 +246,16 @@ class Job:
         return self.identity.sign(b"siloweave store", b"") if self.identity else b""
 
     def named(self, stage: str) -> str:
-        """Return the name under which a stage releases."""
+        """Return the name under which a stage of the run releases."""
         return self.run if stage == "method" else f"{self.run}-{stage}"
 
     def home(self, index: int) -> Path | None:
-        """Return the folder of a party of this machine, by its place in the roster."""
+        """Return the folder of a party on this machine, by the party's place in the roster."""
         return None if self.folder is None else self.folder / "parties" / f"{index:04d}"
 
     @property
     def rho(self) -> float:
-        """zCDP of the whole run; with `learn`, a tenth of delta pays for naming categories."""
+        """The zCDP of the whole run; with `learn`, a tenth of delta pays for naming categories."""
         if not self.budget.private:
             return inf
         delta = self.budget.delta
@@ -265,7 +265,7 @@ class Job:
 
 
 def check_sample(name: str, sample: float) -> None:
-    """Raise InputError for what is neither a share of the rows nor a number of rows."""
+    """Raise InputError for a `sample` that is neither a share of the rows nor a number of rows."""
     number(name, sample, 0, inf, "()")
     if sample > 1 and sample != int(sample):
         raise InputError(
@@ -277,12 +277,12 @@ def check_sample(name: str, sample: float) -> None:
 
 
 def agreed(facts: Mapping[str, Any]) -> bytes:
-    """Return everything public that a study is, as bytes that are the same wherever it is."""
+    """Return all public facts of a study as bytes, which are the same on every machine."""
     return msgspec.json.encode(facts, order="sorted")
 
 
 def differences(mine: bytes, theirs: bytes, place: str = "there") -> list[str]:
-    """Describe how public facts differ: ours, and what they are in another `place`.
+    """Describe how public facts differ: ours, and those of another `place`.
 
     Example:
         >>> differences(b'{"seed": 1, "budget": {"epsilon": 1.0}}', b'{"seed": 2}')
@@ -298,7 +298,7 @@ def differences(mine: bytes, theirs: bytes, place: str = "there") -> list[str]:
 
 
 def _flat(facts: Any, head: str = "") -> dict[str, Any]:
-    """Return facts within facts as one level, by names such as budget.epsilon."""
+    """Flatten nested facts into one mapping, with names such as budget.epsilon."""
     if isinstance(facts, list):
         facts = {str(place): item for place, item in enumerate(facts)}
     if not isinstance(facts, Mapping):

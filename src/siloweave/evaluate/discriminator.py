@@ -32,7 +32,7 @@ INDICATORS = 100
 
 @dataclass(frozen=True, eq=False)
 class Discriminator:
-    """How well synthetic rows were distinguished from real ones.
+    """The result of classifiers that distinguish synthetic rows from real ones.
 
     Attributes:
         truth: Per row used, 1 where it is synthetic; int64, half of them.
@@ -63,7 +63,7 @@ class Discriminator:
 
     @property
     def detection(self) -> float:
-        """How hard rows are to distinguish: 1 where the AUC is 1/2 or less, 0 where it is 1.
+        """The difficulty of distinguishing rows: 1 if the AUC is 1/2 or less, 0 if it is 1.
 
         One minus the mean over folds of 2 max(AUC, 1/2) - 1, as SDMetrics' detection scores.
         """
@@ -72,7 +72,7 @@ class Discriminator:
 
     @property
     def per_fold(self) -> tuple[Discriminator, ...]:
-        """The same for the rows of each fold alone."""
+        """The results for the rows of each fold alone."""
         parts = []
         for fold in np.unique(self.fold):
             in_fold = self.fold == fold

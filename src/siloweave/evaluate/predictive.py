@@ -39,7 +39,7 @@ LABELS = 20
 
 @dataclass(frozen=True)
 class Trees:
-    """How many boosted trees a model has per class, and how each is grown.
+    """The number and size of the boosted trees of a model, per class.
 
     Args:
         count: Trees per class; all are grown, whatever they gain.
@@ -88,7 +88,7 @@ def one_thread() -> AbstractContextManager[Any]:
 def features(
     tables: Aligned, table: str, rows: Rows, *, without: str | None = None
 ) -> Floats:
-    """Return some rows as float64, NaN where a value is missing.
+    """Return some rows' columns as float64 features, NaN where a value is missing.
 
     There is a column for each of the table's columns but for `without`.
     """
@@ -107,7 +107,7 @@ def features(
 
 
 def pick(count: int, most: int, key: Key) -> Rows:
-    """Draw at most so many of the rows without repetition, in order."""
+    """Draw at most so many rows without repetition; they keep their order."""
     if count <= most:
         return np.arange(count)
     return np.sort(generator(key).choice(count, most, replace=False))
@@ -135,14 +135,14 @@ def require_folds(rows: int, owners: Ints, which: str) -> None:
 
 
 def all_but(folds: Sequence[Rows], left_out: int) -> Rows:
-    """Return all places but one fold's."""
+    """Return the places of all folds but one."""
     return np.concatenate([part for i, part in enumerate(folds) if i != left_out])
 
 
 def boosted(
     X: Floats, y: NDArray[Any], key: Key, trees: Trees, *, numeric: bool = False
 ) -> Any:
-    """Fit a classifier to two classes or more, or a regressor.
+    """Fit boosted trees: a classifier of two classes or more, or a regressor.
 
     The regressor minimises the squared error, as XGBoost by default (decision 0017).
     """
@@ -176,7 +176,7 @@ class Constant:
         self.value = value
 
     def predict(self, X: Floats) -> Floats:
-        """Answer once per row."""
+        """Return the constant once per row."""
         return np.full(len(X), self.value)
 
 
@@ -204,7 +204,7 @@ def as_classes(values: NDArray[Any], classes: Rows) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class Utilities:
-    """How well each target is predicted on real rows, and which cannot be predicted and why.
+    """The grades of predictions of each target on real rows, and the targets without any.
 
     Macro-F1 of a categorical target; of a numeric one the share of the absolute error that the
     model takes away (D2), from 0 to 1.
@@ -240,7 +240,7 @@ class Utilities:
     def ratio(
         self, table: str, targets: Sequence[str] | None = None
     ) -> tuple[float, Folds]:
-        """Return a table's utility as a share of the real rows' own, in percent, at most 100.
+        """Return a table's utility in percent of the real rows' own, at most 100.
 
         The 90th percentile over targets (all by default) of the table's scores over that of the
         real ones: of the means over folds, and in each fold. InputError if no target could be
@@ -272,7 +272,7 @@ class Utilities:
         return percent, tuple(per_fold)
 
     def _no_target(self) -> InputError:
-        """Return the error for a table of which no column could be predicted, with the reasons."""
+        """Return the error about a table without any predictable column, with the reasons."""
         reasons = "; ".join(
             f"{name}: {reason}" for name, reason in self.left_out.items()
         )
@@ -367,7 +367,7 @@ def _require_features(tables: Aligned) -> None:
 
 @dataclass(frozen=True)
 class _Grade:
-    """How well a model predicts some rows.
+    """The quality of a model's predictions of some rows.
 
     Attributes:
         score: Macro-F1, or the share of the absolute error that it takes away.
@@ -380,7 +380,7 @@ class _Grade:
     error: float = 0.0
 
     def beside(self, real: _Grade) -> float:
-        """Return how well this model does as a share of the one that learnt from real rows."""
+        """Return this model's grade as a share of that of a model which learnt from real rows."""
         if real.right > 0:
             return self.right / real.right
         return (real.error + _TINY) / (self.error + _TINY)
@@ -390,7 +390,7 @@ _TINY = 0.01  # of a standard deviation: two models that err by less are alike
 
 
 class _Task:
-    """One target: how it is coded, learnt and scored."""
+    """The prediction of one target: how it is coded, learnt and scored."""
 
     def __init__(
         self, tables: Aligned, column: AlignedColumn, real: str, rows: Rows
@@ -406,7 +406,7 @@ class _Task:
         self.possible = len(np.unique(self.truth[self.has_truth])) > 1
 
     def _coded(self, values: NDArray[Any]) -> Floats:
-        """Return a target's values as they are learnt: numbers, or places of classes."""
+        """Return a target's values as models learn them: numbers, or places of classes."""
         if self.column.numeric:
             return values
         return as_classes(values, self.classes).astype(np.float64)
@@ -434,7 +434,7 @@ class _Task:
         return grades
 
     def is_predicted(self, grades: Sequence[_Grade]) -> bool:
-        """Say whether real rows predict the target, judged by their models' grades in all folds.
+        """Return whether real rows predict the target, by the grades of their models in all folds.
 
         One row of 693 million among thousands makes any model worse than the mean, and whichever
         rows predict the mean would be called much better than real ones.
@@ -583,7 +583,7 @@ def _error_rate(
 def _standardised(
     tables: Aligned, without: str, train: _Part, test: _Part
 ) -> tuple[Floats, Floats]:
-    """Return the features of both, scaled by the training rows."""
+    """Scale training and test features by mean and deviation of the training rows."""
     train_features: list[Floats] = []
     test_features: list[Floats] = []
     for column in tables.columns:
@@ -683,7 +683,7 @@ def train_on_synthetic(
 
 
 def _codes_without(rows: Codes, target: str) -> NDArray[np.float32]:
-    """Return the codes of all attributes but one, as features."""
+    """Return the codes of all attributes but one, as features, (rows, attributes)."""
     names = [name for name in rows.domain.names if name != target]
     return np.column_stack([rows.column(name).astype(np.float32) for name in names])
 

@@ -31,7 +31,7 @@ Better = Literal["higher", "lower"]
 
 
 class Score(msgspec.Struct, frozen=True):
-    """One measure of a synthetic table.
+    """The value of one measure of a synthetic table.
 
     Args:
         family: What it belongs to, such as ``resemblance``.
@@ -67,7 +67,7 @@ class NotMeasured(msgspec.Struct, frozen=True):
 
 
 class ScoreSettings(msgspec.Struct, frozen=True):
-    """How scores were computed, so that they can be computed again.
+    """The settings with which scores were computed, so that they can be computed again.
 
     Args:
         rows: Rows of each table that was given.
@@ -90,7 +90,7 @@ class ScoreSettings(msgspec.Struct, frozen=True):
 
 
 class ColumnHistogram(msgspec.Struct, frozen=True):
-    """How one column's rows spread over the same cells in both tables, to be drawn.
+    """The distribution of one column's rows over the same cells in both tables, to be drawn.
 
     Args:
         cells: Names of the cells: categories, the most frequent real ones first; empty for numbers.
@@ -115,7 +115,9 @@ class ColumnHistogram(msgspec.Struct, frozen=True):
 
 
 class Associations(msgspec.Struct, frozen=True):
-    """How columns go together in both tables: one row and one coefficient per column.
+    """The strength of association between all columns, in both tables.
+
+    There is one row and one coefficient per column.
 
     `siloweave.evaluate.associations` says what the coefficients are.
     """
@@ -180,7 +182,7 @@ class Scores(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Scores:
-        """Read what `to_json` wrote.
+        """Read scores from JSON that `to_json` wrote.
 
         Raises:
             InputError: The text is not such JSON; names the field that is wrong.
@@ -211,7 +213,7 @@ class Scores(msgspec.Struct, frozen=True):
         return frame_of(rows, _FRAME_COLUMNS, kind)
 
     def plot(self, column: str | None = None) -> Picture:
-        """Draw both tables beside each other, as the page of scores does.
+        """Draw plots of both tables beside each other, as the report's page of scores does.
 
         Args:
             column: How this column spreads; how all pairs of columns go together if None.
@@ -257,7 +259,7 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 def _text(scores: Scores) -> list[str]:
-    """Return the lines of the table of scores, its notes, and how it was made."""
+    """Return the lines of the table of scores, of its notes, and of how it was made."""
     rows, notes = _rows_and_notes(scores)
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     lines = [_line(row, widths) for row in rows]
@@ -279,7 +281,7 @@ def _text(scores: Scores) -> list[str]:
 
 
 def _rows_and_notes(scores: Scores) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return the table's rows, a heading above each family, and the notes below it by number."""
+    """Return the table's rows, with headings of families, and the numbered notes below it."""
     rows: list[tuple[str, ...]] = [
         ("", "value", "95% interval or spread", "ceiling", "floor", "better", "unit")
     ]
@@ -298,7 +300,7 @@ def _rows_and_notes(scores: Scores) -> tuple[list[tuple[str, ...]], list[str]]:
 
 
 def _cells(part: Score) -> tuple[str, str, str, str, str]:
-    """Return value, interval, ceiling, floor and direction as a table prints them."""
+    """Return a score's value, interval, ceiling, floor and direction as the table prints them."""
     interval = ""
     if part.interval is not None:
         low, high = part.interval
@@ -310,7 +312,7 @@ def _cells(part: Score) -> tuple[str, str, str, str, str]:
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    """Align a row's cells: numbers to the right of their columns, text to the left."""
+    """Align the cells of a row: numbers to the right of their columns, text to the left."""
     cells = []
     for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
         is_number = 1 <= place < 5  # value, interval, ceiling and floor

@@ -333,7 +333,9 @@ def expected_seconds(
 
 
 def with_forecast(progress: Progress, seconds: float) -> Progress:
-    """Let every stage say how long all of it takes, where a user would wonder.
+    """Wrap a progress function so that every stage says how long all of the work takes.
+
+    Short work is left as it is.
 
     Example:
         >>> with_forecast(lambda text, done: print(text), 62.0)("comparing columns", 0.2)
@@ -355,7 +357,7 @@ def _check(
     model: DensitySource | None,
     encoder: Encoder | None,
 ) -> None:
-    """Refuse limits with which nothing is learnt, and a model without its encoder."""
+    """Refuse limits with which nothing would be learnt, and a model without its encoder."""
     whole("max_rows", max_rows, LEAST_ROWS)  # with fewer the trees learn nothing
     whole("detector_rows", detector_rows, LEAST_ROWS)
     if (model is None) != (encoder is None):
@@ -393,7 +395,7 @@ def _check_target(tables: Aligned, target: str | None) -> None:
 
 
 class Comparison(NamedTuple):
-    """A measure's value with what it is read beside.
+    """The value of a measure, with the ceiling and the floor it is read beside.
 
     Attributes:
         value: Of the synthetic table.
@@ -410,7 +412,7 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """All tables, those made of others too, and names of the two behind each comparison.
+    """The tables of a comparison, and the names of the two behind value, ceiling and floor.
 
     The value compares the real and the synthetic table, the ceiling two real tables (None where the
     rows do not suffice), the floor the real table and the one with shuffled columns.
@@ -476,7 +478,7 @@ def make_sides(tables: Aligned, key: Key) -> Sides:
 
 
 def _with_halves(sides: Sides, key: Key) -> Sides:
-    """Add a ceiling of two halves of the real rows, or say why there can be no such ceiling."""
+    """Add a ceiling from two halves of the real rows, or say why there can be none."""
     owners, _ = relabelled(sides.tables.owners_of("real"))
     num_rows = len(owners)
     num_units = int(owners.max()) + 1
@@ -509,7 +511,7 @@ def _with_halves(sides: Sides, key: Key) -> Sides:
 
 
 def _with_floor(tables: Aligned, key: Key) -> Aligned:
-    """Add the real table with each column shuffled on its own."""
+    """Add a copy of the real table in which each column was shuffled on its own."""
     columns = []
     for column in tables.columns:
         shuffled = generator(fold_in(key, column.name)).permutation(
@@ -523,7 +525,7 @@ def _with_floor(tables: Aligned, key: Key) -> Aligned:
 
 
 def _without_tenths(sides: Sides, key: Key) -> list[Aligned]:
-    """Return the tables ten times, each time without another tenth of their units.
+    """Return ten versions of the tables, each without another tenth of their units.
 
     Only the real and the synthetic table lose units. The list is empty where one of them has fewer
     than twenty, or a column lost its last value.
@@ -566,7 +568,7 @@ def jackknife(value: float, without: Sequence[float], most: float) -> Band:
 
 
 def over_folds(value: float, folds: Sequence[float], most: float) -> Band:
-    """Return a 95% interval from the values of three folds, each with a model of its own.
+    """Return a 95% interval from the values in three folds, each of a model of its own.
 
     Example:
         >>> low, high = over_folds(0.5, (0.49, 0.5, 0.51), 1.0)
@@ -579,14 +581,14 @@ def over_folds(value: float, folds: Sequence[float], most: float) -> Band:
 
 
 def _within(value: float, half_width: float, most: float) -> tuple[float, float]:
-    """Return the interval of half a width either side, cut to what is possible."""
+    """Return the interval around a value, half a width to either side, cut to what is possible."""
     low = max(0.0, value - half_width)
     high = min(most, value + half_width)
     return low, high
 
 
 class Heading(NamedTuple):
-    """What a score is called, which way is good, what its numbers count and who defined it."""
+    """The name of a score, its good direction, the scale of its numbers, and its authors."""
 
     name: str
     family: str
@@ -596,13 +598,13 @@ class Heading(NamedTuple):
 
     @property
     def most(self) -> float:
-        """The largest possible value; the smallest is 0."""
+        """The largest value that the score can have; the smallest is 0."""
         return MOST.get(self.unit, float("inf"))
 
 
 @dataclass
 class Sheet:
-    """Scores, and what could not be measured, in the order in which they come."""
+    """The scores so far, and what could not be measured, in the order in which they came."""
 
     sides: Sides
     parts: list[Score] = field(default_factory=list)
@@ -617,7 +619,7 @@ class Sheet:
         interval: Interval = lambda value: None,
         interval_by: str = JACKKNIFE,
     ) -> bool:
-        """Compute and append one measure, or the reason why it does not apply; say which.
+        """Compute and append a measure, or the reason why it does not apply; return whether it did.
 
         A note or interval that takes computing is computed where there is a value.
         """
@@ -640,7 +642,7 @@ class Sheet:
         return True
 
     def add_gap(self, name: str, reason: str) -> None:
-        """Append a measure that does not apply, and why."""
+        """Append the name of a measure that does not apply, and why."""
         self.gaps.append(NotMeasured(name, reason))
 
     def append(
@@ -673,7 +675,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure of aligned tables, from the tables and the names of the real and the other one.
+    """A measure of aligned tables, given these and the names of the real and the other table.
 
     A measure that is not `quick` is not computed again without each tenth of the rows.
     """
@@ -786,7 +788,7 @@ def _resemblance(
 
 
 def _numeric_only(tables: Aligned, real: str, synthetic: str) -> str:
-    """Note that a measure leaves categorical columns out, where there are any."""
+    """Note that a measure leaves categorical columns out, if there are any."""
     return (
         "over numeric columns only; categories have no order"
         if tables.categorical
@@ -833,7 +835,7 @@ def _trends(name: str, *, strong: bool, which: str) -> Measure:
 
 
 def _unscaled(tables: Aligned, real: str, synthetic: str) -> str:
-    """Note the columns without a range to scale by, where there are any."""
+    """Note the numeric columns that were left out as they have no range to scale by, if any."""
     left_out = similarity.average_wasserstein(tables, real, synthetic).left_out
     if not left_out:
         return ""
@@ -878,7 +880,7 @@ def _add_measures(sheet: Sheet, key: Key) -> None:
 def _replicates(
     measure: Measure, sides: Sides, reduced_tables: list[Aligned]
 ) -> list[float]:
-    """Return the values without each tenth of the rows; none where that is slow or undefined."""
+    """Return a measure's values without each tenth of the rows; none if slow or undefined."""
     if not measure.quick:
         return []
     try:
@@ -893,7 +895,7 @@ def _add_mean(
     names: Sequence[str],
     replicates: dict[str, list[float]],
 ) -> None:
-    """Add a mean of parts; one that lacks a part says so."""
+    """Add the mean of some scores; if one is missing, say so instead."""
     part_by_name = {part.name: part for part in sheet.parts}
     parts = [part_by_name[name] for name in names if name in part_by_name]
     missing_names = [name for name in names if name not in part_by_name]
@@ -909,7 +911,7 @@ def _add_mean(
 
 
 def _mean_unless_missing(values: Sequence[float | None]) -> float | None:
-    """Return the mean of values, or None where one of them is missing."""
+    """Return the mean of some values, or None if one of them is missing."""
     present = [value for value in values if value is not None]
     if len(present) < len(values):
         return None
@@ -919,7 +921,7 @@ def _mean_unless_missing(values: Sequence[float | None]) -> float | None:
 def _mean_band(
     value: float, parts: list[Score], replicates: dict[str, list[float]]
 ) -> Band:
-    """Return the interval of a mean: the quick parts together, then propensity's own.
+    """Return the interval of a mean: of its quick parts together, and of propensity's own.
 
     Quick parts vary together, since their replicates leave out the same rows; propensity is
     measured on other rows, so its half-width is added as that of an independent value.
@@ -1002,7 +1004,7 @@ def _add_discriminability(
 def _interval(
     judge: Judge, pair: Pair, statistic: Callable[[Discriminator], float], most: float
 ) -> Interval:
-    """Return how to compute the interval, over its folds, of a statistic of a fit."""
+    """Return a function that computes the interval of a statistic from the folds of a fit."""
 
     def over_folds_of_fit(value: float) -> Band:
         folds = judge(*pair).per_fold
@@ -1012,7 +1014,7 @@ def _interval(
 
 
 def _uncut_detection(fold: Discriminator) -> float:
-    """Return a fold's detection score, not cut at 100: an area below 1/2 is chance too."""
+    """Return a fold's detection score without a cut at 100: an area below 1/2 is chance, too."""
     return 200.0 * (1.0 - fold.auc)
 
 
@@ -1161,7 +1163,7 @@ def _add_utility_over_columns(
 def _add_utility_of_target(
     sheet: Sheet, results: Utilities, target: str, names: Sequence[str]
 ) -> None:
-    """Add how well the target alone is predicted, beside real rows and as it is."""
+    """Add how well the target alone is predicted: as a share of real rows' own, and as it is."""
     ratio_name, prediction_name = names
     _, synthetic = sheet.sides.value
     _add_ratio(sheet, ratio_name, results, (target,), "")
@@ -1210,7 +1212,7 @@ def _mean_utility(results: Utilities, table: str) -> float:
 
 
 def _range(value: float, folds: Sequence[float] | Floats) -> Band:
-    """Return the smallest interval that holds the value and those of all folds."""
+    """Return the smallest interval that holds a value and the values of all folds."""
     values = [value, *map(float, folds)]
     return min(values), max(values)
 
@@ -1371,7 +1373,7 @@ def _edges(column: AlignedColumn, real: str) -> Floats:
 
 
 def _counts(values: Floats, edges: Floats) -> Ints:
-    """Count the values of each cell; the outer cells hold what lies outside."""
+    """Count the values in each cell; the outer cells also hold values beyond them."""
     num_cells = len(edges) - 1
     cells = np.searchsorted(edges, values, side="right") - 1
     cells = np.clip(cells, 0, num_cells - 1)
@@ -1381,7 +1383,7 @@ def _counts(values: Floats, edges: Floats) -> Ints:
 def _frequencies(
     column: AlignedColumn, names: Pair
 ) -> tuple[tuple[str, ...], tuple[Ints, Ints]]:
-    """Return the names of a categorical column's cells, and both tables' counts of them."""
+    """Return the labels of a categorical column's cells, and both tables' counts in them."""
     real, synthetic = names
     # Without the last code, which stands for a missing value.
     real_counts = np.bincount(column.values[real], minlength=column.levels)[:-1]

@@ -80,7 +80,7 @@ def coded(tables: Aligned, real: str, synthetic: str) -> tuple[Codes, Codes]:
 
 
 def _merge_rare(codes: Ints, size: int) -> Ints:
-    """Give all rare codes the last but one of `LEVELS` codes, and a missing value the last."""
+    """Merge rare codes into the last but one of `LEVELS` codes; a missing value has the last."""
     # Aligned columns code the most frequent values first, so that high codes are rare.
     merged = np.minimum(codes, LEVELS - 2)
     is_missing = codes == size - 1
@@ -88,7 +88,7 @@ def _merge_rare(codes: Ints, size: int) -> Ints:
 
 
 def quantiles(ordered: Floats, levels: Floats) -> Floats:
-    """Return quantiles of sorted values: the least that such a share of them does not exceed.
+    """Return quantiles of sorted values: the least value with at least such a share up to it.
 
     As ``np.quantile`` by ``inverted_cdf``, whose partition takes 80 ms where many values are equal.
     """
@@ -99,7 +99,7 @@ def quantiles(ordered: Floats, levels: Floats) -> Floats:
 
 
 def _cells(column: AlignedColumn, real: str, synthetic: str) -> tuple[Ints, Ints, int]:
-    """Return each row's cell in both tables, and how many cells there are.
+    """Return the cell of each row in both tables, and the number of cells.
 
     Cell i of a numeric column holds what is above cut i-1 and at most cut i.
     """
@@ -121,7 +121,7 @@ def _cells(column: AlignedColumn, real: str, synthetic: str) -> tuple[Ints, Ints
 
 
 def _in_cells(values: Floats, cuts: Floats) -> Ints:
-    """Return each value's cell; a missing one has the last."""
+    """Return the cell of each value; a missing value has the last cell."""
     cells = np.searchsorted(cuts, values, side="left").astype(np.int64)
     cells[np.isnan(values)] = len(cuts) + 1
     return cells

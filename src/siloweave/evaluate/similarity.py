@@ -126,7 +126,7 @@ def _association_with_numbers(
 
 
 def _share_explained(shared: float, entropy_of_column: float) -> float:
-    """Return shared information as a share of a column's entropy; 0 for a column of one value."""
+    """Return shared information as a share of a column's entropy; 0 for a constant column."""
     if entropy_of_column <= 0:
         return 0.0
     # Rounding can lift the shared information above the whole.
@@ -154,7 +154,7 @@ def _pair_counts(first: AlignedColumn, second: AlignedColumn, table: str) -> Int
 
 
 def pearson(x: Floats, y: Floats) -> float | None:
-    """Return the correlation over the rows that have both numbers.
+    """Return the Pearson correlation of two columns over the rows that have both numbers.
 
     None where a column holds one value.
     """
@@ -234,7 +234,7 @@ def column_similarity(tables: Aligned, real: str, synthetic: str) -> float:
 
 
 def _quantile_correlation(x: Floats, y: Floats) -> float:
-    """Return the correlation of two columns of numbers, paired at equal quantiles."""
+    """Return the correlation of two numeric columns whose values are paired at equal quantiles."""
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         is_same_value = np.array_equal(np.unique(x), np.unique(y))
         return float(is_same_value)
@@ -258,14 +258,16 @@ def _quantile_correlation(x: Floats, y: Floats) -> float:
 
 
 def _unit_range(values: Floats) -> Floats:
-    """Scale numbers to run from 0 to 1, first by the largest so that the range cannot overflow."""
+    """Scale numbers to run from 0 to 1, dividing by the largest first against overflow."""
     values = values / np.abs(values).max()
     scaled: Floats = (values - values.min()) / np.ptp(values)
     return scaled
 
 
 def _coupled_theils_u(p: Floats, q: Floats) -> float:
-    """Return Theil's U of the pairing that agrees most; it needs no table of pairs.
+    """Return Theil's U of the pairing of two columns' values that agrees most.
+
+    No table of pairs is needed.
 
     Takes the shares of each value in the real and in the synthetic column.
     """
@@ -452,7 +454,7 @@ def _summary_statistics(tables: Aligned, table: str) -> Floats:
 
 
 class Wasserstein(NamedTuple):
-    """Mean distance in shares of the real columns' ranges, without columns of one real value."""
+    """The mean Wasserstein distance in shares of the real ranges, and the columns left out."""
 
     mean: float
     left_out: tuple[str, ...]
@@ -581,7 +583,7 @@ def marginal_error(
 
 
 class PairTrends(NamedTuple):
-    """Mean similarity of the trends of pairs of columns, 0 to 100, and of how many pairs."""
+    """The mean similarity of the trends of column pairs, 0 to 100, and the number of pairs."""
 
     percent: float
     pairs: int
@@ -610,7 +612,7 @@ def column_shapes(tables: Aligned, real: str, synthetic: str) -> float:
 
 
 def _shape(column: AlignedColumn, real: str, synthetic: str) -> float:
-    """Return how alike a column is in both tables, 0 to 1."""
+    """Return how alike the distribution of a column is in both tables, 0 to 1."""
     if column.numeric:
         return 1.0 - _kolmogorov_smirnov(column, real, synthetic)
     real_shares = _category_shares(column, real)
@@ -627,7 +629,7 @@ def _category_shares(column: AlignedColumn, table: str) -> Floats:
 
 
 class _Trend(NamedTuple):
-    """How alike the trend of a pair of columns is in both tables.
+    """The similarity of the trend of one pair of columns in both tables.
 
     Attributes:
         similarity: 0 to 1.
@@ -740,7 +742,7 @@ def information_error(tables: Aligned, real: str, synthetic: str) -> float:
 
 
 class _InformationCells(NamedTuple):
-    """Each row's cell of one column, in both tables.
+    """The cell of one column in which each row is, in both tables.
 
     Attributes:
         real: Of the real rows, int64.
@@ -777,14 +779,14 @@ def _information_cells(
 
 
 def _cells_of_levels(values: Floats, levels: Floats) -> Ints:
-    """Place values in a cell for each level, all others in the cell after the last."""
+    """Place values in one cell per level, and all others in the cell after the last."""
     cells = np.searchsorted(levels, values)
     is_level = np.isin(values, levels)
     return np.where(is_level, cells, len(levels)).astype(np.int64)
 
 
 def _cells_between_edges(values: Floats, edges: Floats) -> Ints:
-    """Place values in the cells between edges, those outside in the cell after the last."""
+    """Place values in the cells between edges, and those outside in the cell after the last."""
     # Cells are closed to the right, the lowest on both sides.
     cells = np.maximum(np.searchsorted(edges, values) - 1, 0)
     is_inside = (values >= edges[0]) & (values <= edges[-1])
@@ -803,7 +805,10 @@ def _shared_information(first: Ints, second: Ints, second_size: int) -> float:
 
 
 def _counted(codes: Ints) -> Ints:
-    """Return how many rows each code has, without order; codes far apart are not all visited."""
+    """Return how many rows each occurring code has, in no stated order.
+
+    Codes far apart are not all visited.
+    """
     if int(codes.max()) < DENSE_TO:
         return np.bincount(codes)
     _, counts = np.unique(codes, return_counts=True)
@@ -875,7 +880,7 @@ def invented_links(tables: Aligned, real: str, synthetic: str) -> InventedLinks:
 
 
 def _unbiased_v(first: Ints, second: Ints) -> tuple[float, float]:
-    """Return Cramer's V of two columns of cells without its bias, and what chance may give.
+    """Return Cramer's V of two columns of cells, corrected for bias, and what chance may give.
 
     Chance is two standard deviations of chi-square over the V of independent columns. Both are 0
     with a column of one value.
@@ -948,7 +953,10 @@ def _correlation_trend(
 
 
 def _contingency_trend(real_joint: Ints, synthetic_joint: Ints, width: int) -> _Trend:
-    """Compare the joint counts of two columns; a cell is its row times `width` plus its column."""
+    """Compare the joint counts of two columns in both tables.
+
+    A cell's number is that of its row times `width`, plus that of its column.
+    """
     real_counts = np.unique(real_joint, return_counts=True)
     synthetic_counts = np.unique(synthetic_joint, return_counts=True)
     cells, counts = real_counts
@@ -968,7 +976,7 @@ def _bin(column: AlignedColumn, table: str) -> Ints:
 
 
 def cramers_v(joint: tuple[Ints, Ints, Ints]) -> float:
-    """Return Cramer's V, not corrected for bias; 0 with a column of one value.
+    """Return Cramer's V, not corrected for bias; 0 if a column has one value.
 
     Takes row, column and count of each occupied cell.
     chi2/n = sum over cells of count^2 / (row total * column total) - 1, so that empty cells, of

@@ -28,7 +28,7 @@ _CHUNK_CELLS = 1 << 18  # distances held at once: they stay in a core's cache
 
 @dataclass(frozen=True)
 class Support:
-    """How far two tables' rows lie in the same places.
+    """The degree to which the rows of two tables lie in the same places.
 
     Attributes:
         alpha_precision: 1 where, for every share alpha, the ball around the mean real row that
@@ -120,7 +120,7 @@ def _agreement(levels: Floats, shares: Floats) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows of numbers of about unit size, and of codes that are equal or not."""
+    """Rows as numbers of about unit size, and as codes that are equal or not."""
 
     numbers: Floats
     codes: Ints
@@ -143,12 +143,12 @@ class _Rows:
         return cls(np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1))
 
     def centre(self) -> tuple[Floats, list[Floats]]:
-        """Return the mean row: of numbers, and the share of each code."""
+        """Return the mean row: the mean of each number, and the share of each code."""
         shares = [np.bincount(codes) / len(codes) for codes in self.codes.T]
         return self.numbers.mean(axis=0), shares
 
     def from_centre(self, centre: tuple[Floats, list[Floats]]) -> Floats:
-        """Return every row's distance from a mean row."""
+        """Return the distance of every row from a mean row."""
         means, shares_by_column = centre
         squares: Floats = ((self.numbers - means) ** 2).sum(axis=1)
         for codes, shares in zip(self.codes.T, shares_by_column, strict=True):
@@ -174,7 +174,7 @@ def _scaled(values: Floats, real_values: Floats) -> Floats:
 
 
 def nearest(rows: _Rows, others: _Rows, *, apart: bool = False) -> tuple[Floats, Ints]:
-    """Return each row's squared distance from the nearest of others, and that one's place.
+    """Return each row's squared distance from the nearest of other rows, and the place of that.
 
     `apart`: both are the same rows, and a row is no neighbour of itself.
     """
@@ -204,7 +204,7 @@ def nearest(rows: _Rows, others: _Rows, *, apart: bool = False) -> tuple[Floats,
 def _differing_codes(
     rows: _Rows, others: _Rows
 ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Return both sides' codes of each column in which any two rows differ.
+    """Return both sides' codes of the columns in which any two rows differ.
 
     Columns that are equal in all rows say nothing, and cost as much as others.
     """

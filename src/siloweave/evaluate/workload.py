@@ -155,7 +155,7 @@ def tvd(
 def _as_codes(
     real: Any, synthetic: Any, encoder: Encoder | None
 ) -> tuple[Codes, Codes | MarginalSource]:
-    """Return both sides as codes of one domain; a model stays what it is."""
+    """Encode both sides in one domain; a fitted model stays as it is."""
     is_model = callable(getattr(type(synthetic), "marginal", None))
     real_is_coded = isinstance(real, Codes)
     synthetic_is_coded = isinstance(synthetic, Codes)
@@ -176,7 +176,7 @@ def _as_codes(
 
 
 def _encoded(rows: Any, encoder: Encoder) -> Codes:
-    """Return rows as codes; those that are codes already stay as they are."""
+    """Encode rows as codes; rows that are codes already stay as they are."""
     return rows if isinstance(rows, Codes) else encoder.encode(rows)
 
 
@@ -229,7 +229,7 @@ def _distance(real: Codes, synthetic: Codes | MarginalSource, clique: Clique) ->
 
 
 def require_rows(codes: Codes, name: str) -> None:
-    """Refuse an empty table."""
+    """Refuse a table without rows."""
     if codes.num_rows == 0:
         raise InputError(f"{name} has 0 rows; it needs at least 1")
 
@@ -258,7 +258,7 @@ def require_same_domain(real: Codes, synthetic: Codes) -> None:
 
 
 def _mean(values: Sequence[float], name: str) -> float:
-    """Return the mean; refuse an argument without a clique, whose mean would be NaN."""
+    """Return the mean of distances; refuse a workload without a clique, whose mean would be NaN."""
     if not values:
         raise InputError(f"{name} is empty; give at least one clique")
     return float(np.mean(values))

@@ -79,7 +79,7 @@ _FEW = 0.1  # share of the smallest party's ids below which formats may differ
 
 @dataclass(frozen=True)
 class Alignment:
-    """What an alignment found; prints as a few lines. Every number in it was released.
+    """The result of an alignment, all of it released; prints as a few lines.
 
     Attributes:
         on: The id columns.
@@ -99,7 +99,7 @@ class Alignment:
 
     @property
     def share(self) -> float:
-        """Common rows over the fewest ids that a party brought."""
+        """The common rows as a share of the fewest ids that a party brought."""
         return self.common / min(self.ids.values())
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ def align(
     chunk: int = CHUNK,
     progress: Progress = silent,
 ) -> Alignment:
-    """Find the rows that all parties have; each keeps them, in one order, at its site.
+    """Find the rows that all parties have; each party keeps them at its site, in one order.
 
     Args:
         session: Two parties or more; each site's rows are a `AlignmentData`.
@@ -188,7 +188,7 @@ def align(
 
 
 def expected_traffic(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
-    """Count questions, and bytes without frames, that an alignment takes the leader at most.
+    """Count the most questions, and bytes without frames, that an alignment takes the leader.
 
     That is if all ids that it has are common; `ids` says how many each party brings.
     """
@@ -211,7 +211,7 @@ def expected_traffic(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
 def expected_questions(
     ids: Sequence[int], chunk: int = CHUNK
 ) -> tuple[dict[type[Request[Any]], int], dict[type[Request[Any]], int]]:
-    """Count how often the leader, and another party, is asked each question at most."""
+    """Count how often the leader, and any other party, is asked each question at most."""
     leader_ids, tables = _sizes(ids)
     parts = -(-leader_ids // chunk)
     table_parts = [-(-cells // chunk) for cells in tables]
@@ -238,14 +238,14 @@ def expected_questions(
 
 
 def _sizes(ids: Sequence[int]) -> tuple[int, list[int]]:
-    """Return the ids of the leader, and the cells of the tables of all others."""
+    """Return the leader's number of ids, and the numbers of cells in all other parties' tables."""
     leader_ids, *other_ids = sorted(ids)
     return leader_ids, [curve.cells(number) for number in other_ids]
 
 
 @dataclass(frozen=True)
 class _Run:
-    """An alignment at the coordinator, which relays what parties send each other."""
+    """An alignment at the coordinator, which relays the parties' messages to each other."""
 
     session: Session
     plan: AlignmentPlan
@@ -281,7 +281,7 @@ class _Run:
                 ask(Unblind(plan, party, part, reply.points.value), leader)
 
     def settle(self) -> int:
-        """Let every party know its common rows; return how many there are."""
+        """Have every party store its common rows; return how many there are."""
         plan = self.plan
         ask = self.session.ask
         (matched,) = ask(Match(plan), [plan.leader])
@@ -317,13 +317,13 @@ class _Run:
         return common
 
     def _piece(self, request: Hide | Blind | NameRows, party: str) -> bytes:
-        """Ask a party for part of something; WireError if it answers for another alignment."""
+        """Ask a party for one part of its data; WireError if it answers for another alignment."""
         (reply,) = self.session.ask(request, [party])
         self._check(reply.plan, party)
         return reply.data.value
 
     def _check(self, plan: Public[bytes], party: str) -> None:
-        """Raise WireError for an answer of another alignment, which would fit its type as well."""
+        """Raise WireError for an answer of another alignment, whose type would fit as well."""
         if plan.value != self.plan.digest:
             raise WireError(
                 f"party {party!r} answered for another alignment, or for an older one; start anew"
@@ -331,7 +331,7 @@ class _Run:
 
 
 def _nothing_common(session: Session, on: Sequence[str]) -> DataError:
-    """Return the error that says what to check when no id is common to all."""
+    """Return the error for ids of which none is common to all; it says what to check."""
     replies = session.ask(DescribeIds())
     shapes = {
         name: reply.shape.value

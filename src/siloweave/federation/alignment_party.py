@@ -45,7 +45,7 @@ _WHY = NonPrivate("which rows all parties have in common is released without noi
 
 
 class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is fixed once every party has sent its key and its number of ids; messages repeat it."""
+    """The facts that every message repeats, once all parties have sent keys and numbers of ids."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -81,24 +81,24 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> bytes:
-        """Digest by which an answer that belongs to another alignment is recognised."""
+        """The plan's digest, by which answers to another alignment are recognised."""
         return blake2b(msgspec.msgpack.encode(self), digest_size=16).digest()
 
     @property
     def others(self) -> list[str]:
-        """Everyone but the leader."""
+        """The names of all parties but the leader."""
         return [name for name in self.names if name != self.leader]
 
     def size(self, name: str) -> int:
-        """Return how many ids a party brings."""
+        """Return the number of ids that a party brings."""
         return self.sizes[self.names.index(name)]
 
     def parts(self, number: int) -> int:
-        """Count the parts in which a list of `number` items is sent; an empty one is one part."""
+        """Count the parts in which a list of `number` items is sent; an empty list has one part."""
         return max(1, -(-number // self.chunk))
 
     def part(self, number: int, part: int, party: str) -> tuple[int, int]:
-        """Return start and end of a part of a list of `number` items.
+        """Return the start and the end of one part of a list of `number` items.
 
         WireError, which names the `party` that was asked about it, if there is no such part.
         """
@@ -242,7 +242,7 @@ class Confirm(Request[Confirmed], frozen=True, tag="alignment/confirm"):
 
 @dataclass(frozen=True)
 class AlignmentData:
-    """What a party brings to an alignment.
+    """A party's data for an alignment: its table, and how ids are read from it.
 
     Attributes:
         table: Its rows.
@@ -259,7 +259,7 @@ class AlignmentData:
     most: int | None = None
 
     def digest(self) -> bytes:
-        """Return the digest by which the party recognises what it brought; see `Site`."""
+        """Return a digest of the party's data, by which a resumed run recognises it; see `Site`."""
         return digest_of(self.table, self.columns, astuple(self.policy))
 
 
@@ -268,7 +268,7 @@ _Part = Hide | StoreTable | Blind | Raise | Unblind | NameRows | StoreRows
 
 
 def common_rows(site: Party, run: str) -> Table:
-    """Return a party's rows that all parties have, in the order that all parties keep.
+    """Return the places of the rows that all parties have, in the order that all parties keep.
 
     WireError if the run has not been aligned to its end.
     """
@@ -281,7 +281,7 @@ def common_rows(site: Party, run: str) -> Table:
 
 
 def check_points(points: bytes, number: int, sender: str) -> None:
-    """Raise WireError for points that are too few or many, not reduced, zero, or there twice."""
+    """Raise WireError for points of a wrong number, points not reduced, zero, or repeated."""
     if len(points) != number * POINT:
         raise WireError(
             f"party {sender!r} sent {len(points):,} bytes where {number:,} points take "
@@ -312,7 +312,7 @@ def check_points(points: bytes, number: int, sender: str) -> None:
 
 
 def _greeting(site: Party) -> Greet:
-    """Return the question for the ids, which the party was asked in this run."""
+    """Return the question for ids that this party was asked in this run."""
     stored = site.recall("asked")
     if stored is None:
         raise WireError(
@@ -337,7 +337,7 @@ def _own_ids(site: Party) -> Ids:
 
 
 def hashed_ids(site: Party) -> Ids:
-    """Return the ids, hashed to 64 bytes with the run's name and the id columns; computed once."""
+    """Hash the ids to 64 bytes with the run's name and the id columns; computed once a run."""
     run = site.run
     greeting = _greeting(site)
     place = ("alignment", run, msgspec.msgpack.encode(greeting))
@@ -353,14 +353,14 @@ def hashed_ids(site: Party) -> Ids:
 
 
 def _continued(head: blake2b, value: bytes) -> bytes:
-    """Return the digest of what `head` was given and of `value` after it."""
+    """Hash a value after all that `head` has hashed, without a change to `head`."""
     digest = head.copy()
     digest.update(value)
     return digest.digest()
 
 
 def _once(site: Party, name: str, draw: Callable[[], bytes]) -> bytes:
-    """Return what is drawn once a run, and stored; refused where it was used and forgotten."""
+    """Draw a value once a run and store it; refuse it if it was used and forgotten."""
     value = site.recall(name)
     if value is None:
         value = draw()
@@ -375,7 +375,7 @@ def _once(site: Party, name: str, draw: Callable[[], bytes]) -> bytes:
 
 
 def _draw_blinds() -> bytes:
-    """Draw a scalar and its inverse."""
+    """Draw a secret scalar and its inverse, to blind points and to undo that."""
     # About every second draw has an inverse, see `curve.invertible`.
     while (pair := curve.invertible(os.urandom(POINT))) is None:
         pass
@@ -392,7 +392,7 @@ _DRAWS = {
 
 
 def _secret(site: Party, name: str) -> bytes:
-    """Return a secret of this run, drawn when it is first needed."""
+    """Return a secret of this run by name; it is drawn at the first use."""
     return _once(site, name, _DRAWS[name])
 
 
@@ -403,7 +403,7 @@ def _signed_key(site: Party) -> bytes:
 
 
 def _order(site: Party, name: str, number: int) -> npt.NDArray[np.int64]:
-    """Draw a random order once a run, from the operating system's entropy."""
+    """Draw a random order once a run from the operating system's entropy, and store it."""
 
     def draw() -> bytes:
         numbers = np.frombuffer(os.urandom(8 * number), dtype=np.uint64)
@@ -413,14 +413,14 @@ def _order(site: Party, name: str, number: int) -> npt.NDArray[np.int64]:
 
 
 def _shuffled(site: Party) -> tuple[list[bytes], npt.NDArray[np.int64]]:
-    """Return the leader's ids in the order in which they are sent, and the rows of each."""
+    """Return the leader's ids in the secret order in which they are sent, and the row of each."""
     ids = hashed_ids(site)
     order = _order(site, "order", len(ids.values))
     return [ids.values[i] for i in order.tolist()], ids.rows[order]
 
 
 def _forget(site: Party) -> None:
-    """Overwrite secrets, so that what a coordinator stored stays unreadable for ever."""
+    """Overwrite secrets, so that data stored by a coordinator stays unreadable for good."""
     for secret in _SECRETS:
         # Of what was never drawn there is nothing to forget.
         if site.recall(secret) is not None:
@@ -431,7 +431,7 @@ def _forget(site: Party) -> None:
 
 
 def _same(plan: AlignmentPlan, site: Party) -> Public[bytes]:
-    """Return the plan's digest for a reply; WireError if the run began with another plan."""
+    """Check that the run has one plan, and return its digest for a reply; else WireError."""
     # Under a second plan another party could lead, and compare under the same secrets.
     if _once(site, "plan", lambda: plan.digest) != plan.digest:
         raise WireError(
@@ -442,7 +442,7 @@ def _same(plan: AlignmentPlan, site: Party) -> Public[bytes]:
 
 
 def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
-    """Refuse a plan that changed, that is not about this party, or that asks for too many ids."""
+    """Refuse a plan that changed, that misstates this party, or that asks for too many ids."""
     # This party's own facts: a plan that states others was made for somebody else's ids or key.
     own_key = _signed_key(site)
     own_size = len(hashed_ids(site).values)
@@ -502,7 +502,7 @@ def _check_other(plan: AlignmentPlan, party: str, site: Party) -> None:
 
 
 def _check_common(plan: AlignmentPlan, common: int, site: Party) -> None:
-    """Raise WireError for more common rows than the leader has rows."""
+    """Raise WireError if more common rows are announced than the leader has rows."""
     if not 0 <= common <= plan.size(plan.leader):
         raise WireError(
             f"party {site.name!r}: {common:,} common rows were announced, and {plan.leader!r} has "
@@ -511,7 +511,7 @@ def _check_common(plan: AlignmentPlan, common: int, site: Party) -> None:
 
 
 def _ask_once(request: _Part, party: str, site: Party) -> None:
-    """Refuse a part that was asked before, in another step: each question has a bound, its parts.
+    """Refuse a part that was asked for in an earlier step: each part is sent once.
 
     How many parts there are follows from the plan, which is stored once and names this party's own
     number of ids. So a question that costs nothing cannot be repeated either.
@@ -530,7 +530,7 @@ def _ask_once(request: _Part, party: str, site: Party) -> None:
 
 
 def _pair_keys(plan: AlignmentPlan, site: Party) -> dict[str, bytes]:
-    """Return the key shared with every other party, of this plan only."""
+    """Return the keys of this plan that the party shares with every other party, by name."""
     signed_keys = zip(plan.names, plan.keys, strict=True)
     peers = {
         name: signed[: masking.KEY] for name, signed in signed_keys if name != site.name
@@ -541,23 +541,23 @@ def _pair_keys(plan: AlignmentPlan, site: Party) -> dict[str, bytes]:
 
 
 def _hashes(digests: Sequence[bytes], key: bytes, person: bytes) -> Words:
-    """Return 16 pseudo-random bytes for each id."""
+    """Return 16 pseudorandom bytes for each id, under a key."""
     head = blake2b(digest_size=TAG, key=key, person=person)
     return _words(b"".join(_continued(head, digest) for digest in digests))
 
 
 def _words(data: bytes) -> Words:
-    """Read values of 16 bytes each."""
+    """Read bytes as numbers, of 16 bytes each."""
     return np.frombuffer(data, dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def _bytes(words: npt.NDArray[np.generic]) -> bytes:
-    """Return numbers as bytes, the lowest first on every machine."""
+    """Write numbers as bytes, the lowest byte first on every machine."""
     return words.astype(words.dtype.newbyteorder("<")).tobytes()
 
 
 def _shares(digests: Sequence[bytes], keys: Mapping[str, bytes]) -> Words:
-    """Return this party's share of zero for each id."""
+    """Return this party's share of zero for each id: all parties' shares add up to zero."""
     # Each pair's hash enters twice, at both of its ends, so that all shares of an id add up to 0.
     total: Words = np.zeros((len(digests), 2), dtype=np.uint64)
     for key in keys.values():
@@ -566,7 +566,7 @@ def _shares(digests: Sequence[bytes], keys: Mapping[str, bytes]) -> Words:
 
 
 def _outputs(digests: Sequence[bytes], points: bytes) -> Words:
-    """Return F of each id, from its point under the party's power."""
+    """Return the pseudorandom function F of each id, from its point to the party's power."""
     # F(y) = hash(y, H(y)^k): with the id in the hash, one point stands for one id.
     pairs = [
         digest + points[i * POINT : (i + 1) * POINT] for i, digest in enumerate(digests)
@@ -575,7 +575,7 @@ def _outputs(digests: Sequence[bytes], points: bytes) -> Words:
 
 
 def _to_power(points: bytes, power: bytes, workers: int, sender: str) -> bytes:
-    """Raise another party's points to a power; WireError, which names it, if that gives zero."""
+    """Raise points of another party to a power; WireError, which names it, if one becomes zero."""
     try:
         return curve.powers(points, power, workers)
     except ValueError as error:
@@ -587,7 +587,7 @@ def _to_power(points: bytes, power: bytes, workers: int, sender: str) -> bytes:
 def _piece(
     whole: bytes, plan: AlignmentPlan, part: int, size: int, head: int, site: Party
 ) -> bytes:
-    """Return one part of a list of items of `size` bytes.
+    """Cut one part out of a list of items of `size` bytes, behind a head.
 
     `head` bytes before the list go with the first part.
     """
@@ -605,7 +605,7 @@ def _check_piece(
     site: Party,
     text: str,
 ) -> None:
-    """Refuse a part of a list of (number, size, head), see `_piece`, that has another length."""
+    """Refuse a part whose length is not that of its place in the list; see `_piece`."""
     number, size, head = shape
     start, stop = plan.part(number, part, site.name)
     expected = (stop - start) * size
@@ -623,7 +623,7 @@ def _check_piece(
 
 
 def greet(request: Greet, site: Party) -> Present:
-    """Normalise the ids, and send their number."""
+    """Normalise the party's ids, and send their number."""
     greeting = msgspec.msgpack.encode(request)
     # Other columns or rules would make other ids, to which the same secrets would be applied.
     if _once(site, "asked", lambda: greeting) != greeting:
@@ -649,7 +649,7 @@ def greet(request: Greet, site: Party) -> Present:
 
 
 def describe(request: DescribeIds, site: Party) -> IdsDescribed:
-    """Describe lengths and kinds of characters of the ids; it is over, so forget the secrets."""
+    """Describe the ids' lengths and kinds of characters, as none is common; forget the secrets."""
     # Forgotten before the answer leaves: after it, nothing of the run may be compared or read.
     _forget(site)
     event = NonPrivate("what ids look like is released, to find out why none is common")
@@ -660,7 +660,7 @@ def describe(request: DescribeIds, site: Party) -> IdsDescribed:
 
 
 def hide(request: Hide, site: Party) -> Piece:
-    """Send the table of shares, for whoever learns F of an id that is in it."""
+    """Send the table of shares, which is readable to whoever learns F of an id in it."""
     plan = request.plan
     note = _checked(plan, site, leads=False)
 
@@ -683,7 +683,7 @@ def hide(request: Hide, site: Party) -> Piece:
 
 
 def store_table(request: StoreTable, site: Party) -> Done:
-    """Store part of a party's table."""
+    """Store a part of another party's table."""
     plan = request.plan
     party = request.party
     note = _checked(plan, site, leads=True)
@@ -697,7 +697,7 @@ def store_table(request: StoreTable, site: Party) -> Done:
 
 
 def blind(request: Blind, site: Party) -> Piece:
-    """Send ids to a secret power, in a random order."""
+    """Send ids as points to a secret power, in a random order."""
     # Step 3 of alignment.py: H(x)^r. The order is random, since rows may be sorted by their ids.
     plan = request.plan
     note = _checked(plan, site, leads=True)
@@ -712,7 +712,7 @@ def blind(request: Blind, site: Party) -> Piece:
 
 
 def raise_points(request: Raise, site: Party) -> Raised:
-    """Raise the leader's points, as many as it announced and each part once."""
+    """Raise the leader's points to this party's power, as many as announced, each part once."""
     plan = request.plan
     note = _checked(plan, site, leads=False)
     start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
@@ -734,7 +734,7 @@ def raise_points(request: Raise, site: Party) -> Raised:
 
 
 def unblind(request: Unblind, site: Party) -> Done:
-    """Undo the blinding, and look part of the ids up in a party's table."""
+    """Undo the blinding of points, and look their ids up in another party's table."""
     plan = request.plan
     party = request.party
     note = _checked(plan, site, leads=True)
@@ -756,7 +756,7 @@ def unblind(request: Unblind, site: Party) -> Done:
 
 
 def _refuse_echo(request: Unblind, site: Party) -> None:
-    """Refuse points that another party sent: two secret powers never agree."""
+    """Refuse points that equal those of another party: two secret powers never agree."""
     # Under another party's name, points look up nothing in its table, and no id would be common.
     site.remember(f"raised/{request.party}/{request.part}", request.points)
     points = np.frombuffer(request.points, dtype=f"V{POINT}")
@@ -773,7 +773,7 @@ def _refuse_echo(request: Unblind, site: Party) -> None:
 
 
 def _table_of(plan: AlignmentPlan, party: str, site: Party) -> tuple[bytes, Words]:
-    """Return the seed and the cells of a party's table."""
+    """Return the seed and the cells of another party's table, as it was stored."""
     parts = range(plan.parts(curve.cells(plan.size(party))))
     pieces = [site.recall(f"table/{party}/{part}") for part in parts]
     if None in pieces:
@@ -818,7 +818,10 @@ def _common(site: Party) -> list[bytes]:
 
 
 def name_rows(request: NameRows, site: Party) -> Piece:
-    """Send a party part of the common rows; the first part starts with a key for all parties."""
+    """Send a part of the common rows to a party, in words that only this party can read.
+
+    The first part begins with a key for all parties.
+    """
     plan = request.plan
     note = _checked(plan, site, leads=True)
     _check_other(plan, request.party, site)
@@ -832,14 +835,14 @@ def name_rows(request: NameRows, site: Party) -> Piece:
 
 
 def _sealed(group: bytes, key: bytes) -> bytes:
-    """Encrypt the parties' key under a pair's; the same again opens it."""
+    """Encrypt the parties' key under the key of a pair; a second call decrypts it."""
     # A pad is used for one message: a pair's key is of one plan, and so is the parties' key.
     pad = blake2b(b"", digest_size=_SEAL, key=key, person=b"siloweave seal").digest()
     return bytes(a ^ b for a, b in zip(group, pad, strict=True))
 
 
 def store_rows(request: StoreRows, site: Party) -> Done:
-    """Store part of the common rows."""
+    """Store a part of the common rows, as the leader named them."""
     plan = request.plan
     note = _checked(plan, site, leads=False)
     _check_common(plan, request.common, site)
@@ -883,7 +886,7 @@ def _settled(request: Confirm, site: Party) -> tuple[bytes, bytes]:
 
 
 def _found(request: Confirm, site: Party) -> tuple[bytes, list[bytes], bytes]:
-    """Return the rows that the leader named, their ids, and the parties' key."""
+    """Return the rows that the leader named, their hashed ids, and the parties' common key."""
     plan = request.plan
     ids = hashed_ids(site)
     parts = range(plan.parts(request.common))

@@ -55,7 +55,7 @@ _log = logging.getLogger("siloweave")
 
 
 def node_key(path: Path) -> str:
-    """Return the public key of a party's engine node as a word; its private key is made if absent.
+    """Return the public key of a party's engine node as a word; a missing key is made first.
 
     It admits the node to the coordinator's link, and nothing else: no frame is signed by it.
     """
@@ -63,7 +63,7 @@ def node_key(path: Path) -> str:
 
 
 def public_node_key(path: Path) -> str:
-    """Return the public key in a file of OpenSSH's as a word, where a party made it itself.
+    """Read the public key of a node as a word from OpenSSH's file, which its party made itself.
 
     Raises:
         InputError: It is no such file, or a key of another curve.
@@ -86,13 +86,13 @@ def public_node_key(path: Path) -> str:
 
 
 def _spelled(public: ec.EllipticCurvePublicKey) -> str:
-    """Return a public key as a word: its point, compressed, in base 64."""
+    """Write a public key as a word: its point, compressed, in base 64."""
     point = public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
     return b64encode(point).decode()
 
 
 def node_key_in(word: str) -> ec.EllipticCurvePublicKey:
-    """Return the public key in a word that `node_key` gave; InputError for another word."""
+    """Read the public key in a word that `node_key` gave; InputError for another word."""
     try:
         point = b64decode(word, validate=True)
         return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP384R1(), point)
@@ -103,7 +103,7 @@ def node_key_in(word: str) -> ec.EllipticCurvePublicKey:
 
 
 def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) -> None:
-    """Make the study's authority, if absent or another's, and a new certificate of its server.
+    """Make a new certificate of a study's server, and an authority unless its own is there.
 
     Args:
         folder: The coordinator's; `ca.crt` in it is what parties need.
@@ -179,7 +179,7 @@ def _issue(
     critical: Sequence[x509.ExtensionType],
     others: Sequence[x509.ExtensionType] = (),
 ) -> None:
-    """Sign a certificate of a key, and write it whole.
+    """Sign a certificate of a key, and write it to a file, whole or not at all.
 
     A reader that does not understand an extension of the `critical` ones must refuse it.
     """
@@ -201,7 +201,7 @@ def _issue(
 
 
 def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
-    """Return what a key may be used for: to sign certificates, or what TLS signs, and no more."""
+    """Return the permitted uses of a key: to sign certificates, or to sign in TLS, and no more."""
     return x509.KeyUsage(
         digital_signature=not sign_certificates,
         key_cert_sign=sign_certificates,
@@ -216,7 +216,7 @@ def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
 
 
 def _alternative(name: str) -> x509.GeneralName:
-    """Return a server's name as a certificate has it; InputError if it is not one."""
+    """Return a server's name in the form of certificates; InputError for a bad name."""
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
@@ -230,7 +230,7 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the key in a file of its owner's alone, which is made if absent."""
+    """Return the private key in a file that its owner alone can read; a missing one is made."""
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP384R1())
@@ -240,7 +240,7 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the private key in a file of ours or of OpenSSH's, without a passphrase.
+    """Read a private key without a passphrase, from a file of ours or of OpenSSH's.
 
     Raises:
         InputError: The file has no such key.
@@ -259,7 +259,7 @@ def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _read(path: Path) -> x509.Certificate:
-    """Return the first certificate in a file; InputError without one."""
+    """Read the first certificate in a file; InputError without one."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -304,7 +304,7 @@ def _check_time(subject: str, end: datetime) -> None:
 
 
 def trust(folder: Path, authority: Path) -> None:
-    """Let a folder's end trust an authority of others; a key in the file is not taken along."""
+    """Store an authority of others as the one that a folder's end trusts, without its key."""
     _check_time(str(authority), _read(authority).not_valid_after_utc)
     certificates = x509.load_pem_x509_certificates(authority.read_bytes())
     # Written anew, not copied: the file may hold the authority's private key as well.
@@ -318,7 +318,7 @@ def trust(folder: Path, authority: Path) -> None:
 def check_server(
     host: str, port: int, authority: Path, proxy: Proxy | None = None
 ) -> None:
-    """Check that a server is there and is the one that the authority vouches for.
+    """Check that a server answers, and that the authority vouches for it.
 
     With a proxy, TLS is begun in a tunnel that the proxy opens.
 
@@ -366,7 +366,7 @@ _NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATC
 
 
 def _why(error: ssl.SSLCertVerificationError, host: str, authority: Path) -> str:
-    """Say why a server's certificate was refused, and what to do."""
+    """Explain why a server's certificate was refused, and what to do."""
     clock = f"by this machine's clock, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if error.verify_code == _EXPIRED:
         return (

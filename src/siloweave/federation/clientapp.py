@@ -25,7 +25,7 @@ SOCKET = "siloweave-socket"
 
 
 def carry(message: Any, context: Any) -> Any:
-    """Hand a message's frame to the party's socket, and return its answer as a reply.
+    """Hand a message's frame to the party's socket, and return the party's answer as a reply.
 
     Args:
         message: Of Flower, with a sealed frame.
@@ -44,7 +44,7 @@ def carry(message: Any, context: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Make Flower's application, `app`, when Flower asks for it: nobody else has Flower."""
+    """Make Flower's application, `app`, only when Flower asks for it: others may lack Flower."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return flower.application_of(carry)

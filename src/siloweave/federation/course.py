@@ -52,7 +52,7 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_receipts(path: Path) -> tuple[Receipt, ...]:
-    """Read what a coordinator kept; nothing if there is no file.
+    """Read the receipts that a coordinator has stored, or nothing without a file.
 
     A line that was being written when the process died is left out. LedgerError if the file is
     damaged, or names two keys of one party.
@@ -82,7 +82,7 @@ def read_receipts(path: Path) -> tuple[Receipt, ...]:
 
 
 class Traffic(msgspec.Struct, array_like=True, frozen=True):
-    """What went over the wire to and from one party, counted on the bytes themselves.
+    """The bytes and messages to and from one party, counted on the wire.
 
     `messages` are questions that it answered.
     """
@@ -100,7 +100,7 @@ class Traffic(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Status(msgspec.Struct):
-    """How far a run over a network is; times are seconds of this machine's clock.
+    """The progress of a run over a network; times are in seconds of this machine's clock.
 
     Attributes:
         run: Name of the stage that runs.
@@ -132,7 +132,7 @@ class Status(msgspec.Struct):
 
 
 class StatusFile:
-    """Writes a run's status at every question and answer, and a line of the log.
+    """The file of a run's status, written at every question and answer, with a line of the log.
 
     A stage continues the numbers of those before it in the same process.
     """
@@ -149,7 +149,7 @@ class StatusFile:
         self._now = msgspec.structs.replace(before, run=run, step=-1)
 
     def asked(self, step: int, question: str, party: str) -> None:
-        """Note that a party is asked a question now."""
+        """Note that a party is being asked a question."""
         with self._changed() as now:
             if step != now.step:
                 now.step = step
@@ -175,7 +175,7 @@ class StatusFile:
         )
 
     def refused(self, party: str, why: str) -> None:
-        """Note that a party has refused its question, is late, or is hindered.
+        """Note that a party refused its question, is late, or is hindered.
 
         A full disk raises nothing here: it would hide the error that is noted.
         """
@@ -191,7 +191,7 @@ class StatusFile:
 
     @contextmanager
     def _changed(self) -> Iterator[Status]:
-        """Lend the status to be changed, then write it; nothing is written after an error."""
+        """Yield the status to be changed, then write it; after an error nothing is written."""
         with self._guard:
             yield self._now
             self._now.written = time.time()
@@ -200,7 +200,7 @@ class StatusFile:
 
 
 def read_status(path: Path) -> Status | None:
-    """Read the status that was written last; None without a file, or where it is no status."""
+    """Read the status that was written last; None if there is no file, or no status in it."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Status)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

@@ -109,7 +109,7 @@ def _inverses(values: Sequence[int]) -> list[int]:
 
 
 def _jacobi(a: int, n: int) -> int:
-    """Return Jacobi's symbol (a/n) for odd n: 1 or -1, or 0 where they have a common factor."""
+    """Compute Jacobi's symbol (a/n) for odd n: 1 or -1, or 0 with a common factor."""
     sign = 1
     while a:
         # (2/n) is -1 where n is 3 or 5 modulo 8.
@@ -154,18 +154,18 @@ def powers(points: bytes, scalar: bytes, workers: int = 1) -> bytes:
 
 
 def hashed_powers(digests: bytes, scalar: bytes, workers: int = 1) -> bytes:
-    """Raise the points of digests, 64 uniform bytes each, to one secret power; see `powers`."""
+    """Raise the points of digests, 64 uniform bytes each, to a secret power; see `powers`."""
     return _shared(b"h", digests, 2 * POINT, scalar, workers)
 
 
 def _compute(task: bytes, data: bytes, scalar: bytes) -> bytes:
-    """Do a task in this process: b"h" for digests, b"p" for points."""
+    """Run a task in this process: b"h" raises the points of digests, b"p" raises points."""
     points = _points(data) if task == b"h" else data
     return _raised(points, scalar)
 
 
 def _shared(task: bytes, data: bytes, size: int, scalar: bytes, workers: int) -> bytes:
-    """Do a task on items of `size` bytes, in several processes where that is worth it."""
+    """Run a task on items of `size` bytes, in several processes if that is worth it."""
     number = len(data) // size
     processes_used = min(workers, number // _LEAST)
     if processes_used < 2 or not sys.executable:
@@ -178,7 +178,7 @@ def _shared(task: bytes, data: bytes, size: int, scalar: bytes, workers: int) ->
 
 
 def _elsewhere(task: bytes, data: bytes, scalar: bytes) -> bytes:
-    """Do a task in a process of its own, or here if none can be started."""
+    """Run a task in a process of its own, or in this one if none can be started."""
     # Not while this file is loaded, see above.
     from siloweave.federation import processes
 
@@ -201,14 +201,14 @@ def _elsewhere(task: bytes, data: bytes, scalar: bytes) -> bytes:
 
 
 def cells(keys: int) -> int:
-    """Return how many cells a table for so many keys has."""
+    """Return the number of cells of a table for so many keys."""
     # 1.35 cells per key, and some for small tables. Peeling three cells a key succeeds above 1.23
     # (Botelho, Pagh and Ziviani 2007).
     return 3 * (-(-9 * keys // 20) + 32)
 
 
 def hide(keys: Sequence[bytes], values: Words) -> tuple[bytes, Words]:
-    """Return the seed and the cells, (`cells`, 2), of a table from different keys to values.
+    """Build a table from different keys to values; return its seed and its cells, (`cells`, 2).
 
     The values must be random, see above. WireError if the keys are not different.
     """
@@ -228,14 +228,14 @@ def hide(keys: Sequence[bytes], values: Words) -> tuple[bytes, Words]:
 
 
 def look_up(keys: Sequence[bytes], seed: bytes, table: Words) -> Words:
-    """Return the value of every key; of a key that was not hidden, something random."""
+    """Look every key up in a table; a key that is not in it gives a random value."""
     first, second, third = _places(keys, seed, len(table)).T
     values: Words = table[first] ^ table[second] ^ table[third]
     return values
 
 
 def _places(keys: Sequence[bytes], seed: bytes, number: int) -> _Places:
-    """Return three cells per key, (keys, 3), one in each third of the table."""
+    """Return the three cells of each key, (keys, 3), one in each third of the table."""
     hashes = (
         blake2b(key, digest_size=24, key=seed, person=b"siloweave cells")
         for key in keys
@@ -248,7 +248,7 @@ def _places(keys: Sequence[bytes], seed: bytes, number: int) -> _Places:
 
 
 def _peel(places: _Places, number: int) -> list[tuple[_Places, _Places]] | None:
-    """Return rounds of keys, each with a cell that no key of a later round needs.
+    """Sort keys into rounds, each with a cell that no key of a later round needs.
 
     None if keys are left of which each cell is needed by another one.
     """
@@ -271,7 +271,7 @@ def _peel(places: _Places, number: int) -> list[tuple[_Places, _Places]] | None:
 def _filled(
     table: Words, places: _Places, values: Words, rounds: list[tuple[_Places, _Places]]
 ) -> Words:
-    """Write values into a table: every key's into the cell that is free for it."""
+    """Write each key's value into a table, by the cell that is free for the key."""
     # Backwards: a key's free cell is needed by none that was peeled after it, so that filling it
     # changes no value that stands already.
     for keys, free_cells in reversed(rounds):

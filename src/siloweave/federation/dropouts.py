@@ -73,7 +73,7 @@ SEED = 32
 def split(
     secrets: Sequence[bytes], holders: int, threshold: int, entropy: Entropy
 ) -> list[bytes]:
-    """Return shares of seeds, one after the other, for every holder.
+    """Split seeds into shares, and return those of every holder one after the other.
 
     Any `threshold` holders can join them; fewer know nothing, whatever the seeds are.
 
@@ -105,7 +105,7 @@ def split(
 
 
 def joined(places: Sequence[int]) -> Callable[[Sequence[bytes]], bytes]:
-    """Return a function that makes a seed of the shares of the holders at these places, from 1."""
+    """Return a function that joins the shares of the holders at these places (from 1) to a seed."""
     # Lagrange's interpolation at 0: each share's weight is the product of j / (j - i) over all
     # other places j. It is the same for all seeds, so that it is computed once.
     weights = []
@@ -138,7 +138,7 @@ def _bytes(number: int) -> bytes:
 
 @dataclass(frozen=True)
 class MaskPlan:
-    """Who masks with whom in one sum, and how many of them may vanish.
+    """The plan of masks in one sum: who masks with whom, and how many parties may vanish.
 
     Attributes:
         names: Of the cohort, sorted.
@@ -167,12 +167,12 @@ class MaskPlan:
 
     @classmethod
     def for_size(cls, size: int, tolerated: int, dropouts: int) -> MaskPlan:
-        """Plan the sum of a cohort of this size, whatever its names are."""
+        """Plan the sum of a cohort of this size, with any names."""
         return cls.of(map(str, range(size)), tolerated, dropouts)
 
     @classmethod
     def require(cls, size: int, tolerated: int, dropouts: int) -> None:
-        """Raise InputError unless so many parties of a whole roster may vanish."""
+        """Raise InputError unless so many parties of the whole roster may vanish."""
         whole("dropouts", dropouts, 0)
         most = cls.for_size(size, tolerated, dropouts).vanish
         if dropouts > most:
@@ -185,12 +185,12 @@ class MaskPlan:
 
     @property
     def threshold(self) -> int:
-        """Answers that open the sum."""
+        """The number of answers that open the sum."""
         return len(self.names) - self.vanish
 
     @property
     def missing(self) -> int:
-        """Shares of the noise that the sum must do without, at most.
+        """The most shares of the noise that the sum must do without.
 
         Example:
             >>> [MaskPlan.for_size(n, 1, d).missing for n, d in ((9, 0), (9, 2), (100, 10))]
@@ -202,7 +202,7 @@ class MaskPlan:
 
     @cached_property
     def neighbours(self) -> dict[str, tuple[str, ...]]:
-        """With whom each party shares a mask: with all, or with the nearest on either side."""
+        """The parties with whom each party shares a mask: all, or the nearest on either side."""
         # A ring on which k = missing + 1 neighbours, rounded up to an even number, keep it
         # connected without any `missing` parties (Harary 1962): point 3 above.
         size = len(self.names)
@@ -221,7 +221,7 @@ class MaskPlan:
     def check_lists(
         self, party: str, active: Sequence[str], dead: Sequence[str]
     ) -> None:
-        """Raise WireError unless the lists make up the cohort, with this party and enough others.
+        """Raise WireError unless two lists are the cohort, with this party in the sum.
 
         Nobody is on both, or twice: the coordinator could open both masks of one party.
         """
@@ -240,7 +240,7 @@ class MaskPlan:
             )
 
     def opened(self, name: str, dead: Iterable[str]) -> tuple[int, ...]:
-        """Return which seeds of an active party open: the first, its own, and those with dead ones.
+        """Return which seeds of an active party open: its own (0), and those with dead parties.
 
         The mask between two active parties cancels in the sum, and never opens.
         """
@@ -251,7 +251,7 @@ class MaskPlan:
     def masks(
         self, name: str, seeds: Sequence[bytes], context: bytes, size: int
     ) -> Words:
-        """Return the words that a party adds, of its own seed and of those with each neighbour."""
+        """Return the words that a party adds: of its own seed, and of those with its neighbours."""
         pair_seeds = dict(zip(self.neighbours[name], seeds[1:], strict=True))
         self_mask = own_mask(name, seeds[0], context, size)
         return self_mask + masking.mask(name, pair_seeds, context, size)
@@ -263,7 +263,7 @@ class MaskPlan:
         answers: Mapping[str, Mapping[str, bytes]],
         context: bytes,
     ) -> Words:
-        """Return the sum over the active parties in the clear, modulo 2^32.
+        """Take the masks off a sum over the active parties, modulo 2^32.
 
         Args:
             total: Of their words.
@@ -300,19 +300,19 @@ class MaskPlan:
 
 
 def own_mask(name: str, seed: bytes, context: bytes, size: int) -> Words:
-    """Return the words of a party's own mask."""
+    """Return the words of a party's own mask, from its seed."""
     info = b"siloweave self mask\0" + context + b"\0" + name.encode()
     return masking.stream(seed, info, size)
 
 
 def new_seed(entropy: Entropy) -> bytes:
-    """Draw a fresh seed."""
+    """Draw a fresh seed of a mask."""
     # Reduced modulo PRIME, as only such numbers can be shared; it loses 2^-248 of uniformity.
     return _bytes(_number(entropy.bytes(SEED)))
 
 
 def pair_seed(secret: bytes, info: bytes) -> bytes:
-    """Derive the seed of a mask with a neighbour, from the secret shared with it, for one sum."""
+    """Derive the seed of one sum's mask with a neighbour from the secret shared with it."""
     # Through a hash: the seed may open, and must say nothing of the secret or of other seeds.
     info = b"siloweave pair seed\0" + info
     seed = HKDF(SHA256(), length=SEED, salt=None, info=info).derive(secret)
@@ -320,7 +320,7 @@ def pair_seed(secret: bytes, info: bytes) -> bytes:
 
 
 def digests_of(seeds: Iterable[bytes]) -> bytes:
-    """Return what a party says of its seeds, by which a wrong share is noticed."""
+    """Hash a party's seeds, so that a wrong share of one is noticed."""
     person = b"siloweave seed"
     hashes = (blake2b(seed, digest_size=SEED, person=person) for seed in seeds)
     return b"".join(digest.digest() for digest in hashes)

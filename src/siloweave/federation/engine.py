@@ -89,7 +89,7 @@ _log = logging.getLogger("siloweave")
 
 
 def _need_flower() -> None:
-    """Raise InputError, which says what to install, where Flower is not."""
+    """Raise InputError, which says what to install, if Flower is not there."""
     if importlib.util.find_spec("flwr") is None:
         raise InputError(
             "the network engine is not installed; run: pip install 'siloweave[flower]'. A spool "
@@ -98,7 +98,7 @@ def _need_flower() -> None:
 
 
 def _parted(address: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``, or of ``[HOST]:PORT``."""
+    """Split an address ``HOST:PORT``, or ``[HOST]:PORT``, into host and port."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 2**16:
         raise InputError(
@@ -108,14 +108,14 @@ def _parted(address: str) -> tuple[str, int]:
 
 
 def _on_this_machine(host: str) -> bool:
-    """Return whether a host is this machine, by its name alone: no name server is asked."""
+    """Return whether a host is this machine, by its name alone; no name server is asked."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def _check_plaintext(host: str, *, plaintext: bool, joined: bool = False) -> None:
-    """Raise InputError for a link without TLS that would leave this machine."""
+    """Raise InputError for a link without TLS that leaves this machine."""
     if plaintext and (joined or not _on_this_machine(host)):
         raise InputError(
             f"plaintext=True with host {host!r}: a link without TLS is for trials on one machine "
@@ -124,7 +124,7 @@ def _check_plaintext(host: str, *, plaintext: bool, joined: bool = False) -> Non
 
 
 class _Supervised:
-    """A process of the engine that is started again when it ends.
+    """A process of the engine that is started again whenever it ends.
 
     Args:
         facts: What it is to be, see federation/flower.py.
@@ -152,7 +152,7 @@ class _Supervised:
         self._thread.start()
 
     def _go_on(self) -> None:
-        """Start the process whenever it ends, until `stop` or until it cannot go on."""
+        """Start the process again whenever it ends, until `stop`, or until it cannot go on."""
         wait = _FIRST_S
         while not self._stopped.is_set():
             began = time.monotonic()
@@ -166,7 +166,7 @@ class _Supervised:
             self._stopped.wait(wait)
 
     def _run(self) -> int:
-        """Start the process and wait for its end; return its exit code."""
+        """Start the process, wait for its end, and return its exit code."""
         environment = processes.environment(self._folder.parent) | _SETTINGS
         environment["FLWR_HOME"] = str(self._folder / FLOWER_HOME)
         # The lock is `stop`'s, too: no process is started once that has looked for one to end.
@@ -200,7 +200,7 @@ class _Supervised:
         return code
 
     def _rotate(self) -> None:
-        """Put aside what a log has, once that is much, and let the process add to it from there.
+        """Copy the end of a large log to an older file, and empty the log.
 
         The process has the file open to add to its end, so that it is copied and cut, not renamed.
         """
@@ -213,18 +213,21 @@ class _Supervised:
                 os.truncate(self.log, 0)
 
     def _last_words(self) -> str:
-        """Return why the process cannot go on, by the end of its log."""
+        """Return why the process cannot go on, from the end of its log."""
         text = self.log.read_bytes()[-4096:].decode("utf-8", "replace")
         _, mark, why = text.rpartition(flower.FATAL_MARK)
         return why.strip() if mark else f"see {self.log}"
 
     @property
     def number(self) -> int:
-        """The process's number, by which the system knows it; 0 before it was started."""
+        """The process's number in the operating system; 0 before it was started."""
         return self._process.pid if self._process else 0
 
     def stop(self, *, carried: bool = False) -> None:
-        """Let the process end, a node once its answer was `carried`, and end it if it does not."""
+        """End the process: ask it first, and kill it if it does not end.
+
+        A node ends once its answer was `carried`.
+        """
         with self._lock:  # see `_run`
             self._stopped.set()
         process = self._process
@@ -242,7 +245,7 @@ class _Supervised:
 
 
 class Engine:
-    """A transport over a network: the coordinator's end, with a SuperLink of its own or joined.
+    """A transport over a network, at the coordinator, with a SuperLink of its own or one joined.
 
     Args:
         folder: The coordinator's; `provision` has made `engine` in it, with certificates and keys.
@@ -364,7 +367,9 @@ class Engine:
             raise
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """Return the party's answer to `frame`; with facts where a stage begins with it.
+        """Send a frame to a party, and return its answer.
+
+        `facts` come with the first question of a stage.
 
         Several threads may ask at once, each another party. What a node held when it was killed is
         lost, and nothing says so; so a question without an outcome is asked again, after 30 seconds
@@ -418,15 +423,15 @@ class Engine:
         return opened.envelope()
 
     def await_for(self, seconds: float) -> None:
-        """Await answers to later questions for so long."""
+        """Set how many seconds the answers to later questions are awaited."""
         self._seconds = seconds
 
     def seen(self, name: str) -> str:
-        """Say how a party answered last, in words that follow "it"."""
+        """Describe how a party answered last, in words that follow "it"."""
         return self._states[name]
 
     def _hinders(self, name: str, why: str) -> None:
-        """Say what hinders a party, once a minute at most, and at its deadline."""
+        """Report what hinders a party, at most once a minute, and at its deadline."""
         now = time.monotonic()
         due, _ = self._hindered.get(name, (0.0, ""))
         if now >= due:
@@ -436,7 +441,7 @@ class Engine:
         self._hindered[name] = (due, why)
 
     def _since(self, name: str) -> float:
-        """Return when the pairing took a party's question.
+        """Return the time at which the pairing took a party's question.
 
         That is now, while the pairing reports and has not taken it yet, so that no time of a party
         passes in a queue; and when the question was asked, where no report comes.
@@ -448,7 +453,7 @@ class Engine:
     def _asked(
         self, name: str, frame: bytes, facts: bytes, patience: float
     ) -> Opened | None:
-        """Return what the party sealed; None where it did not, or the frame was lost."""
+        """Ask a party once, and open its answer; None if it gave none, or a frame was lost."""
         # Anew: a party answers no frame twice.
         sealed = self._seals.ask(name, frame, facts)
         nonce = self._seals.checked(sealed, self._seals.name, name).nonce
@@ -482,7 +487,7 @@ class Engine:
     def _outcome(
         self, name: str, sealed: bytes, patience: float
     ) -> flower.Outcome | None:
-        """Return what became of a question, once that is known; None where nothing did in time."""
+        """Await the outcome of a question; None if nothing is known in time."""
         with self._news:
             self._count += 1
             number = self._count
@@ -505,13 +510,13 @@ class Engine:
             return self._done.pop(number, None)
 
     def _check(self) -> None:
-        """Raise InputError where a process of the engine cannot go on."""
+        """Raise InputError if a process of the engine cannot go on."""
         for process in self.processes:
             if process.fatal:
                 raise InputError(f"the engine cannot go on: {process.fatal}")
 
     def _refused(self, name: str, seconds: float) -> None:
-        """Note that the SuperLink has refused a party's node for its clock, or one of nobody's."""
+        """Note that the SuperLink refused a party's node for its clock, or a node of nobody."""
         if not name:
             self._stranger = time.monotonic()
         elif seconds:
@@ -522,7 +527,7 @@ class Engine:
             )
 
     def _reported(self, data: bytes) -> bytes:
-        """Take what the pairing reports, and give it the questions that it does not have."""
+        """Take a report of the pairing, and return the questions that it does not have yet."""
         report = msgspec.msgpack.decode(data, type=flower.Report)
         self._heard = time.monotonic()
         for name, seconds in report.refused.items():
@@ -569,7 +574,7 @@ def provision(
     authority: Path | None = None,
     nodes: Mapping[str, Path] | None = None,
 ) -> None:
-    """Make what the engine needs in the folders of a study's ends.
+    """Make the keys and certificates that the engine needs, in the folders of a study's ends.
 
     Args:
         office: The coordinator's folder.
@@ -606,7 +611,7 @@ def provision(
 
 
 def _nodes_in(path: Path) -> dict[str, str]:
-    """Return the public key of every party's node, as a word, from the coordinator's file."""
+    """Read the public key of every party's node, as a word, from the coordinator's file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError) as error:
@@ -616,7 +621,7 @@ def _nodes_in(path: Path) -> dict[str, str]:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise InputError where a port cannot be listened at, which the engine would say in a log."""
+    """Raise InputError if a port is not free; the engine would say so only in a log."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(kind) as end:
         # As the SuperLink does: connections that have just ended do not keep a port.
@@ -642,7 +647,7 @@ def answering(
     proxy: str | None = None,
     watch: Watch | None = None,
 ) -> Iterator[local.Server]:
-    """Make a party's end: its socket, which answers once it is served, and its node.
+    """Open a party's end: its socket, and its node as a process beside it.
 
     The party listens at a socket in its own folder; what connects to the coordinator, outwards
     only, is a process beside it.
@@ -696,7 +701,7 @@ def answering(
 
 
 def _show_note(text: bytes, watch: Watch, question: str) -> None:
-    """Show what a party's node says of its link; WireError if it is malformed."""
+    """Show a note of a party's node about its link; WireError if it is malformed."""
     try:
         note = msgspec.msgpack.decode(text[len(flower.NOTE) :], type=flower.Note)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -716,7 +721,7 @@ def awaiting_node(
     node_user: int | None = None,
     watch: Watch | None = None,
 ) -> Iterator[local.Server]:
-    """Make a party's end whose node another user or a container runs: a socket, and no process.
+    """Open a party's socket without a node, which another user or a container runs.
 
     The node is `carrying_to` this socket, or a SuperNode of Flower's own with the application in
     federation/clientapp.py.
@@ -755,7 +760,7 @@ def carrying_to(
     proxy: str | None = None,
     watch: Watch | None = None,
 ) -> None:
-    """Be a party's node, beside a party that is `awaiting_node`; until an interrupt.
+    """Run a party's node beside a party that is `awaiting_node`, until an interrupt.
 
     Args:
         path: The party's socket.
@@ -807,7 +812,7 @@ def _node_facts(
     proxy: str | None,
     watch: Watch,
 ) -> flower.NodeFacts:
-    """Return what a node is to be, once the coordinator's server was seen to be the study's."""
+    """Return a node's facts, once the coordinator's server is seen to be the study's."""
     host, port = _parted(address)
     _check_plaintext(host, plaintext=plaintext)
     if proxy and plaintext:
@@ -841,7 +846,7 @@ def _party_server(
     watch: Watch,
     node_user: int | None = None,
 ) -> local.Server:
-    """Make a party's socket; it ends after the answer that refuses the study, or parts from it."""
+    """Open a party's socket, which closes after an answer that ends the study for the party."""
     has_answered = False
 
     def answer(frame: bytes) -> bytes:
@@ -874,7 +879,7 @@ def _await_server(
     *,
     is_own: bool = False,
 ) -> None:
-    """Wait until a server answers; one of this end's own takes some seconds to start."""
+    """Wait until a server answers; one that this end started takes some seconds."""
     end = time.monotonic() + seconds
     wait = _FIRST_S
     while True:

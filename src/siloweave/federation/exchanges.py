@@ -26,7 +26,7 @@ the coordinator's word that it has its result, which is no question of the study
 
 
 class Exchange(NamedTuple):
-    """A question that a party answered: its nonce, bytes of both frames, and when, in seconds.
+    """A question that a party answered: its nonce, the bytes of both frames, and when (seconds).
 
     How long `computing` took may depend on rows, so it stays at the party, as does `sealing`.
     """
@@ -41,7 +41,7 @@ class Exchange(NamedTuple):
 
 
 def exchanges_in(path: Path | None) -> list[Exchange]:
-    """Read the questions that a party has answered, without a record that was cut short.
+    """Read the questions that a party has answered; a record that was cut short is left out.
 
     StudyError where another version wrote the file: misread, it would let a question come again.
     """
@@ -58,7 +58,7 @@ def exchanges_in(path: Path | None) -> list[Exchange]:
 
 
 class Nonces:
-    """Nonces of the questions that a party has answered; in a file, if a path is given."""
+    """The nonces of the questions that a party has answered; in a file, if a path is given."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class Nonces:
         return nonce in self._nonces
 
     def add(self, exchange: Exchange) -> None:
-        """Remember what was answered, in one write; OSError if it cannot be written."""
+        """Remember an answered question, in one write; OSError if it cannot be written."""
         if self._path is not None:
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
             descriptor = for_its_owner(str(self._path), flags)

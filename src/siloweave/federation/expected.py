@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CheckedReply:
-    """Checks of what one party sent.
+    """Checks of a message that one party sent.
 
     Every method returns what it was given, checked, or raises WireError, which names the party,
     the field, what it held, and what it must be.
@@ -65,7 +65,7 @@ class CheckedReply:
     party: str
 
     def wrong(self, sent: str, wanted: str) -> WireError:
-        """Return the error for what a party sent and what it must be."""
+        """Return the error that says what a party sent, and what that must be."""
         return WireError(
             f"party {self.party!r} sent {sent}; it must be {wanted}. The reply was discarded: "
             "check which software this party runs, and start a new run"
@@ -74,7 +74,7 @@ class CheckedReply:
     def number(
         self, field: str, value: N, *, least: float = -inf, most: float = inf
     ) -> N:
-        """Return a finite number within bounds, both included."""
+        """Check a number that a party sent: it must be finite and within bounds, both included."""
         # NaN fails every comparison, and so the first one here.
         if not (least <= value <= most and -inf < value < inf):
             raise self.wrong(f"{field} = {value:,}", _between(least, most))
@@ -91,7 +91,9 @@ class CheckedReply:
         most: float = inf,
         finite: str = "finite",
     ) -> npt.NDArray[Any]:
-        """Return an array's values, all finite, of one of some types and of a shape.
+        """Check an array that a party sent, and return its values.
+
+        They must be finite, of one of some types, and of a shape.
 
         None in `shape` fits any length. `finite` says in words what a number must be that is not
         finite.
@@ -126,7 +128,7 @@ class CheckedReply:
         *,
         finite: str = "finite",
     ) -> npt.NDArray[np.float32]:
-        """Return numbers for a network, of a size that its floats can multiply; see `array`."""
+        """Check numbers for a network: not so large that its floats overflow; see `array`."""
         values = self.array(field, array, FLOATS, shape, finite=finite)
         # A finite number may still overflow in the network's first product, and train to NaN.
         largest = float(np.abs(values).max()) if values.size else 0.0
@@ -144,7 +146,7 @@ class CheckedReply:
         count: int | None = None,
         among: Collection[Any] = (),
     ) -> S:
-        """Return a list, or bytes: as many as `count` says, each `among` these values.
+        """Check a list, or bytes: `count` items, each `among` some values; return it.
 
         Without `count` any number passes, and without `among` any values.
         """
@@ -159,7 +161,7 @@ class CheckedReply:
         return values
 
     def json(self, field: str, text: str | bytes, read: Callable[[bytes], T]) -> T:
-        """Return what `read` makes of JSON, which may fail with an error of ours or of msgspec's.
+        """Read JSON with `read`, whose errors (ours or msgspec's) become the party's.
 
         WireError, which names the party, if it fails or the JSON is too large.
         """
@@ -179,7 +181,7 @@ class CheckedReply:
             ) from error
 
     def key(self, field: str, key: bytes) -> bytes:
-        """Return a public key that gives a secret with another one."""
+        """Check a public key: it must give a secret with another one."""
         self.items(f"bytes of {field}", key, count=masking.KEY)
         # Tried out, as a point of small order looks like any other key: it raises here, by name,
         # and not at the party that it is relayed to.
@@ -187,14 +189,14 @@ class CheckedReply:
         return key
 
     def mask_key(self, field: str, signed: bytes) -> bytes:
-        """Return a public key for masks and a signature, which the other parties check."""
+        """Return a public key for masks with its signature, which the other parties check."""
         self.items(f"bytes of {field}", signed, count=masking.SIGNED)
         self.key(field, signed[: masking.KEY])
         return signed
 
 
 def _between(least: float, most: float) -> str:
-    """Return in words which numbers are within bounds."""
+    """Describe in words which numbers are within bounds."""
     if (least, most) == (-inf, inf):
         return "a finite number"
     if least == -inf:
@@ -205,7 +207,7 @@ def _between(least: float, most: float) -> str:
 
 
 def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
-    """Return whether a shape is the expected one, whose None fits any number of rows."""
+    """Return whether a shape is the expected one, in which None stands for any number of rows."""
     if len(shape) != len(expected) or max(shape, default=0) > MOST_ROWS:
         return False
     pairs = zip(shape, expected, strict=True)

@@ -140,7 +140,7 @@ clientapp = "siloweave.federation.clientapp:app"
 
 
 class LinkFacts(msgspec.Struct, frozen=True, tag=True):
-    """Facts of a SuperLink; plaintext if there is no certificate.
+    """The facts of a SuperLink of ours; without a certificate it is plaintext.
 
     `nodes` are the public keys of those that may send much, as words.
     """
@@ -155,7 +155,7 @@ class LinkFacts(msgspec.Struct, frozen=True, tag=True):
 
 
 class PairingFacts(msgspec.Struct, frozen=True, tag=True):
-    """Facts of the coordinator's end; of every party's node it has the public key, as a word.
+    """The facts of the coordinator's end, among them each node's public key, as a word.
 
     Where others run the SuperLink, `secret` is what it wants of who takes a task, as hex, and
     `proxy` is the URL of the proxy on the way to it, or empty.
@@ -171,7 +171,7 @@ class PairingFacts(msgspec.Struct, frozen=True, tag=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, tag=True):
-    """Facts of a party's end; `key` is a file, and no study's key; `proxy` is a URL, or empty."""
+    """The facts of a party's end; `key` is a file of the node; `proxy` is a URL, or empty."""
 
     address: str
     authority: str
@@ -185,14 +185,14 @@ NOTE = b"siloweave node: "
 
 
 class Note(msgspec.Struct, frozen=True):
-    """From a node to its party: whether the coordinator is reached; `why` where it is not."""
+    """A node's note to its party: whether the coordinator is reached, and `why` it is not."""
 
     is_connected: bool
     why: str = ""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A frame for a party, under a number that its answer has, too."""
+    """A frame for a party, with a number that its answer has, too."""
 
     number: int
     party: str
@@ -201,7 +201,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a question; `frame` where it was `ANSWERED`."""
+    """The outcome of a question; it has a `frame` if it was `ANSWERED`."""
 
     number: int
     kind: int
@@ -209,7 +209,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """From the pairing: outcomes, and numbers of the questions that it has in hand.
+    """The pairing's report: outcomes, and the numbers of the questions that it has in hand.
 
     It waits at most so many seconds for a question that it does not have. Nodes that the SuperLink
     has `refused` are named by their party, others by nothing, with the seconds by which their clock
@@ -223,7 +223,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """To the pairing: questions that it does not have, and the numbers of all that still count."""
+    """Orders to the pairing: new questions, and the numbers of all that still count."""
 
     questions: list[Question]
     open: list[int]
@@ -233,7 +233,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class _Polls:
-    """Long polling: the answer to a node that asks for messages waits for one, for a while.
+    """Long polling: a node that asks for messages gets an answer once there are any.
 
     Flower answers at once, so nodes would have to poll often. Only an answer without a message
     waits, and only after Flower has authenticated the node.
@@ -244,13 +244,13 @@ class _Polls:
         self._waiting: dict[asyncio.Event, bytes] = {}  # nodes, by what ends their poll
 
     def came(self, nodes: Sequence[bytes]) -> None:
-        """Let polls of these nodes end: there are messages for them."""
+        """End the polls of these nodes, as there are messages for them."""
         for event, node in self._waiting.items():
             if node in nodes:
                 event.set()
 
     async def answer(self, node: bytes, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a poll; an answer that waited has a header that says so."""
+        """Answer a poll; an answer that waited says so in a header."""
         parts: list[Any] = []
 
         async def collect(part: Any) -> None:
@@ -279,7 +279,7 @@ class _Polls:
 
 
 def _guarded(app: Any, secret: str, nodes: Sequence[str] = ()) -> Any:
-    """Wrap Flower's application, so that strangers see nothing but what nodes talk to.
+    """Wrap Flower's application so that strangers reach only what nodes talk to.
 
     Flower authenticates nodes; it takes orders from anyone, who could start and stop runs, admit
     nodes and read logs. Here orders need the secret, which the pairing has. How much is read of
@@ -330,14 +330,14 @@ def _guarded(app: Any, secret: str, nodes: Sequence[str] = ()) -> Any:
 
 
 def _shows_secret(headers: Mapping[bytes, bytes], secret: str) -> bool:
-    """Return whether a request shows the secret of the SuperLink's orders."""
+    """Return whether a request has the secret of those who give the SuperLink orders."""
     # In constant time: how long a comparison takes would else tell how much of it is right.
     shown = headers.get(_SECRET_HEADER.encode(), b"")
     return hmac.compare_digest(shown, secret.encode())
 
 
 class _Refusals:
-    """Says in the answer to the pairing's next request which nodes Flower has refused.
+    """A reporter of nodes that Flower has refused, in the answer to the pairing's next request.
 
     By their key: the seconds by which their clock is ahead, or 0 where that is not why.
     """
@@ -349,7 +349,7 @@ class _Refusals:
     async def answer(
         self, headers: Mapping[bytes, bytes], scope: Any, *ways: Any
     ) -> None:
-        """Let Flower answer a node, or the pairing, over its ways to receive and to send."""
+        """Have Flower answer a node, or the pairing, over its functions to receive and to send."""
         receive, send = ways
         is_of_node = scope["path"].startswith(_NODES)
 
@@ -365,7 +365,7 @@ class _Refusals:
         await self._app(scope, receive, pass_on)
 
     def _add_header(self, part: Any) -> None:
-        """Name the refused nodes in the first part of an answer to the pairing, once."""
+        """Name the refused nodes once, in the first part of an answer to the pairing."""
         if part.get("status") and self._refused:
             header = (_REFUSED_HEADER.encode(), msgspec.json.encode(self._refused))
             part["headers"] = [*part["headers"], header]
@@ -380,7 +380,7 @@ class _Refusals:
 
 
 def _signed(headers: Mapping[bytes, bytes]) -> tuple[str, float]:
-    """Return whose key has signed the time of a node's request, and how far ahead that is.
+    """Return whose key signed the time of a node's request, and how many seconds ahead that is.
 
     An empty key where none has: what a stranger says of a clock, or of a key, counts for nothing.
     """
@@ -398,7 +398,7 @@ def _signed(headers: Mapping[bytes, bytes]) -> tuple[str, float]:
 
 
 def _link(facts: LinkFacts) -> None:
-    """Be the SuperLink, until the process is ended."""
+    """Run the SuperLink in this process, until it is ended."""
     import uvicorn
     from flwr.supercore.corestate import in_memory_corestate
     from flwr.superlink.cli.flower_superlink import (
@@ -443,7 +443,7 @@ def _link(facts: LinkFacts) -> None:
 
 
 class _Secret:
-    """Shows the SuperLink the secret of its orders, and which nodes' messages are there."""
+    """An interceptor that shows the SuperLink the secret of its orders, and whose messages came."""
 
     #: What came back, see `_Refusals`.
     refused: ClassVar[dict[str, float]] = {}
@@ -453,7 +453,7 @@ class _Secret:
         self._sent: list[str] = []  # nodes of the messages that were announced last
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
-        """Add headers to a request of Flower's client, and take one from its response."""
+        """Add headers to a request of Flower's client, and read one from its response."""
         context.request.headers[_SECRET_HEADER] = self._secret
         # All pieces of those before are there.
         if context.rpc_method.endswith("Messages"):
@@ -472,7 +472,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 def _use_proxy(url: str) -> None:
-    """Let clients of this process go through this proxy, or through none.
+    """Let the clients in this process use this proxy, or none.
 
     Flower has no argument for it. Its client (httpx) reads these variables, opens a tunnel by
     CONNECT, and begins TLS with the SuperLink in it.
@@ -488,7 +488,7 @@ def _use_proxy(url: str) -> None:
 
 
 def _client(kind: Any, facts: PairingFacts | NodeFacts, *interceptors: Any) -> Any:
-    """Make a client of the SuperLink, of one of Flower's kinds."""
+    """Make a client of the SuperLink, of one of Flower's classes."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
     is_plaintext = not facts.authority
@@ -503,7 +503,7 @@ def _client(kind: Any, facts: PairingFacts | NodeFacts, *interceptors: Any) -> A
 
 
 def _public(word: str) -> bytes:
-    """Return a node's public key, as Flower has it."""
+    """Return a node's public key in Flower's form."""
     return _flower_key(node_key_in(word))
 
 
@@ -513,7 +513,7 @@ def _flower_key(public: ec.EllipticCurvePublicKey) -> bytes:
 
 
 def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
-    """Return every party's node, as the SuperLink numbers it; admit those that are new to it."""
+    """Register every party's node with the SuperLink, and return its number there, by party."""
     from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
 
     node_ids = {
@@ -532,7 +532,7 @@ def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
 
 
 def _permission(facts: PairingFacts) -> Any:
-    """Return what shows the SuperLink that this process may give orders, or take a task."""
+    """Return the interceptor that lets this process give the SuperLink orders, or take a task."""
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
     if not facts.joined:
@@ -545,7 +545,7 @@ def _permission(facts: PairingFacts) -> Any:
 
 
 def _check_joined(facts: PairingFacts) -> None:
-    """Raise InputError for a joined SuperLink of another version, or one that lets anyone in."""
+    """Raise InputError if a joined SuperLink has another version, or lets anyone in."""
     import httpx
     from flwr.proto.fleet_pb2 import (
         RegisterNodeFleetRequest,
@@ -590,7 +590,7 @@ def _check_joined(facts: PairingFacts) -> None:
 
 
 def _grid(facts: PairingFacts, control: Any) -> Any:
-    """Return the SuperLink's grid, for a new run whose task this process has taken."""
+    """Start a new run at the SuperLink, take its task, and return the grid for its messages."""
     from flwr.common.serde import run_from_proto
     from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
     from flwr.proto.fab_pb2 import Fab
@@ -641,7 +641,7 @@ def _grid(facts: PairingFacts, control: Any) -> Any:
 
 
 def _stop(control: Any, run: int) -> None:
-    """End a run, whose messages the SuperLink then deletes."""
+    """End a run, so that the SuperLink deletes its messages."""
     import httpx
     from flwr.proto.control_pb2 import StopRunRequest
 
@@ -650,7 +650,7 @@ def _stop(control: Any, run: int) -> None:
 
 
 def _application(facts: PairingFacts) -> bytes:
-    """Make what Flower calls a bundle: it wants one, and nobody runs it. Each study has its own."""
+    """Make the bundle that Flower wants of a run; nobody runs it. Each study has its own."""
     from flwr.cli.build import build_fab_from_files
 
     nodes = msgspec.json.encode(facts.nodes, order="sorted")
@@ -734,7 +734,7 @@ def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
 
 
 def _piece(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
-    """Divide outcomes into those for one report, one at least and `_REPORT_BYTES`, and the rest."""
+    """Divide outcomes into those that one report can carry, at least one, and the rest."""
     size = 0
     count = 0
     for outcome in outcomes:
@@ -746,7 +746,7 @@ def _piece(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
 
 
 def _fetched(grid: Any, sent: dict[str, Question]) -> list[Outcome]:
-    """Fetch replies that are there, of few messages at a time, until some have come.
+    """Fetch the replies that have come, a few messages at a time, until there are some.
 
     Nobody knows the size of a reply before it is there, so that all at once could be too many.
     """
@@ -786,14 +786,14 @@ def _fetched_alone(
 
 
 def _question_of(reply: Any) -> str:
-    """Name the message that a reply answers, as the SuperLink does."""
+    """Return the SuperLink's name of the message that a reply answers."""
     return str(reply.metadata.reply_to_message_id)
 
 
 def _pushed(
     grid: Any, node: int, question: Question, sent: dict[str, Question]
 ) -> bool:
-    """Send a question, and return whether the SuperLink took it."""
+    """Send a question; return whether the SuperLink took it."""
     message = _message(
         question.frame, dst_node_id=node, message_type=_KIND, ttl=question.seconds
     )
@@ -805,7 +805,7 @@ def _pushed(
 
 
 def _outcome(reply: Any, sent: dict[str, Question]) -> Outcome:
-    """Return what became of a question, by a node's reply, which may be any node's in any form."""
+    """Read the outcome of a question from a node's reply, which may be malformed."""
     number = sent.pop(_question_of(reply)).number
     if reply.has_error():
         return Outcome(number, AWAY)
@@ -822,20 +822,20 @@ def _outcome(reply: Any, sent: dict[str, Question]) -> Outcome:
 
 
 class _Pace:
-    """How long to wait before the next poll: the longer, the longer there was nothing."""
+    """The pauses between polls, which grow while nothing comes."""
 
     def __init__(self, longest: float = _LONGEST_S) -> None:
         self._since = time.monotonic()
         self._longest = longest
 
     def wait(self) -> float:
-        """Return the seconds to wait: a share of the time since there was something."""
+        """Return the seconds until the next poll: a share of the time since something came."""
         idle = time.monotonic() - self._since
         return min(max(_FIRST_S, _SHARE * idle), self._longest)
 
 
 def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
-    """Make a message of Flower's that carries a frame in pieces; each of them is a request."""
+    """Make a message of Flower's that carries a frame in pieces, each of them a request."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
     # One piece at least, also of an empty frame: the first says what kind of message it is.
@@ -850,7 +850,7 @@ def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
 
 
 def _frame(message: Any) -> bytes:
-    """Join the frame in a message's pieces; errors of `_UNREADABLE` without one."""
+    """Join the pieces of a frame in a message; raises one of `_UNREADABLE` if it has none."""
     return b"".join(message.content[name][_PIECE] for name in sorted(message.content))
 
 
@@ -858,7 +858,7 @@ def _frame(message: Any) -> bytes:
 
 
 def _node(facts: NodeFacts) -> None:
-    """Hand questions to the party, one after the other, and send its answers."""
+    """Run a party's node: hand questions to the party one after the other, and send its answers."""
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
@@ -873,12 +873,15 @@ def _node(facts: NodeFacts) -> None:
 
 
 class _Waits:
-    """Lets a node's poll wait at a SuperLink of ours; `waited` says whether the last one did."""
+    """An interceptor that lets a node's poll wait at a SuperLink of ours.
+
+    `waited` is whether the last poll did.
+    """
 
     waited = False
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
-        """Add a header to a poll, and note whether its response has one."""
+        """Add a header to a poll, and note whether the response has one."""
         if context.request.url.path != _POLL:
             return call_next(context)
         context.request.headers[_WAITS_HEADER] = str(context.message.node.node_id)
@@ -888,7 +891,7 @@ class _Waits:
 
 
 def handed_over(message: Any, socket: Path) -> Any:
-    """Return the reply to a message of Flower's, once the party's socket was given its frame."""
+    """Hand the frame in a message of Flower's to the party's socket, and return the reply."""
     kind = REFUSED
     frame = b""
     try:
@@ -904,7 +907,7 @@ def handed_over(message: Any, socket: Path) -> Any:
 
 
 def application_of(answer: Callable[[Any, Any], Any]) -> Any:
-    """Return what a SuperNode of Flower's own runs, see federation/clientapp.py."""
+    """Build the application that a SuperNode of Flower's own runs; see federation/clientapp.py."""
     from flwr.clientapp import ClientApp
 
     application = ClientApp()
@@ -913,7 +916,7 @@ def application_of(answer: Callable[[Any, Any], Any]) -> Any:
 
 
 class _Carrying:
-    """A party's node at work."""
+    """The node of a party, at work."""
 
     def __init__(
         self, client: Any, public: Any, facts: NodeFacts, waits: _Waits
@@ -975,7 +978,7 @@ class _Carrying:
             local.ask(Path(self._facts.socket), text, _NOTED_S)
 
     def _called(self, call: Callable[[Any], Any], request: Any) -> Any:
-        """Return the SuperLink's response; it is awaited while the link is cut."""
+        """Call the SuperLink, again while the link is cut, and return its response."""
         import httpx
 
         wait = _FIRST_S
@@ -1003,7 +1006,7 @@ class _Carrying:
             wait = min(2 * wait, _LONGEST_S)
 
     def _beat(self) -> None:
-        """Let the SuperLink know that this node lives, for as long as the process does."""
+        """Show the SuperLink that this node lives, for as long as the process does."""
         from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 
         while True:
@@ -1017,7 +1020,7 @@ class _Carrying:
                     self._client.SendNodeHeartbeat(beat)
 
     def go_on(self) -> None:
-        """Carry questions until the process is ended."""
+        """Carry questions until this process is ended."""
         import httpx
         from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
@@ -1038,7 +1041,7 @@ class _Carrying:
                     self._client.DeactivateNode(order)
 
     def _carry_all(self) -> None:
-        """Poll for messages, and carry each; HTTPStatusError if this node may not."""
+        """Poll for messages, and carry each; HTTPStatusError if this node is not let in."""
         import httpx
         from flwr.proto.fleet_pb2 import PullMessagesRequest
         from flwr.supercore.inflatable.inflatable_utils import (
@@ -1067,7 +1070,7 @@ class _Carrying:
                 time.sleep(pace.wait())
 
     def _carry(self, run: int, tree: Any) -> None:
-        """Carry one question to the party and its answer back; a lost one comes again.
+        """Carry one question to the party, and its answer back; a lost question comes again.
 
         What the party says is awaited as long as the message lives.
         """
@@ -1092,7 +1095,7 @@ class _Carrying:
         self._push(run, reply)
 
     def _push(self, run: int, reply: Any) -> None:
-        """Announce a reply, then send the pieces of it that the SuperLink does not have."""
+        """Announce a reply, then send those of its pieces that the SuperLink does not have."""
         from flwr.app.message import remove_content_from_message
         from flwr.common.serde import message_to_proto
         from flwr.proto.fleet_pb2 import PushMessagesRequest
@@ -1122,12 +1125,12 @@ class _Carrying:
             )
 
     def _calling(self, name: str) -> Callable[[Any], Any]:
-        """Return a call of the client by its name, which waits while the link is cut."""
+        """Return one of the client's calls as a function that waits while the link is cut."""
         return lambda request: self._called(getattr(self._client, name), request)
 
 
 def _why_lost(error: Any, facts: NodeFacts) -> str:
-    """Say in a few words why the SuperLink is not reached, without a proxy's password."""
+    """Explain in a few words why the SuperLink is not reached, without a proxy's password."""
     import httpx
 
     if isinstance(error, httpx.ProxyError):
@@ -1141,7 +1144,7 @@ def _why_lost(error: Any, facts: NodeFacts) -> str:
 
 
 def _clocks(response: Any, address: str) -> str:
-    """Say why a signature was refused: it is over the time, which the response says, too."""
+    """Explain why a signature was refused: it signs the time, which the response has as well."""
     server_time = parsedate_to_datetime(response.headers["date"])
     ahead = (datetime.now(UTC) - server_time).total_seconds()
     return (
@@ -1155,7 +1158,7 @@ def _clocks(response: Any, address: str) -> str:
 
 
 def _watch(started: io.FileIO) -> None:
-    """End this process when its standard input closes: who started it has ended.
+    """End this process when its standard input closes: the process that started it has ended.
 
     A last line on it asks for the answer in hand, as of what a party refuses, to be sent first. The
     node then does not say that it leaves, since Flower gives nobody an answer of one that has left.
@@ -1173,7 +1176,7 @@ def _watch(started: io.FileIO) -> None:
 
 
 def main() -> None:
-    """Be the process whose facts come as the first line of standard input."""
+    """Run the process whose facts come as the first line of standard input."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     started = io.FileIO(0)  # unbuffered: the last line is `_watch`'s to read
     facts = msgspec.json.decode(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class FlowerPart(NamedTuple):
-    """Something of Flower's that this package uses.
+    """A name of Flower's that this package uses.
 
     Attributes:
         module: Where it is.

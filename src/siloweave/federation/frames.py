@@ -74,14 +74,14 @@ ROSTER_FILE = "roster.json"
 
 
 class PublicKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One end's public keys, 32 bytes each: Ed25519 to sign with, X25519 to seal to it."""
+    """The public keys of one end, 32 bytes each: Ed25519 to sign with, X25519 to seal to."""
 
     signing: bytes
     sealing: bytes
 
 
 class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who takes part in a study, and by which keys they are known.
+    """The ends of a study, and their public keys.
 
     Attributes:
         study: Name of the study.
@@ -100,7 +100,7 @@ class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def parties(self) -> dict[str, bytes]:
-        """Every party's public key for signatures, as `Terms` and receipts take it."""
+        """The parties' public keys for signatures, by name, as `Terms` and receipts take them."""
         return {
             name: keys.signing
             for name, keys in self.keys.items()
@@ -109,7 +109,7 @@ class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> bytes:
-        """What frames name the study by: a digest of its name, then one of the whole roster."""
+        """The digest by which frames name the study: that of its name, then that of the roster."""
         # In two parts, so that a party can tell another roster of its study from another study.
         name_digest = blake2b(
             self.study.encode(), digest_size=_NAMED, person=b"siloweave study"
@@ -118,7 +118,7 @@ class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return name_digest + roster_digest
 
     def unsigned(self) -> bytes:
-        """Return what the signature is of."""
+        """Return the bytes that the roster's signature signs."""
         return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
 
     def store(self, path: Path) -> None:
@@ -140,7 +140,7 @@ def keys_for(study: str, identity: Identity) -> PublicKeys:
 
 
 def _secret(study: str, identity: Identity) -> bytes:
-    """Return an end's X25519 secret in a study: only who can sign as the end can compute it."""
+    """Compute an end's X25519 secret in a study, which only the owner of its identity can."""
     # Ed25519 signs without randomness (RFC 8032), so that the same secret comes out each time.
     signature = identity.sign(_SEALING, study.encode())
     return blake2b(signature, digest_size=32, person=b"siloweave seal").digest()
@@ -174,7 +174,7 @@ def signed_roster(
 
 
 def _check_keys(roster: Roster) -> None:
-    """Raise RosterError for a key that is malformed, or that two ends have."""
+    """Raise RosterError for a malformed key, or one that two ends have."""
     owners: dict[bytes, str] = {}
     for name, keys in roster.keys.items():
         for key in (keys.signing, keys.sealing):
@@ -192,7 +192,7 @@ def _check_keys(roster: Roster) -> None:
 
 
 def read_roster(path: Path, coordinator: bytes) -> Roster:
-    """Read the roster in a file, if the coordinator of this public key signed it.
+    """Read a roster from a file, if the coordinator of this public key signed it.
 
     Raises:
         RosterError: There is no such file, or it is no roster of this coordinator's.
@@ -228,7 +228,7 @@ def read_roster(path: Path, coordinator: bytes) -> Roster:
 
 
 class SealedFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What follows a frame's signature.
+    """The part of a frame behind its signature.
 
     Attributes:
         study: Digest of the roster.
@@ -246,14 +246,14 @@ class SealedFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
     def context(self) -> bytes:
-        """Return what the data is bound to besides its key."""
+        """Return the facts, as bytes, that the encrypted data is bound to beside its key."""
         return msgspec.msgpack.encode(
             (self.study, self.sender, self.to, self.nonce, self.answers)
         )
 
 
 class Beginning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What comes with the first question of a stage.
+    """The first question of a stage, with the facts that begin the stage.
 
     Attributes:
         facts: By which the party prepares its side.
@@ -265,7 +265,7 @@ class Beginning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """What was in a frame.
+    """The contents of a frame that was opened.
 
     Attributes:
         kind: `FRAME` or `REFUSED`.
@@ -280,7 +280,7 @@ class Opened(msgspec.Struct, frozen=True):
     facts: bytes = b""
 
     def envelope(self) -> bytes:
-        """Return an answer's bytes; raise the SiloweaveError with which a question was refused."""
+        """Return an answer's bytes; a refusal is raised as the SiloweaveError that it names."""
         if self.kind == REFUSED:
             raise messages.decode(self.data, Refusal).error()
         return self.data
@@ -295,7 +295,7 @@ _MIXED_UP = {
 
 
 class Seals:
-    """One end of a study: what seals its frames, and opens those that come.
+    """One end of a study, which seals its frames and opens those that come.
 
     Args:
         name: Of this end, in the roster.
@@ -360,7 +360,7 @@ class Seals:
         self._own_secret = _secret(roster.study, identity)
 
     def mark(self, frame: bytes) -> str:
-        """Return a digest of 20 digits by which this end, and nobody else, recognises a frame."""
+        """Return 20 digits by which this end, and nobody else, recognises a frame."""
         digest = blake2b(
             frame, key=self._own_secret, digest_size=10, person=b"siloweave mark"
         )
@@ -374,7 +374,7 @@ class Seals:
         answers: bytes = b"",
         study: bytes = b"",
     ) -> bytes:
-        """Seal these data to another end; `answers` is the nonce of the question.
+        """Seal data to another end; `answers` is the nonce of the question.
 
         `study` is the digest of the receiver's roster, where that is another one. WireError if the
         frame would be over `MAX_BYTES`, or `to` is unknown.
@@ -408,7 +408,7 @@ class Seals:
         *,
         any_roster: bool = False,
     ) -> SealedFrame:
-        """Return a frame, not yet opened, if `sender` sealed it to `to` to answer that nonce.
+        """Check, without opening it, that `sender` sealed a frame to `to` as the answer to a nonce.
 
         With `any_roster` its sender may have another roster of this study.
 
@@ -456,7 +456,7 @@ class Seals:
         return sealed
 
     def open(self, frame: bytes, sender: str, answers: bytes = b"") -> Opened:
-        """Open what `sender` sealed to this end; `answers` is the nonce that it must answer.
+        """Open a frame that `sender` sealed to this end as the answer to the nonce `answers`.
 
         Raises:
             WireError: The frame is too long, malformed or changed, of another study, sender or
@@ -468,12 +468,12 @@ class Seals:
         return opened
 
     def _unsealed(self, sealed: SealedFrame) -> bytes:
-        """Decrypt a frame's data, by this end's secret and the sender's key of this frame alone."""
+        """Decrypt a frame's data with this end's secret and the sender's key for this frame."""
         secrets = masking.agree_with(self._own_secret, {sealed.sender: sealed.nonce})
         return masking.unsealed(sealed.data, secrets[sealed.sender], sealed.context())
 
     def _opened(self, sealed: SealedFrame) -> Opened:
-        """Open a frame that was checked; WireError if what is in it does not fit its outside."""
+        """Open a checked frame; WireError if its contents do not fit its outside."""
         data = self._unsealed(sealed)
         sender = sealed.sender
         is_answer = bool(sealed.answers)
@@ -498,7 +498,7 @@ class Seals:
         return opened
 
     def ask(self, to: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """Seal a question: an envelope, and facts where a stage begins with it."""
+        """Seal a question: an envelope, with the facts of a stage if it is the stage's first."""
         kind = FRAME
         data = frame
         if facts:
@@ -510,11 +510,11 @@ class Seals:
         return sealed
 
     def end(self) -> None:
-        """Note that the answer in hand is the last one of the study."""
+        """Mark the answer being made as the last one of the study."""
         self._kind = LAST
 
     def part(self) -> None:
-        """Note that the question in hand says that the coordinator has its result."""
+        """Mark the question in hand as the one that says that the coordinator has its result."""
         self._kind = PARTING
         self.has_ended = True
 
@@ -522,7 +522,7 @@ class Seals:
     def answered(
         self, frame: bytes, reply: Callable[[Opened], bytes]
     ) -> Iterator[bytes]:
-        """Yield the sealed answer to the coordinator's sealed question, or `reply`'s refusal.
+        """Yield the sealed answer to a coordinator's sealed question, or the refusal of `reply`.
 
         It counts as answered where the block ends without an error: by then the answer must be
         stored, or sent. It is refused without `reply` where the coordinator has another roster of
@@ -575,7 +575,7 @@ class Seals:
             )
 
     def _other_roster(self, sealed: SealedFrame) -> StudyError:
-        """Return what a question is refused with whose sender has another roster."""
+        """Return the error for a question whose sender has another roster."""
         self._outdated = True
         own_roster = self._study[_NAMED:].hex()[:16]
         other_roster = sealed.study[_NAMED:].hex()[:16]
@@ -597,5 +597,5 @@ class Seals:
 
 
 def _digest(body: bytes) -> bytes:
-    """Return the digest of a frame that is signed, of any length, instead of all of it."""
+    """Return the digest that is signed in place of a frame of any length."""
     return blake2b(body).digest()

@@ -27,7 +27,7 @@ _BUSY = 503
 
 @dataclass
 class Lane:
-    """What requests of one kind may take together.
+    """The room that requests of one kind share.
 
     Attributes:
         largest: Most bytes of one body.
@@ -47,11 +47,11 @@ class Lane:
     _room: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def _fits(self, size: int) -> bool:
-        """Return whether there is room for one more body of this size."""
+        """Return whether there is room for a body of this size."""
         return self._count < self.at_once and self._used + size <= self.total_bytes
 
     async def enter(self, size: int) -> bool:
-        """Take room for a body, and say whether there was any; wait for it if this lane waits."""
+        """Take room for a body, and return whether there was any; some lanes wait for it."""
         async with self._room:
             if not self.waits and not self._fits(size):
                 return False
@@ -61,7 +61,7 @@ class Lane:
         return True
 
     async def leave(self, size: int) -> None:
-        """Give the room back."""
+        """Return a body's room to the lane."""
         async with self._room:
             self._count -= 1
             self._used -= size
@@ -69,12 +69,12 @@ class Lane:
 
 
 def for_strangers() -> Lane:
-    """Return the lane of those who have not signed as a node that was let in."""
+    """Return the lane of requests without the signature of a node that was let in."""
     return Lane(largest=2**16, total_bytes=2**20, at_once=16, seconds=10.0, waits=False)
 
 
 def for_nodes(largest: int) -> Lane:
-    """Return the lane of nodes that were let in, and of the coordinator's own process."""
+    """Return the lane of nodes that were let in, and of the coordinator's process."""
     return Lane(
         largest=largest,
         total_bytes=32 * largest,
@@ -85,7 +85,7 @@ def for_nodes(largest: int) -> Lane:
 
 
 class Gate:
-    """An ASGI application that lets an application see whole bodies, of a bounded size in all.
+    """An ASGI application that hands whole bodies, of a bounded total size, to another one.
 
     Args:
         app: The application.
@@ -107,7 +107,7 @@ class Gate:
         self._strangers = strangers
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request."""
+        """Answer one request."""
         headers = dict(scope["headers"])
         lane = self._nodes if self._is_known(headers) else self._strangers
 
@@ -136,14 +136,14 @@ class Gate:
 
 
 async def refuse(send: Any, status: int) -> None:
-    """Answer a request with a status alone, and let its connection close."""
+    """Answer a request with a status alone, and close its connection."""
     headers = [(b"connection", b"close"), (b"content-length", b"7")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"refused"})
 
 
 async def _body(receive: Any) -> bytes | None:
-    """Read a body, which the server keeps to its announced length; None if it does not come."""
+    """Read a body, whose announced length the server enforces; None if it breaks off."""
     body = bytearray()
     while True:
         part = await receive()
@@ -155,7 +155,7 @@ async def _body(receive: Any) -> bytes | None:
 
 
 def _replayed(body: bytes, receive: Any) -> Any:
-    """Return what gives an application the body, and then what else comes."""
+    """Return a receiving function that gives the body first, and then what else comes."""
     parts = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> Any:

@@ -64,11 +64,11 @@ _log = logging.getLogger("siloweave")
 
 
 class _LateError(Exception):
-    """A deadline has passed."""
+    """The deadline of a connection has passed."""
 
 
 def _send(end: socket.socket, kind: bytes, data: bytes, until: float) -> None:
-    """Send kind, length and data; `_LateError` if the other end takes too long."""
+    """Send a kind, a length and data; `_LateError` if the other end takes too long."""
     rest = memoryview(kind + len(data).to_bytes(_HEAD - 1, "big") + data)
     while rest:
         _in_time(end, until)
@@ -77,7 +77,7 @@ def _send(end: socket.socket, kind: bytes, data: bytes, until: float) -> None:
 
 
 def _exactly(end: socket.socket, size: int, until: float) -> bytes:
-    """Receive so many bytes; OSError if the other end closes before."""
+    """Receive exactly so many bytes; OSError if the other end closes before."""
     # Grows with what comes: an announced length alone allocates nothing.
     data = bytearray()
     while len(data) < size:
@@ -90,7 +90,7 @@ def _exactly(end: socket.socket, size: int, until: float) -> bytes:
 
 
 def _in_time(end: socket.socket, until: float) -> None:
-    """Let the next call wait no longer than that; a sender of single bytes gains no time."""
+    """Limit the next call to the time that is left; single bytes do not prolong it."""
     seconds = until - time.monotonic()
     if seconds <= 0:
         raise _LateError
@@ -98,7 +98,7 @@ def _in_time(end: socket.socket, until: float) -> None:
 
 
 def _received(end: socket.socket, kinds: bytes, until: float) -> tuple[bytes, bytes]:
-    """Receive kind and data; the length is checked before a byte of the data is read."""
+    """Receive a kind and data; the length is checked before any data is read."""
     head = _exactly(end, _HEAD, until)
     kind = head[:1]
     size = int.from_bytes(head[1:], "big")
@@ -110,7 +110,7 @@ def _received(end: socket.socket, kinds: bytes, until: float) -> tuple[bytes, by
 
 
 def _listening(path: Path, node_user: int | None) -> socket.socket:
-    """Return a socket that listens at this path, in a folder that no stranger can enter."""
+    """Open a socket that listens at this path, in a folder that no stranger can enter."""
     if not hasattr(socket, "AF_UNIX"):
         raise InputError(
             f"{path}: this system has no Unix sockets; use a spool folder instead"
@@ -145,7 +145,7 @@ def _listening(path: Path, node_user: int | None) -> socket.socket:
 
 
 def _require_own_folder(folder: Path) -> None:
-    """Make a folder for this user alone; InputError if others can enter the one that is there."""
+    """Make a folder for this user alone; InputError if others can enter an existing one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.stat()
     # Not every system looks at the mode of the socket itself, so that the folder keeps others out.
@@ -157,7 +157,7 @@ def _require_own_folder(folder: Path) -> None:
 
 
 def _require_shared_folder(path: Path, node_user: int) -> None:
-    """Check the folder of a socket for a node of another user: it shows that user nothing else.
+    """Check the folder of a socket that another user's node uses: it must hold nothing else.
 
     InputError where the group cannot enter, anyone but the owner can write, or there is more in it.
     """
@@ -197,7 +197,7 @@ def _require_shared_folder(path: Path, node_user: int) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a killed process's socket; InputError if one answers, or a file is there."""
+    """Remove the socket of a killed process; InputError if a process answers, or for a file."""
     # Anything else is not ours to remove.
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise InputError(
@@ -216,7 +216,7 @@ def _remove_stale(path: Path) -> None:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """Name a socket in few bytes: from the root, from the working folder, or by a descriptor."""
+    """Yield a short enough path of a socket: absolute, relative, or by a folder's descriptor."""
     short = min(str(path.absolute()), os.path.relpath(path), key=len)
     if len(os.fsencode(short)) <= _LONGEST:
         yield short
@@ -234,7 +234,7 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def _user_of(end: socket.socket) -> int | None:
-    """Return the user that the kernel gives of the other end; None elsewhere than on Linux."""
+    """Return the number of the other end's user, by the kernel; None except on Linux."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
@@ -245,7 +245,7 @@ def _user_of(end: socket.socket) -> int | None:
 
 
 class Server:
-    """A socket at which frames are answered, one at a time.
+    """A socket at which a process answers frames, one at a time.
 
     Args:
         path: Of the socket; its folder is made, or must be this user's alone.
@@ -294,7 +294,7 @@ class Server:
         self._thread: threading.Thread | None = None
 
     def serve(self, seconds: float = inf) -> None:
-        """Answer for so long, or until `stop`; an answer that was begun is finished first."""
+        """Answer frames for so many seconds, or until `stop`; a begun answer is finished."""
         until = time.monotonic() + seconds
         try:
             while not self._stopped.is_set() and time.monotonic() < until:
@@ -321,7 +321,7 @@ class Server:
             raise self._error
 
     def stop(self) -> None:
-        """Let `serve` end."""
+        """Make `serve` end."""
         self._stopped.set()
 
     def close(self) -> None:
@@ -357,7 +357,7 @@ class Server:
             self._free.release()
 
     def _answered(self, question: bytes) -> tuple[bytes, bytes]:
-        """Return kind and data of what answers a question."""
+        """Answer a question; return the kind of the answer, and its data."""
         with self._at_work:
             # Who waited for the one before may come here after `stop`.
             if self._stopped.is_set():
@@ -391,7 +391,7 @@ class Server:
 
 
 def ask(path: Path, frame: bytes, seconds: float) -> bytes:
-    """Return the answer to a frame from the process that serves the socket at this path.
+    """Send a frame to the process that serves the socket at this path, and return its answer.
 
     Raises:
         WireError: The frame, or the answer, is too large or malformed, or the frame was refused.

@@ -57,13 +57,13 @@ def new_secret(entropy: Entropy | None = None) -> bytes:
 
 
 def public_key(secret: bytes) -> bytes:
-    """Return the public key that belongs to a secret."""
+    """Compute the public key of a secret."""
     private_key = X25519PrivateKey.from_private_bytes(secret)
     return private_key.public_key().public_bytes_raw()
 
 
 def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the secret shared with each peer, from one's own secret and the peers' public keys.
+    """Compute the secret shared with each peer, from an own secret and the peers' public keys.
 
     WireError, which names the peer, if a key has another length or is a point of small order.
     """
@@ -82,7 +82,7 @@ def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def stream(secret: bytes, info: bytes, size: int) -> Words:
-    """Return pseudorandom uint32 words of a secret; `info` is used for one stream only."""
+    """Derive pseudorandom uint32 words from a secret; `info` is for one stream only."""
     key = HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)
     # The nonce may be zero, as `info` gives every stream a key of its own.
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
@@ -123,7 +123,9 @@ def expanded(seeds: Seeds, info: bytes, size: int) -> npt.NDArray[np.uint8]:
 
 
 def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> Words:
-    """Return the uint32 words to add to this party's counts; all of a cohort's are 0 modulo 2^32.
+    """Return the uint32 words that mask a party's counts; those of a whole cohort sum to 0.
+
+    Sums are modulo 2^32.
 
     `shared` holds the secret with every other party. The context is of run and step: a stream is
     never used for two messages.
@@ -140,13 +142,13 @@ def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> W
 
 
 def sealed(data: bytes, secret: bytes, info: bytes) -> bytes:
-    """Encrypt data under a secret (ChaCha20-Poly1305); `info` is used for one message only."""
+    """Encrypt data under a secret (ChaCha20-Poly1305); `info` is for one message only."""
     # A nonce of zeros is used once per key, as `info` gives every message a key of its own.
     return _cipher(secret, info).encrypt(bytes(12), data, info)
 
 
 def unsealed(data: bytes, secret: bytes, info: bytes) -> bytes:
-    """Decrypt what `sealed` made; WireError if it was made otherwise, or changed."""
+    """Decrypt data that `sealed` encrypted; WireError if it is another's, or was changed."""
     try:
         return _cipher(secret, info).decrypt(bytes(12), data, info)
     except InvalidTag as error:
@@ -164,7 +166,7 @@ def _cipher(secret: bytes, info: bytes) -> ChaCha20Poly1305:
 
 
 def room(parties: int, sigma: float) -> int:
-    """Return the largest count that a masked sum over `parties` holds beside noise of this width.
+    """Return the largest count that a masked sum over `parties` can hold beside its noise.
 
     WireError if noise would fill more than half of what a party may add.
     """
@@ -182,7 +184,7 @@ def room(parties: int, sigma: float) -> int:
 
 
 def cut(values: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
-    """Cut counts to within plus and minus `most`; a cut is noted in the party's own log.
+    """Clip counts to plus and minus `most`; the party's own log notes that any were cut.
 
     **Guarantee**: brings no two vectors further apart.
     """
@@ -196,12 +198,12 @@ def cut(values: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
 
 
 def masked(values: npt.NDArray[np.int64], words: Words) -> Words:
-    """Add a mask to noisy counts, modulo 2^32; their sum is right if it is within 32 bits."""
+    """Add a mask to noisy counts, modulo 2^32; a true sum within 32 bits stays readable."""
     return values.astype(np.uint32) + words
 
 
 def unmask_sum(parts: Iterable[Words]) -> npt.NDArray[np.int64]:
-    """Return the sum of the cohort's counts, from everyone's masked words."""
+    """Add up the masked words of a whole cohort, and return the sum of its counts."""
     total: Words | None = None
     for part in parts:
         if total is None:

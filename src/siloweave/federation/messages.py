@@ -63,13 +63,13 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, values: npt.NDArray[np.generic], dtype: _DTYPES) -> Array:
-        """Pack `values` as `dtype`."""
+        """Pack values as an array of type `dtype`."""
         return cls(
             dtype, values.shape, np.ascontiguousarray(values, dtype=dtype).tobytes()
         )
 
     def numpy(self) -> npt.NDArray[np.generic]:
-        """Return the values, read-only; raise WireError on a number that is not finite."""
+        """Return the values as a read-only array; raises WireError unless all are finite."""
         values: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype)
         # One NaN in a sum or an average would make the whole of it NaN.
         if self.dtype[1] == "f" and not np.isfinite(values).all():
@@ -92,7 +92,7 @@ class Released(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tr
 
 
 class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What opens a party's masks if others, or it, vanish; see dropouts.py.
+    """The data that open a party's masks if others, or it, vanish; see dropouts.py.
 
     Attributes:
         digests: Of its seeds.
@@ -122,7 +122,7 @@ class Masked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def value(self) -> Any:
-        """What is sealed beside the entry."""
+        """The data that are sealed with the ledger's entry."""
         # One of both is empty: proofs are sent where no party may vanish, recovery where one may.
         if isinstance(self.recovery, msgspec.UnsetType):
             return [self.words, self.proofs]
@@ -173,7 +173,10 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
     def error(self) -> SiloweaveError:
-        """Return the error: of a long text its beginning, of an unknown class a WireError."""
+        """Return the refusal as an error; a WireError if its class is not known here.
+
+        Of a long text only the beginning stays.
+        """
         # By name among this package's errors alone: a peer cannot name any other class.
         return error_named(self.kind)(shortened(self.text, LONGEST_TEXT))
 
@@ -181,7 +184,7 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Envelope(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Who sends what to whom, in which step of which run: a question, or the answer to one.
+    """A question or answer, with its sender, receiver, run and step.
 
     A step is asked once. Asked again, with the same body, it is answered with the stored bytes.
     An answer repeats the question's run and step, and turns sender and receiver round. Steps are
@@ -203,16 +206,16 @@ class Envelope(
 
     @property
     def next(self) -> Envelope:
-        """What `then` asks, by itself."""
+        """The next question, `then`, in an envelope of its own."""
         return Envelope(self.run, self.step + 1, self.sender, self.to, self.then)
 
     def answered(self, body: bytes) -> Envelope:
-        """Return the envelope that answers this question."""
+        """Return an envelope with the answer to this question."""
         return Envelope(self.run, self.step, self.to, self.sender, body)
 
 
 def items(reply: Reply) -> Iterator[tuple[str, Any]]:
-    """Yield what the fields of a reply hold, by the field's name; of a tuple every item."""
+    """Yield a reply's values with the names of their fields; a tuple's items one by one."""
     for field in reply.__struct_fields__:
         value = getattr(reply, field)
         field_items = value if isinstance(value, tuple) else (value,)
@@ -221,14 +224,14 @@ def items(reply: Reply) -> Iterator[tuple[str, Any]]:
 
 
 def payments(reply: Reply) -> set[str]:
-    """Return hashes of the ledger entries that paid for what is in a reply."""
+    """Return the hashes of the ledger entries that paid for the values in a reply."""
     return {
         item.entry for _, item in items(reply) if isinstance(item, Released | Masked)
     }
 
 
 def reply_type(request: type[Request[R]]) -> type[R]:
-    """Return the type that answers a request, read from its `Request[...]` base."""
+    """Return the type of a request's answers, read from its base `Request[...]`."""
     for base in getattr(request, "__orig_bases__", ()):
         for argument in get_args(base):
             if isinstance(argument, type) and issubclass(argument, Reply):
@@ -297,7 +300,7 @@ S = TypeVar("S")
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """Return the MessagePack bytes of a message; WireError if no receiver would read them."""
+    """Encode a message as MessagePack; WireError if no receiver would read so much."""
     data = msgspec.msgpack.encode(message)
     if len(data) > MAX_BYTES:
         raise WireError(
@@ -309,7 +312,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def _check_items(data: bytes) -> None:
-    """Refuse a message of too many items; one of fewer bytes than that is not walked through."""
+    """Refuse a message of too many items; one with fewer bytes than that is not searched."""
     # An item has a byte at least, so that a short message cannot hold too many.
     if len(data) <= MAX_ITEMS:
         return
@@ -333,7 +336,7 @@ def _check_items(data: bytes) -> None:
 
 
 def check_json(text: bytes) -> None:
-    """Raise WireError for JSON of more than `MAX_ITEMS` items, before it is read."""
+    """Raise WireError for JSON with more than `MAX_ITEMS` items, before it is parsed."""
     # Each item but the first follows one of these; those inside texts only make it stricter.
     count = sum(map(text.count, (b",", b":", b"[", b"{"))) + 1
     if count > MAX_ITEMS:
@@ -343,7 +346,7 @@ def check_json(text: bytes) -> None:
 
 
 def decode(data: bytes, kind: type[S]) -> S:
-    """Read a message of type `kind`.
+    """Decode a message of type `kind`.
 
     WireError if it is too long, cut off, malformed or out of range.
     """
@@ -368,7 +371,7 @@ _MIXED_UP = {
 
 
 def answer_to(question: Envelope, frame: bytes) -> Envelope:
-    """Return the envelope that answers a question.
+    """Decode a frame, and check that its envelope answers this question.
 
     WireError if it is no envelope, or answers something else: a reply that was kept and is sent
     again, or of another party, fits its type as well as the right one.
@@ -388,7 +391,7 @@ def answer_to(question: Envelope, frame: bytes) -> Envelope:
 
 
 def body_digest(body: bytes, sender: str = "") -> bytes:
-    """Return the digest by which a step recognises its body, and who sent it."""
+    """Return the digest by which a step recognises its question's body, and the sender."""
     # A salt has 16 bytes at most, and a name may be longer. With the sender in the digest, another
     # end cannot fetch the stored answer to somebody else's question by repeating it.
     salt = blake2b(sender.encode(), digest_size=16).digest() if sender else b""
@@ -407,7 +410,7 @@ def _decoded(
 def decode_request(
     body: bytes, table: Mapping[type[Request[Any]], Callable[..., Reply]]
 ) -> Request[Any]:
-    """Read the request in `body`, which must be one that `table` answers.
+    """Decode the request in `body`, which must be one that `table` answers.
 
     Parties that live in one process and get the same bytes share one decoded, immutable request.
     """
@@ -419,7 +422,7 @@ Sealed = Released[Any] | Masked | Relayed
 
 
 def check_sealed(reply: Reply, verify: Callable[[Sealed], bool]) -> None:
-    """Raise WireError unless each field is Public, or was paid for at this very site."""
+    """Raise WireError unless each field is Public, or was paid for at this site."""
     for field, item in items(reply):
         if isinstance(item, Public):
             continue

@@ -37,7 +37,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def command(module: str, *words: str) -> list[str]:
-    """Return the words that run a module without the working folder among its places.
+    """Return the command that runs a module without the working folder on its search path.
 
     Example:
         >>> command("siloweave", "version")[1:]
@@ -47,7 +47,7 @@ def command(module: str, *words: str) -> list[str]:
 
 
 def return_memory() -> None:
-    """Give memory that is free in this process back to the system, where its library can.
+    """Return free memory of this process to the system, where its C library can.
 
     What an end needed to start, and does not need to wait for questions, is a few MB of each of
     many processes.
@@ -58,7 +58,7 @@ def return_memory() -> None:
 
 
 def environment(folder: Path | None = None) -> dict[str, str]:
-    """Return this process's environment without what names modules or libraries of a folder.
+    """Return this process's environment variables, without those that load code from a folder.
 
     Args:
         folder: The end's, of a study. Entries that lie in it, or are the folder above it, are left
@@ -83,7 +83,7 @@ def environment(folder: Path | None = None) -> dict[str, str]:
 
 
 def _lies_elsewhere(entry: str, folder: Path | None) -> bool:
-    """Say whether an entry is absolute, and neither in the served folder nor the one above it."""
+    """Return whether a path is absolute, and neither in the served folder nor its parent."""
     if not Path(entry).is_absolute():
         return False
     if folder is None:

@@ -31,7 +31,7 @@ _TOO_LATE = 504
 
 
 class Proxy(NamedTuple):
-    """Where a proxy is, and what it is shown; `url` has the user and the password."""
+    """The address of a proxy, and what it is shown; `url` has the user and the password."""
 
     host: str
     port: int
@@ -41,17 +41,17 @@ class Proxy(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The proxy as texts name it: without user and password."""
+        """The proxy's address as messages name it, without user and password."""
         return f"{_bracketed(self.host)}:{self.port}"
 
 
 def _bracketed(host: str) -> str:
-    """Return a host as it stands before a port: an IPv6 address in brackets."""
+    """Write a host as it stands before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def proxy_in(url: str) -> Proxy:
-    """Return the proxy that a URL names; InputError for another kind of URL.
+    """Read the proxy that a URL names; InputError for other kinds of URL.
 
     Example:
         >>> proxy_in("http://ann:secret@proxy.example.org:8080").address
@@ -108,7 +108,7 @@ def proxy_for(
 def connected(
     host: str, port: int, seconds: float, proxy: Proxy | None = None
 ) -> socket.socket:
-    """Connect to a host, through a tunnel of the proxy's if there is one.
+    """Connect to a host, through a proxy's tunnel if there is a proxy.
 
     Raises:
         ConnectionError: The host, or the proxy, does not answer, yet.
@@ -176,7 +176,7 @@ def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
 
 
 def _head(end: socket.socket) -> bytes:
-    """Read an answer up to its empty line, byte by byte, as what follows is the tunnel's."""
+    """Read an answer up to its empty line, byte by byte: the tunnel's bytes follow it."""
     answer = bytearray()
     # For the whole of it: a proxy that sends a byte now and then would be awaited for ever.
     until = time.monotonic() + _ANSWER_S

@@ -37,7 +37,7 @@ _LENGTH = 8  # bytes before each record
 
 
 class TranscriptRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer.
+    """One answer of a party, with its question.
 
     Attributes:
         run: Name of the run.
@@ -55,7 +55,7 @@ class TranscriptRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FolderTranscript:
-    """Appends to a file that only its owner may read; an answer that it has is not added again."""
+    """A file that only its owner may read, to which each answer is appended once."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ class FolderTranscript:
             }
 
     def record(self, received: TranscriptRecord) -> None:
-        """Append one answer; a question that was just asked is not written twice."""
+        """Append one answer; a question that equals the last one is not written again."""
         # A run that is started again asks its first steps anew, and has the same answers.
         place = (received.run, received.step, received.party)
         if place in self._known:
@@ -90,13 +90,13 @@ class FolderTranscript:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Append to a file of its owner's alone; OSError, which names the file, if that fails."""
+    """Append to a file that its owner alone can read; OSError, which names it, if that fails."""
     with naming_file(path), open(path, "ab", opener=for_its_owner) as file:
         file.write(data)
 
 
 def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
-    """Read every answer of a transcript, with its question.
+    """Read all answers of a transcript, with their questions.
 
     A record that was being written when the process died is left out. Raises InputError if there
     is no such file, and WireError if it is damaged.
@@ -121,7 +121,7 @@ def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
-    """Yield every whole record of a file; one that was cut short ends it."""
+    """Yield the complete records of a file; an incomplete one ends it."""
     bytes_left = os.fstat(file.fileno()).st_size
     while len(header := file.read(_LENGTH)) == _LENGTH:
         size = int.from_bytes(header, "big")
@@ -137,7 +137,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 class Receipts:
-    """Appends receipts to a file that only its owner may read, each payment once.
+    """A file of receipts that only its owner may read, to which each payment is appended once.
 
     LedgerError if a party had another public key before, or the file is damaged.
     """
@@ -184,7 +184,7 @@ class Receipts:
             self._append(Receipt(party, self._keys[party], run, step, item.entry))
 
     def paid(self, party: str, run: str) -> set[str]:
-        """Return hashes of the entries by which a party paid in a run and in its stages.
+        """Return the hashes of the entries with which a party paid in a run and its stages.
 
         A later run over the same folder, such as a score, is another's: a ledger that was sent
         before it has nothing of it.
@@ -199,7 +199,7 @@ class Receipts:
         return entries
 
     def _append(self, receipt: Receipt) -> None:
-        """Append a receipt that the file does not have."""
+        """Append a receipt, unless the file has it."""
         if (receipt.party, receipt.entry) in self._runs:
             return
         self._runs[receipt.party, receipt.entry] = receipt.run
@@ -211,7 +211,7 @@ ABSENCES = Path("coordinator") / "absences.json"
 
 
 class Absences:
-    """A file of the steps in which parties vanished, by run.
+    """A file of the steps in which parties vanished from runs.
 
     A coordinator that starts again must ask the same parties as before: a sum is opened once, for
     one list of parties. InputError if the file is damaged.
@@ -229,15 +229,15 @@ class Absences:
 
     @property
     def names(self) -> set[str]:
-        """Everyone who vanished from any run."""
+        """The names of all parties that vanished from any run."""
         return {name for steps in self._steps.values() for name in steps}
 
     def of(self, run: str) -> dict[str, int]:
-        """Return the step in which each absent party vanished from a run, by party."""
+        """Return the step in which each absent party vanished from a run, by name."""
         return dict(self._steps.get(run, {}))
 
     def record(self, run: str, step: int, party: str) -> None:
-        """Note that a party vanished; forced to disk."""
+        """Note that a party vanished, and force the note to disk."""
         # The first step counts: from there on the party is in no sum of the run.
         self._steps.setdefault(run, {}).setdefault(party, step)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -79,7 +79,7 @@ class Part(Request[Parted], frozen=True, tag="run/part"):
 
 @dataclass(frozen=True)
 class Closing:
-    """What a run's last message brought.
+    """The ledgers that a run's last messages brought.
 
     Attributes:
         ledgers: Every party's entries, of this and earlier runs.
@@ -93,7 +93,7 @@ class Closing:
 
 
 def closed(request: Close, site: Site[Any]) -> Closed:
-    """Return the party's ledger, as it is."""
+    """Send the party's ledger as it is."""
     ledger = site.ledger
     entries = msgspec.json.encode(ledger.entries)
     return Closed(
@@ -104,12 +104,12 @@ def closed(request: Close, site: Site[Any]) -> Closed:
 
 
 def with_closing(handlers: Handlers) -> Handlers:
-    """Return a party's side of a method, and of the message that ends every run."""
+    """Add to a party's handlers the one for the message that ends every run."""
     return {**handlers, Close: closed}
 
 
 def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
-    """Return a party's entries, checked; `paid` are the hashes of those that paid for replies."""
+    """Return a party's ledger entries, checked against those that paid for its replies."""
     messages.check_json(reply.entries.value)
     try:
         entries = msgspec.json.decode(reply.entries.value, type=Entries)
@@ -135,7 +135,7 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
 
 @contextmanager
 def naming_step(asked: Envelope) -> Iterator[None]:
-    """Let an error about an answer name its party and step."""
+    """Add the party and the step to an error about an answer."""
     try:
         yield
     except WireError as error:
@@ -143,12 +143,12 @@ def naming_step(asked: Envelope) -> Iterator[None]:
 
 
 def _never(answered: Set[str]) -> bool:
-    """Wait for all answers: no set of parties is enough."""
+    """Return False: the rule of a step that waits for all answers."""
     return False
 
 
 class Session:
-    """The parties of a run.
+    """The coordinator's side of a run: it asks the parties, and checks their answers.
 
     Args:
         roster: Names, in the order of the replies.
@@ -229,7 +229,7 @@ class Session:
         return self._carrier.simulated
 
     def recall(self, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
-        """Return what every party of a simulation has stored in this run under some names.
+        """Return values that every party of a simulation has stored in this run, by name.
 
         That is no message: it is not counted, and no party elsewhere answers it.
         """
@@ -245,7 +245,7 @@ class Session:
         at_once: int = 1,
         last: bool = False,
     ) -> list[R]:
-        """Ask parties, or some in any order, the same thing; all must answer, in the order of `to`.
+        """Ask parties the same question; all must answer. The replies have the order of `to`.
 
         `at_once` may work at the same time, in threads of this process; replies, and what is stored
         of them, do not depend on it. The `last` question of a run brings the one along that closes
@@ -269,17 +269,17 @@ class Session:
         at_once: int = 1,
         last: bool = False,
     ) -> list[R]:
-        """Ask some parties in one step, each something else; all else as of `ask`."""
+        """Ask some parties in one step, each another question; all else as of `ask`."""
         closes = last and set(requests) == set(self.roster)
         then = messages.encode(Close()) if closes else b""
         return self._asked(requests, at_once, then)
 
     def plan(self, cohort: Iterable[str]) -> MaskPlan:
-        """Plan who masks with whom in a sum over a cohort, and how many of it may vanish."""
+        """Plan who masks with whom in a cohort's sum, and how many of its parties may vanish."""
         return MaskPlan.of(cohort, self.tolerated, self.dropouts)
 
     def present(self, names: Iterable[str]) -> list[str]:
-        """Return those of some parties that are not gone."""
+        """Return the names of those parties that have not vanished."""
         return [name for name in names if name not in self.gone]
 
     def ask_present(
@@ -291,7 +291,7 @@ class Session:
         last: bool = False,
         enough: Callable[[Set[str]], bool] = _never,
     ) -> dict[str, R]:
-        """Ask some parties in one step, of whom so many may vanish; return the others' replies.
+        """Ask some parties in one step, and return the replies of those that do not vanish.
 
         A party whose carrier raises RosterError is gone, and is not asked again in the run, also
         if that is started again. `last` is as of `ask`, as long as nobody is gone. Once the names
@@ -365,14 +365,17 @@ class Session:
         return received
 
     def _check_roster(self, names: Mapping[str, Any]) -> None:
-        """Raise RosterError unless a step asks somebody, and only parties of the roster."""
+        """Raise RosterError for a step that asks nobody, or parties outside the roster."""
         if not names or not self.traffic.keys() >= names.keys():
             raise RosterError(f"asked {list(names)}; the roster is {list(self.roster)}")
 
     def _require(
         self, names: Iterable[str], may_vanish: int, lost: Set[str] = frozenset()
     ) -> None:
-        """Raise RosterError if more of some parties are gone, or lost in this step, than may."""
+        """Raise RosterError if more of these parties have vanished than may.
+
+        `lost` are those that vanished in this step.
+        """
         absent = self.gone | lost
         if sum(name in absent for name in names) > may_vanish:
             parties = ", ".join(
@@ -387,7 +390,7 @@ class Session:
     def _asked(
         self, requests: Mapping[str, Request[R]], at_once: int, then: bytes = b""
     ) -> list[R]:
-        """Ask some parties in one step, all of whom must answer; return replies in their order."""
+        """Ask some parties in one step, all of which must answer; the replies have their order."""
         self._check_roster(requests)
         # The last question closed the run, and another one follows: the close was a step.
         self.rounds += self._along
@@ -417,7 +420,7 @@ class Session:
         at_once: int,
         enough: Callable[[Set[str]], bool],
     ) -> dict[str, Future[T]]:
-        """Send each question, some at the same time; an error is the first party's.
+        """Send each question, some at the same time; of several errors the first party's is raised.
 
         An interrupt, or what a party on another machine refuses, waits for no other one there: that
         may take an hour. Nor are others waited for once those that gave something are `enough`.
@@ -456,7 +459,7 @@ class Session:
     def _envelopes(
         self, requests: Mapping[str, Request[R]], step: int, then: bytes = b""
     ) -> Iterator[tuple[Envelope, type[R]]]:
-        """Yield a step's questions one by one, as they may be large, and the types of replies.
+        """Yield a step's questions one by one, as they may be large, with the types of replies.
 
         A request that is one object for several parties is encoded once.
         """
@@ -477,7 +480,7 @@ class Session:
             yield envelope, kind
 
     def close(self) -> Closing:
-        """End the run: every party sends its ledger, but for those that are gone and not back.
+        """End the run: collect every party's ledger, except from parties that are gone.
 
         WireError, which names the party, if a ledger was changed, or lacks what paid for a reply.
         """
@@ -502,7 +505,7 @@ class Session:
         return Closing(ledgers, heads, files)
 
     def _closed_replies(self) -> dict[str, Closed]:
-        """Read the ledgers that came along with the last answers."""
+        """Read the ledgers that came with the last answers."""
         replies = {}
         for name in self.roster:
             envelope, body = self._closed[name]
@@ -511,7 +514,7 @@ class Session:
         return replies
 
     def _ask_to_close(self) -> dict[str, Closed]:
-        """Ask every party for its ledger; who is gone sends it if it is back, and may not be."""
+        """Ask every party for its ledger; one that vanished sends it only if it is back."""
         # What came with the last question is asked as the same step.
         self._along = False
         absent = self.gone
@@ -530,7 +533,7 @@ class Session:
         )
 
     def _sent(self, envelope: Envelope) -> tuple[course.Traffic, bytes]:
-        """Send a question; return what crossed for it, and the party's answer."""
+        """Send a question; return the traffic of both ways, and the party's answer."""
         frame = messages.encode(envelope)
         status = self._status
         if status is not None:
@@ -550,7 +553,7 @@ class Session:
     def _received(
         self, envelope: Envelope, kind: type[R], crossed: course.Traffic, answer: bytes
     ) -> R:
-        """Count an answer, open it, write it down, and read it."""
+        """Count an answer, open it, write it down, and decode it."""
         name = envelope.to
         self.traffic[name] += crossed
         with naming_step(envelope):
@@ -561,7 +564,7 @@ class Session:
             return self._read(envelope, reply.body, kind)
 
     def _read(self, envelope: Envelope, body: bytes, kind: type[R]) -> R:
-        """Write a reply down, read it, and remember its payments and proofs."""
+        """Write a reply down, decode it, and remember its payments and proofs."""
         run = envelope.run
         step = envelope.step
         name = envelope.to
@@ -584,7 +587,7 @@ class Session:
 def _work(
     queue: Iterator[tuple[Envelope, Future[T]]], send: Callable[[Envelope], T]
 ) -> None:
-    """Send questions of a queue that threads share until it is empty."""
+    """Send the questions of a queue that threads share, until it is empty."""
     for envelope, answer in queue:
         # From here on nobody can cancel it, so that its result is set exactly once.
         answer.set_running_or_notify_cancel()
@@ -595,7 +598,7 @@ def _work(
 
 
 def _gave(answers: Mapping[str, Future[Any]]) -> set[str]:
-    """Return who gave something so far; raise the first error of those that are done."""
+    """Return who has answered with a value so far; raise the first error of those done."""
     return {
         name
         for name, answer in answers.items()

@@ -95,7 +95,7 @@ _LOST = (
 
 @dataclass(frozen=True)
 class Terms:
-    """A study's facts, as every party of it is given them once.
+    """The facts of a study, which every party of it is given once.
 
     Attributes:
         roster: Public key of every party, by name, in the order of the study.
@@ -135,17 +135,17 @@ class Terms:
         MaskPlan.require(len(self.roster), self.tolerated, self.dropouts)
 
     def plan(self, cohort: Iterable[str]) -> MaskPlan:
-        """Plan who masks with whom in a sum over a cohort, and how many of it may vanish."""
+        """Plan who masks with whom in a cohort's sum, and how many of its parties may vanish."""
         return MaskPlan.of(cohort, self.tolerated, self.dropouts)
 
     def missing(self, size: int) -> int:
-        """Count the shares of the noise that a sum over `size` parties must do without."""
+        """Count the shares of the noise that a sum over `size` parties may have to do without."""
         return MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
 
     def check_cohort(
         self, party: str, cohort: Mapping[str, bytes], tolerated: int
     ) -> None:
-        """Raise WireError for a sum over others, over too few, or with too little noise."""
+        """Raise WireError for a sum over other parties, over too few, or with too little noise."""
         # With a stranger in the cohort the coordinator could play that stranger itself; a sum
         # without this party would have no use for its words but to single them out.
         strangers = [name for name in cohort if name not in self.roster]
@@ -167,11 +167,11 @@ class Terms:
             )
 
     def check_active(self, party: str, active: Sequence[str]) -> None:
-        """Raise WireError where a sum would open over too few parties."""
+        """Raise WireError for a sum that would open over too few parties."""
         self._check_size(party, "was asked to open a sum over", len(active), "opened")
 
     def _check_size(self, party: str, request: str, size: int, done: str) -> None:
-        """Raise WireError, of a request in words, for a sum over too few parties."""
+        """Raise WireError for a sum over too few parties; `words` describe the request."""
         # A sum over few parties has few honest ones to hide among.
         if size < self.smallest_cohort:
             parties = "party" if size == 1 else "parties"
@@ -181,7 +181,7 @@ class Terms:
             )
 
     def require(self, party: str, **stated: Any) -> None:
-        """Raise WireError for a request that states something else than the study, by name.
+        """Raise WireError for a request that states other facts than the study's.
 
         Example:
             >>> Terms(facts={"rounds": 10}).require("north", rounds=500)
@@ -201,7 +201,7 @@ class Terms:
 
 
 def _short(value: Any) -> str:
-    """Return a value's text for a message, cut where a peer made it long."""
+    """Write a value for a message, cut off if a peer made it long."""
     text = str(value)
     if len(text) <= _SHOWN:
         return text
@@ -209,17 +209,17 @@ def _short(value: Any) -> str:
 
 
 class Store(Protocol):
-    """What a site keeps between messages. Conforming: MemoryStore, FolderStore."""
+    """The place where a site keeps data between messages. Conforming: MemoryStore, FolderStore."""
 
     def get(self, name: str) -> bytes | None:
         """Return the bytes stored under `name`, or None."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Store `data` so that it survives whatever the store is made to survive."""
+        """Store `data`, which then lasts as long as this kind of store does."""
 
 
 class MemoryStore:
-    """Keeps things while the process lives; of all replies but the last only the digest.
+    """A store that lasts as long as the process; of all replies but the last it has the digest.
 
     An older step that is asked again is known as answered, and refused: its bytes are gone, and
     drawing again would be a second release.
@@ -247,7 +247,7 @@ class MemoryStore:
 
 
 class FolderStore:
-    """Keeps things as files in a folder, written whole and forced to disk.
+    """A store of files in a folder, which are written whole and forced to disk.
 
     Names come from peers and never become part of a path; files are called by their digest. Each
     ends with a checksum, since a flipped bit in a masked sum would look like any other number.
@@ -295,7 +295,7 @@ class FolderStore:
         write_whole(self._path(name), data + self._checksum(name, data))
 
     def payments(self) -> Iterator[str]:
-        """Yield hashes of the ledger's entries without which no stored reply may be sent."""
+        """Yield the hashes of the ledger's entries without which no stored reply may be sent."""
         for path in self._folder.iterdir():
             if path.suffix != _REPLY:
                 continue
@@ -312,7 +312,7 @@ class FolderStore:
 
 
 class _Sum(msgspec.Struct, frozen=True):
-    """What a party remembers of the last sum that it masked."""
+    """The facts that a party remembers of the last sum that it masked."""
 
     run: str
     step: int
@@ -320,7 +320,7 @@ class _Sum(msgspec.Struct, frozen=True):
     cohort: dict[str, bytes]
 
     def bound(self, sender: str, reader: str) -> bytes:
-        """Return what is bound to all that both received for this sum."""
+        """Return the bytes to which messages between two parties of this sum are bound."""
         # The request's digest is what matters: parties that were asked different things cannot
         # open what they seal for each other, and so notice that the coordinator lied.
         context = f"sum of step {self.step}, {self.request.hex()}"
@@ -328,7 +328,7 @@ class _Sum(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """How often a party was asked each question of a run, by its tag; and which was the last."""
+    """The number of times that a party was asked each question of a run, and the last question."""
 
     step: int = -1
     tag: str = ""
@@ -336,21 +336,21 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class _Lists(msgspec.Struct, frozen=True):
-    """Who was in the sum that a party opened last."""
+    """A digest of who was in the sum that a party opened last."""
 
     step: int
     active: bytes  # digest
 
 
 class _Shares(msgspec.Struct, frozen=True):
-    """Shares for one party, and who was in the sum before by what their sender was shown."""
+    """The shares for one party, and their sender's view of who was in the sum before."""
 
     shares: bytes
     before: bytes
 
 
 class Site(Generic[Rows]):
-    """One party while a study runs.
+    """One party of a study, while it runs.
 
     Args:
         name: The party's name in the roster.
@@ -396,7 +396,7 @@ class Site(Generic[Rows]):
         """Results that can be computed again from rows; never sent, lost with the process."""
 
     def begin(self, envelope: Envelope) -> None:
-        """Start answering a step; WireError where what came shows that the coordinator lied."""
+        """Start answering a step; WireError if its proofs show that the coordinator lied."""
         self._at = envelope
         self._count = 0
         self._masks = 0
@@ -407,7 +407,7 @@ class Site(Generic[Rows]):
             self._compare()
 
     def _compare(self) -> None:
-        """Raise WireError unless the others of the sum before have received what this one did.
+        """Raise WireError unless all parties of the last sum received what this one did.
 
         They show it by proofs, see `release_masked`. Nothing is looked at twice.
         """
@@ -441,18 +441,18 @@ class Site(Generic[Rows]):
 
     @property
     def _unproved(self) -> str:
-        """Name in the store of the sum of which no proofs have come yet."""
+        """The name in the store of the sum whose proofs have not come yet."""
         return f"unproved/{self._keyed_for}"
 
     @property
     def entropy(self) -> Entropy:
-        """The source of this step's noise, opened when something is drawn."""
+        """The source of this step's noise, opened at the first draw."""
         if self._stream is None:
             self._stream = self._source.at(self.context)
         return self._stream
 
     def store_entropy(self) -> None:
-        """Draw what follows in this answer from a stream that is stored.
+        """Draw the rest of this answer from a stream whose seed is stored.
 
         An answer of several draws, each of which decides what is drawn next, is the same again
         after a crash, and so are its payments.
@@ -467,21 +467,21 @@ class Site(Generic[Rows]):
 
     @property
     def run(self) -> str:
-        """Run that is being answered."""
+        """The run that is being answered."""
         return self._at.run
 
     @property
     def context(self) -> str:
-        """Run and step that are being answered."""
+        """The run and the step that are being answered."""
         return f"{self._at.run}/{self._at.step}"
 
     @property
     def asked(self) -> bytes:
-        """Digest of the request that is being answered."""
+        """The digest of the request that is being answered."""
         return messages.body_digest(self._at.body)
 
     def require_first(self) -> None:
-        """Raise WireError for a release that follows another one in its run, before it is paid for.
+        """Raise WireError, before it is paid for, if a release is not the first of its run.
 
         Where a limit holds for what all parties release together, each may release once. A question
         that is asked again is answered from the store, and does not come here.
@@ -498,7 +498,7 @@ class Site(Generic[Rows]):
             )
 
     def pay(self, event: Event, what: str) -> str:
-        """Charge the ledger for something that steers a later release but stays here.
+        """Charge the ledger for a value that steers a later release but stays here.
 
         Returns the hash of the entry, after which the noise may be drawn. Nothing is charged where
         that noise cannot be drawn (InputError), or the limit does not allow it (BudgetError).
@@ -510,7 +510,7 @@ class Site(Generic[Rows]):
         return self._charge(event, what, step, self._at.sender).hash
 
     def _charge(self, event: Event, what: str, step: str, to: str) -> Entry:
-        """Charge the ledger for an event; nothing is charged where this raises."""
+        """Charge the ledger for an event; if this raises, nothing was charged."""
         # Both checks stand before the charge: budget that is spent never comes back.
         if event.width is not None:
             check_width(event.width, self._source)
@@ -520,7 +520,7 @@ class Site(Generic[Rows]):
         return entry
 
     def _sealed(self, entry: str, value: Any) -> bytes:
-        """Return this process's seal of a value and of the entry that paid for it."""
+        """Compute this process's seal of a value and of the entry that paid for it."""
         body = entry.encode() + b"\0" + _packed(value)
         return blake2b(body, key=self._seal_key, digest_size=32).digest()
 
@@ -533,7 +533,7 @@ class Site(Generic[Rows]):
         return self._drawn(self.pay(event, what), draw)
 
     def _drawn(self, entry: str, draw: Callable[[], T]) -> Released[T]:
-        """Draw a value that an entry on disk has paid for, and seal it."""
+        """Draw a value for which an entry on disk has paid, and seal it."""
         value = draw()
         return Released(value, entry, self._sealed(entry, value))
 
@@ -564,7 +564,7 @@ class Site(Generic[Rows]):
         return self._drawn(entry, draw)
 
     def release_made(self, make: Callable[[], T]) -> Released[T]:
-        """Release what is made of what this run has learned and paid for, and of no row.
+        """Release a value made from paid releases of this run, and from no row.
 
         That is post-processing of releases that are bounded, and of one without a bound it is part.
         LedgerError if this run has paid for nothing yet.
@@ -578,7 +578,7 @@ class Site(Generic[Rows]):
         return self._drawn(payments[-1].hash, make)
 
     def release_derived(self, what_follows: Callable[[], T]) -> Released[T]:
-        """Release what is computed from noise that this answer has paid for, and from no row.
+        """Release a value computed from noise that this answer has paid for, and from no row.
 
         That is post-processing, and costs nothing more. LedgerError if this answer has paid for
         nothing yet.
@@ -595,7 +595,7 @@ class Site(Generic[Rows]):
         return self._drawn(entries[-1].hash, what_follows)
 
     def keep_private(self, event: Event, what: str, draw: Callable[[], int]) -> int:
-        """Pay for a number that stays here but steers later releases; drawn once a run.
+        """Pay for a number that stays here but steers later releases; it is drawn once a run.
 
         `draw` must not fail by the rows: a later step of the run may draw under the same entry.
         """
@@ -614,11 +614,11 @@ class Site(Generic[Rows]):
         return int(number)
 
     def remember(self, name: str, value: bytes) -> None:
-        """Store something of this run for a later message."""
+        """Store a value of this run for a later message."""
         self._store.put(f"memory/{self._at.run}/{name}", value)
 
     def recall(self, name: str, run: str | None = None) -> bytes | None:
-        """Return what was remembered under `name` in this run, or in the one that is named."""
+        """Return the value remembered under `name` in this run, or in the run given."""
         if run is None:
             run = self._at.run
         return self._store.get(f"memory/{run}/{name}")
@@ -702,9 +702,10 @@ class Site(Generic[Rows]):
     def _shared_out(
         self, masked_sum: _Sum, shared: Mapping[str, bytes]
     ) -> tuple[list[bytes], Recovery]:
-        """Return the seeds of this party's masks in a sum, which it remembers, and what opens them.
+        """Draw the seeds of this party's masks in a sum; return them, and their sealed shares.
 
-        See dropouts.py. The first seed is of its own mask, the others of those with neighbours.
+        The first seed is of the party's own mask, the others of those with neighbours, see
+        dropouts.py. The party remembers the sum.
         """
         plan = self.terms.plan(masked_sum.cohort)
         seeds = [new_seed(self.entropy)]
@@ -733,7 +734,7 @@ class Site(Generic[Rows]):
         dead: Sequence[str],
         sealed: Mapping[str, bytes],
     ) -> dict[str, bytes]:
-        """Return this party's shares of what opens a step's sum, by active party; once a sum.
+        """Return this party's shares of the masks in a sum, by active party; only once a sum.
 
         Args:
             step: The last in which this party masked something.
@@ -795,7 +796,7 @@ class Site(Generic[Rows]):
         bound: bytes,
         lists_before: bytes,
     ) -> bytes:
-        """Return a party's share for this one, if both received and were shown the same."""
+        """Open a party's share for this one, if both received and were shown the same."""
         try:
             sent = messages.decode(masking.unsealed(sealed, secret, bound), _Shares)
         except WireError as error:
@@ -822,7 +823,7 @@ class Site(Generic[Rows]):
         return Public(self.signed_key(key, masking.PURPOSE), why)
 
     def signed_key(self, key: bytes, purpose: bytes) -> bytes:
-        """Return a public key of this run, and the party's signature of it for one purpose."""
+        """Return a public key of this run, and this party's signature of it for one purpose."""
         # A ledger that is only read pays for nothing.
         assert self.ledger.identity is not None
         return key + self.ledger.identity.sign(
@@ -830,7 +831,7 @@ class Site(Generic[Rows]):
         )
 
     def key_of(self, name: str, signed: bytes, purpose: bytes) -> bytes:
-        """Return the public key in what `signed_key` gave another party.
+        """Check what `signed_key` gave another party, and return the public key in it.
 
         WireError if the party that the roster names did not sign it in this run.
         """
@@ -847,27 +848,27 @@ class Site(Generic[Rows]):
         return key
 
     def _key_message(self, name: str, key: bytes) -> bytes:
-        """Return what a party signs of a key."""
+        """Return the bytes that a party signs for a key of its own."""
         # With the run, a key that was signed in an earlier one does not pass; with the name, a
         # party cannot pass another's key as its own.
         return b"\0".join((self._keyed_for.encode(), name.encode(), key))
 
     @property
     def _keyed_for(self) -> str:
-        """The run in which a key is used: the whole study's, or the stage's where that is unknown.
+        """The run to which a key belongs: the whole study's, or the stage's if that is not known.
 
         What is masked or encrypted under it is bound to its stage besides.
         """
         return self.terms.study or self._at.run
 
     def agree_with_dealer(self, key: bytes) -> bytes:
-        """Return the secret shared with the coordinator, by a key that nobody signed."""
+        """Compute the secret shared with the coordinator, whose key nobody signed."""
         return masking.agree_with(self._secret(), {"the coordinator": key})[
             "the coordinator"
         ]
 
     def _secret(self) -> bytes:
-        """Return this party's X25519 secret of the run, drawn when it is first needed."""
+        """Return this party's X25519 secret of the run, which is drawn at the first use."""
         name = f"secret/{self._keyed_for}"
         secret = self._store.get(name)
         if secret is None:
@@ -878,7 +879,7 @@ class Site(Generic[Rows]):
         return secret
 
     def agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return the secret shared with every peer, computed once a run.
+        """Compute the secret shared with every peer, once a run.
 
         WireError, before any secret is computed, if a key was not signed by its party.
         """
@@ -903,7 +904,7 @@ class Site(Generic[Rows]):
     def relay(
         self, words: masking.Words, readers: Mapping[str, bytes], context: str
     ) -> Relayed:
-        """Encrypt masked words to other parties, whom the coordinator relays them to.
+        """Encrypt masked words to other parties, to whom the coordinator relays them.
 
         `readers` are the secrets that this party shares with them (`agree`); `context` names the
         message, and is used once in a run.
@@ -923,7 +924,7 @@ class Site(Generic[Rows]):
     def open_relayed(
         self, sender: str, data: bytes, key: bytes, secret: bytes, context: str
     ) -> masking.Words:
-        """Return the words that another party relayed to this one.
+        """Decrypt the words that another party relayed to this one.
 
         WireError if they were changed, or are of another message, sender, reader or run.
         """
@@ -940,18 +941,18 @@ class Site(Generic[Rows]):
         return np.frombuffer(plain, dtype="<u4")
 
     def _bound_to(self, sender: str, reader: str, context: str) -> bytes:
-        """Return what a relayed message is bound to; `reader` is empty where several read it."""
+        """Return the bytes that a relayed message is bound to; `reader` is empty for several."""
         return "\0".join((self._at.run, sender, reader, context)).encode()
 
     def sealed_here(self, item: messages.Sealed) -> bool:
-        """Return whether this very object was sealed here."""
+        """Return whether this process sealed this very object."""
         # Without a seal, a handler could send a `Released` that it made itself, under any entry.
         if isinstance(item, Relayed):
             return item.seal == self._sealed("", [item.data, item.keys])
         return item.seal == self._sealed(item.entry, item.value)
 
     def answer(self, frame: bytes, handlers: Handlers) -> bytes:
-        """Answer a frame, the bytes of an envelope, by the function that handles its request.
+        """Answer a frame, the bytes of an envelope, with the function that handles its request.
 
         Returns the frame of the reply: the stored one if this step was answered before.
 
@@ -990,7 +991,7 @@ class Site(Generic[Rows]):
         return first
 
     def _answer(self, envelope: Envelope, handlers: Handlers) -> bytes:
-        """Return the reply to one question: the stored one if it was answered before."""
+        """Answer one question; if it was answered before, return the stored reply."""
         self._begin_run(envelope.run)
         name = f"reply/{envelope.run}/{envelope.step}"
         digest = messages.body_digest(envelope.body, envelope.sender)
@@ -1020,7 +1021,7 @@ class Site(Generic[Rows]):
         return data
 
     def _answered(self, envelope: Envelope, digest: bytes, handlers: Handlers) -> bytes:
-        """Return what a handler replies; if it fails after a charge, the refusal is stored.
+        """Call a handler and return its reply; if it fails after a charge, store the refusal.
 
         A charge counts also where an earlier attempt wrote its entry: a process that was killed
         after that has stored no refusal.
@@ -1054,7 +1055,7 @@ class Site(Generic[Rows]):
             raise refused from error
 
     def _refusal_of(self, error: Exception, place: str, kind: str) -> Exception:
-        """Return the error that the coordinator is sent, where a handler raised `error`.
+        """Return the error that the coordinator is sent after a handler raised `error`.
 
         An error of this package says what its author meant to cross. Any other may name a value of
         a row, so that its text does not cross. Where bounded noise was paid for, and perhaps drawn,
@@ -1072,7 +1073,7 @@ class Site(Generic[Rows]):
         return WireError(f"{place}: its {kind} cannot be answered")
 
     def _count_asked(self, envelope: Envelope, tag: str) -> None:
-        """Refuse a question that is asked more often than the study's plan says.
+        """Refuse a question that is asked more often than the study's plan allows.
 
         Stored answers that are sent again do not come here. A question that was counted, and was
         not answered as the process was killed, is the last one.
@@ -1098,11 +1099,11 @@ class Site(Generic[Rows]):
         self._store.put(name, messages.encode(counted))
 
     def _refused(self, envelope: Envelope) -> str:
-        """Return the name in the store of a step's refusal."""
+        """Return the store's name for the refusal of a step."""
         return f"refused/{envelope.run}/{envelope.step}"
 
     def _refuse_again(self, envelope: Envelope, digest: bytes) -> None:
-        """Refuse a step that was refused before, after it was paid for, as it was then."""
+        """Raise the stored refusal of a step that was refused after it was paid for."""
         stored = self._store.get(self._refused(envelope))
         if stored is None:
             return
@@ -1112,7 +1113,7 @@ class Site(Generic[Rows]):
     def _refuse_changed(
         self, envelope: Envelope, stored: bytes, digest: bytes, done: str
     ) -> None:
-        """Refuse a step that was asked with another body, or by somebody else, before."""
+        """Refuse a step that was asked before with another body, or by somebody else."""
         # A stored reply would answer a question that it does not fit.
         if stored[:_DIGEST] != digest:
             raise WireError(
@@ -1122,7 +1123,7 @@ class Site(Generic[Rows]):
             )
 
     def _begin_run(self, run: str) -> None:
-        """Note in the store with which rows a run began, before anything of it is paid for.
+        """Store with which rows a run began, before anything of it is paid for.
 
         Where the run was paid for, LedgerError if the store knows nothing of it: what was sent is
         gone, and a second draw would not be charged; StudyError if that was with other rows.
@@ -1152,7 +1153,9 @@ class Site(Generic[Rows]):
         self._begun.add(run)
 
     def _check_paid(self, entry: str) -> None:
-        """Refuse to send a stored reply again whose payment is gone; reads the ledger's file once.
+        """Refuse to send a stored reply again if its payment is gone from the ledger's file.
+
+        The file is read once.
 
         What was found there once need not be looked up again: a run that resumes asks for
         thousands of stored replies, and the ledger that paid for them is as long.
@@ -1165,7 +1168,7 @@ class Site(Generic[Rows]):
         self._paid = {"", *(payment.hash for payment in self.ledger.entries)}
 
     def _refuse_lost(self, envelope: Envelope) -> None:
-        """Refuse a step before the last that was paid: its reply was sent, and is gone."""
+        """Refuse a step before the last paid one: its reply was sent, and is lost."""
         for entry in reversed(self.ledger.entries):
             step = _step_of(entry)
             # A number that stays at the party is charged under words, not under a step.
@@ -1182,7 +1185,7 @@ class Site(Generic[Rows]):
 
 
 def places(error: BaseException) -> tuple[str, str]:
-    """Return what failed, and where in the code.
+    """Describe an error by its class and its place in the code.
 
     Not the error's text, which may name a value of a row.
     """

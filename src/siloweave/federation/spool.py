@@ -84,7 +84,7 @@ def _from(folder: Path, party: str) -> Path:
 
 
 def _plain(party: str) -> str:
-    """Return a party's name, or a digest of one that is no plain name of a folder."""
+    """Return a party's name as a folder's name; a digest if it is not plain enough for that."""
     # A name such as ../.. would lead out of the spool folder.
     if _PLAIN.fullmatch(party):
         return party
@@ -103,7 +103,7 @@ def _is_shared(folder: Path) -> bool:
 
 
 class _Open:
-    """A folder that is open, so that no name in it leads elsewhere, whatever its path becomes.
+    """A folder that was opened, so that its names stay in it whatever its path becomes.
 
     Where the system has no descriptors of folders, its path is used, once it is seen to be no link.
     """
@@ -127,13 +127,13 @@ class _Open:
             raise
 
     def at(self, name: str) -> str | Path:
-        """Return what a system call takes for a name in the folder, beside `dir_fd`."""
+        """Return a name in the folder as a system call takes it beside `dir_fd`."""
         if self.descriptor is None:
             return self.path / name
         return name
 
     def names(self) -> list[str]:
-        """Return all names in the folder."""
+        """Return all names of files in the folder."""
         if self.descriptor is None:
             return [entry.name for entry in self.path.iterdir()]
         return os.listdir(self.descriptor)  # noqa: PTH208 - pathlib knows no descriptors
@@ -147,7 +147,7 @@ class _Open:
 
 
 def _refuse_link(place: Path) -> None:
-    """Raise InputError where a subfolder is a link, which its maker could point anywhere."""
+    """Raise InputError for a subfolder that is a link, which its maker could point anywhere."""
     if place.is_symlink():
         raise InputError(
             f"{place}: is a link, and links in a spool folder are not followed. Find out who made "
@@ -156,7 +156,7 @@ def _refuse_link(place: Path) -> None:
 
 
 class _Box:
-    """A subfolder into which one end writes files and from which the other reads them."""
+    """A subfolder into which one end writes files, and from which the other end reads them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -188,7 +188,7 @@ class _Box:
         self._ignored: dict[str, tuple[int, ...]] = {}
 
     def _own(self, place: _Open, mode: int) -> None:
-        """Give a subfolder its mode; OSError where another user's is not shared."""
+        """Set the mode of a subfolder; OSError if another user's folder is not shared."""
         facts = (
             place.path.stat()
             if place.descriptor is None
@@ -208,7 +208,7 @@ class _Box:
             os.fchmod(place.descriptor, mode)
 
     def names(self) -> list[str]:
-        """Return names of files that may be frames; others are ignored."""
+        """Return the names of files that may be frames; all others are ignored."""
         with _Open(self.path) as folder:
             names = folder.names()
             with suppress(FileNotFoundError), _Open(self.path / DONE, folder):
@@ -222,13 +222,13 @@ class _Box:
         return frame_names
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's bytes; None if it is not there, or was ignored and is unchanged."""
+        """Read a file; None if it is not there, or was ignored before and is unchanged."""
         with suppress(FileNotFoundError), _Open(self.path) as folder:
             return self._read(name, folder)
         return None
 
     def read_done(self, name: str) -> bytes | None:
-        """Return the bytes of a file that was answered; as of `read`."""
+        """Read a file that was answered; None as of `read`."""
         with (
             suppress(FileNotFoundError),
             _Open(self.path) as folder,
@@ -238,14 +238,14 @@ class _Box:
         return None
 
     def take_stop(self) -> bool:
-        """Return whether there is a file that ends the party; it is removed."""
+        """Remove the file that ends the party, and return whether it was there."""
         with suppress(FileNotFoundError), _Open(self.path) as folder:
             os.unlink(folder.at(STOP), dir_fd=folder.descriptor)
             return True
         return False
 
     def _read(self, name: str, folder: _Open) -> bytes | None:
-        """Return a file's bytes from an open folder; as of `read`."""
+        """Read a file in an open folder; None as of `read`."""
         # No link is followed, and a pipe that somebody put there does not block the opening.
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -281,7 +281,7 @@ class _Box:
             os.close(descriptor)
 
     def ignore(self, name: str, why: object) -> None:
-        """Name a file in the log, and leave it as it is until it changes."""
+        """Name a file in the log, and ignore it until it changes."""
         with suppress(OSError):
             marks = self._marks.pop(name, None) or _marks(os.lstat(self.path / name))
             if self._ignored.get(name) != marks:
@@ -289,7 +289,7 @@ class _Box:
                 _log.warning("%s: ignored: %s", self.path / name, why)
 
     def tidy(self) -> None:
-        """Remove what this end was writing when it was killed."""
+        """Remove the files that this end was writing when it was killed."""
         with _Open(self.path) as folder:
             for name in folder.names():
                 if name.endswith(NEW):
@@ -297,7 +297,7 @@ class _Box:
                         os.unlink(folder.at(name), dir_fd=folder.descriptor)
 
     def finish(self, name: str) -> None:
-        """Move a file to what was answered, if it is still there."""
+        """Move a file to the answered ones, if it is still there."""
         self._marks.pop(name, None)
         with (
             suppress(OSError),
@@ -312,7 +312,7 @@ class _Box:
             )
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole; InputError if it cannot be written."""
+        """Write a file, whole or not at all; InputError if it cannot be written."""
         try:
             with _Open(self.path) as folder:
                 file = self.path / name
@@ -327,7 +327,7 @@ class _Box:
 
 
 def _marks(facts: os.stat_result) -> tuple[int, ...]:
-    """Return marks by which a file is recognised as unchanged.
+    """Return the facts of a file by which it is recognised as unchanged.
 
     They are compared with those of the same file alone: no clock of another machine is read.
     """
@@ -335,7 +335,7 @@ def _marks(facts: os.stat_result) -> tuple[int, ...]:
 
 
 class Spool:
-    """A transport over a spool folder: the coordinator's end.
+    """A transport over a spool folder, at the coordinator.
 
     Args:
         folder: Where the subfolders lie, or are made.
@@ -364,7 +364,7 @@ class Spool:
             questions.tidy()
 
     def __enter__(self) -> Spool:
-        """Keep other coordinators out of the folder; InputError, which names who is there."""
+        """Lock the folder against other coordinators; InputError, which names who is there."""
         if fcntl is None:
             return self
         # Two coordinators would take each other's answers, and ask for each step twice.
@@ -400,22 +400,24 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let others use the folder; the file stays, as removing it would let in two."""
+        """Leave the folder to others; the lock's file stays, as its removal would let in two."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def await_for(self, seconds: float) -> None:
-        """Await answers to later questions for so long."""
+        """Set how many seconds the answers to later questions are awaited."""
         self._seconds = seconds
 
     @property
     def _study(self) -> str:
-        """Name of the study, in quotes."""
+        """The study's name, in quotes."""
         return repr(self._seals.roster.study)
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """Return the party's answer to `frame`; with facts where a stage begins with it.
+        """Send a frame to a party, and return its answer.
+
+        `facts` come with the first question of a stage.
 
         Raises:
             RosterError: The party is unknown, or did not answer in time. The question stays where
@@ -453,7 +455,7 @@ class Spool:
         return opened.envelope()
 
     def _asked(self, name: str, mark: str) -> tuple[str, bytes] | None:
-        """Return file and nonce of a question of this mark that waits for its answer, or has it."""
+        """Find a question with this mark that still counts; return its file name and its nonce."""
         questions, answers = self._boxes[name]
         paths = (
             path for box in (questions, answers) for path in box.path.glob(f"{mark}*")
@@ -475,7 +477,7 @@ class Spool:
         return None
 
     def _answer(self, name: str, file_name: str, nonce: bytes) -> Opened:
-        """Return the answer to the question of this nonce, or raise RosterError in the end."""
+        """Await the answer to the question of this nonce; RosterError if none comes in the end."""
         questions, answers = self._boxes[name]
         end = time.monotonic() + self._seconds
         wait = _FIRST_S
@@ -514,7 +516,7 @@ def serve(
     stopped: Callable[[], bool] = lambda: False,
     watch: Watch | None = None,
 ) -> None:
-    """Answer questions from a spool folder: the party's end.
+    """Answer questions from a spool folder, at a party.
 
     It ends when there is a file called `stop` in `to-PARTY`, and removes that file; once it has
     refused the study, or the coordinator has its result; after so many seconds; and once it is
@@ -581,7 +583,7 @@ def _answered(
     seals: Seals,
     reply: Callable[[Opened], bytes],
 ) -> bool:
-    """Answer a question, and return whether that was done; one that does not open is ignored."""
+    """Answer a question, and return whether that was done; one that cannot be opened is ignored."""
     frame = questions.read(name)
     if frame is None:
         return False

@@ -25,12 +25,12 @@ _log = logging.getLogger("siloweave")
 
 
 def _cut(text: str, most: int) -> str:
-    """Return a text of so many characters at most; a longer one ends with dots."""
+    """Cut a text to so many characters; a longer one ends with dots."""
     return text if len(text) <= most else f"{text[: max(most - 3, 0)]}..."
 
 
 def line_of(text: str) -> str:
-    """Return a text as one line of a terminal, with control characters escaped; cut at its end.
+    """Write a text as one line of a terminal, cut at its end, with control characters escaped.
 
     Example:
         >>> len(line_of("x" * 200))
@@ -40,7 +40,7 @@ def line_of(text: str) -> str:
 
 
 class Watch:
-    """Says what an end waits for, and how its link is.
+    """Messages about what an end waits for, and about its link.
 
     Args:
         name: How the end is called in each line.
@@ -77,12 +77,12 @@ class Watch:
         self._lost_at: float | None = None
 
     def _tell(self, text: str) -> None:
-        """Say a text in the terminal, and note it whole in the log."""
+        """Print a text in the terminal, and note it in full in the log."""
         _log.info("%s: %s", self._name, text)
         self._say(line_of(f"{self._name}: {text}"))
 
     def waits(self, text: str, *, is_said: bool = True) -> None:
-        """Begin to wait for something else; `look` says from time to time for how long."""
+        """Begin a new wait; `look` then says from time to time how long it has taken."""
         with self._lock:
             self._awaited = text
             self._since = self._clock()
@@ -91,7 +91,7 @@ class Watch:
                 self._tell(text)
 
     def look(self) -> None:
-        """Say for how long this end has waited, after a minute and then ever more rarely."""
+        """Print how long this end has waited, after a minute and then ever more rarely."""
         with self._lock:
             waited = self._clock() - self._since
             if self._awaited and waited >= self._due:
@@ -99,7 +99,7 @@ class Watch:
                 self._tell(f"{self._awaited}, for {duration(waited)} now")
 
     def connected(self) -> None:
-        """Say that the link is there, or is back."""
+        """Print that the link is up, or is back."""
         with self._lock:
             if self._is_connected:
                 return
@@ -113,7 +113,7 @@ class Watch:
             self._tell(text)
 
     def lost(self, why: str) -> None:
-        """Say that the link is gone, or is not there yet; once, until it is."""
+        """Print once that the link is down, or not up yet, until it is up."""
         with self._lock:
             if self._lost_at is not None:
                 return
@@ -125,12 +125,12 @@ class Watch:
             self._tell(f"{state} ({_cut(why, room)}); trying again")
 
     def notes(self, text: str) -> None:
-        """Say something else."""
+        """Print any other text."""
         with self._lock:
             self._tell(text)
 
     def ended(self, why: str) -> None:
-        """Say that this end waits for nothing more, and why."""
+        """Print that this end waits for nothing more, and why."""
         with self._lock:
             self._awaited = ""
             self._tell(f"ended ({why})")

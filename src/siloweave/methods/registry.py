@@ -61,7 +61,7 @@ METHODS: Mapping[str, type[Synthesizer]] = dict(
 
 
 def load(folder: Path | str) -> Fit:
-    """Read a fit of any method that `save` wrote.
+    """Read a saved fit of any method from its folder.
 
     Raises:
         DataError: A file is missing, cut or of another version.

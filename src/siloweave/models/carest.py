@@ -27,7 +27,7 @@ _PASSES = 4  # of the consistency step
 
 
 def bins_of(size: int, bins: int | None) -> Ints:
-    """Return the bin of every value of an attribute: `bins` at most, equally wide.
+    """Return the bin of every value of an attribute, in at most `bins` bins of equal width.
 
     Example:
         >>> bins_of(6, 4).tolist(), bins_of(3, 4).tolist()
@@ -40,7 +40,7 @@ def bins_of(size: int, bins: int | None) -> Ints:
 
 
 def union_sizes(sketches: npt.NDArray[np.integer]) -> Array:
-    """Estimate how many different things sketches saw, by the repetitions along the first axis."""
+    """Estimate how many different items sketches saw; repetitions are along the first axis."""
     repetitions = len(sketches)
     # Flajolet et al. have alpha_m m^2 over the sum of 2^-M. Here it is m times smaller, since every
     # repetition sees all things, and not one in m of them.
@@ -55,7 +55,7 @@ def carest(
     phantoms: int,
     rows: float,
 ) -> tuple[Array, float]:
-    """Estimate a marginal of attributes whose values have sketches under the same keys.
+    """Estimate a marginal of attributes from sketches of their values under the same keys.
 
     Args:
         sketches: Of each attribute, shape (repetitions, values).
@@ -86,7 +86,7 @@ def carest(
 
 
 def _unions(first: npt.NDArray[np.uint8], *rest: npt.NDArray[np.uint8]) -> Array:
-    """Return sizes of unions of one sketch of each attribute, with an axis for each attribute."""
+    """Return the sizes of all unions of one sketch per attribute, with an axis per attribute."""
     if not rest:
         return union_sizes(first)
     second, *others = rest
@@ -99,7 +99,7 @@ def _unions(first: npt.NDArray[np.uint8], *rest: npt.NDArray[np.uint8]) -> Array
 
 
 def _of_others(sketches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return for every value the largest sketch of all other values; 0 where there is no other."""
+    """Return, for every value, the largest sketch of all other values; 0 if there is no other."""
     size = sketches.shape[1]
     if size == 1:
         return np.zeros_like(sketches)
@@ -115,7 +115,10 @@ def _of_others(sketches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def scaled(counts: Array, rows: float) -> Array:
-    """Return counts without negative ones, with the sum `rows`; equal ones if nothing is left."""
+    """Cut off negative counts, and scale the rest to the sum `rows`.
+
+    If nothing is left, all counts are equal.
+    """
     nonnegative = np.maximum(counts, 0.0)
     total = float(nonnegative.sum())
     if total <= 0:
@@ -184,7 +187,7 @@ def made_consistent(
     estimated: Mapping[Clique, Array],
     local: Mapping[Clique, Array],
 ) -> tuple[dict[Clique, Array], dict[Clique, Array]]:
-    """Return marginals of both kinds that agree better on the attributes they share.
+    """Return marginals of two kinds, changed so that they agree better on shared attributes.
 
     Of each pair the projections on common attributes are averaged, the differences spread evenly
     over the cells, negative cells set to 0, and the sums restored. All have one sum.
@@ -221,7 +224,7 @@ def _sum_to(table: Array, clique: Clique, attributes: Sequence[str]) -> Array:
 
 
 def _moved(table: Array, clique: Clique, shared: Sequence[str], change: Array) -> Array:
-    """Return a table whose projection on shared attributes changed, evenly over their cells."""
+    """Return a table whose projection on shared attributes was changed, evenly over their cells."""
     shape = [1] * table.ndim
     for axis, a in enumerate(clique):
         if a in shared:

@@ -135,12 +135,12 @@ class Margin:
         return cls(family, np.array(parameters))
 
     def cdf(self, x: NDArray[np.floating]) -> Floats:
-        """Return the share of the distribution at or below each value."""
+        """Return the distribution function at each value: the share at or below it."""
         shares = _FAMILIES[self.family].cdf(self.parameters, x)
         return np.asarray(shares, dtype=np.float64)
 
     def ppf(self, u: NDArray[np.floating]) -> Floats:
-        """Return the value below which each share of the distribution lies."""
+        """Return the quantile of each share: the value below which so much lies."""
         values = _FAMILIES[self.family].ppf(self.parameters, u)
         return np.asarray(values, dtype=np.float64)
 
@@ -178,7 +178,7 @@ class CategoryMargin:
 
     @cached_property
     def order(self) -> NDArray[np.intp]:
-        """The codes in their order, else from the most to the least frequent."""
+        """The codes in their declared order, else from the most to the least frequent."""
         if self.ranking is not None:
             return np.array(self.ranking, dtype=np.intp)
         # Stable, so that codes of one frequency stand as in the schema, on every machine.
@@ -186,7 +186,7 @@ class CategoryMargin:
 
     @cached_property
     def edges(self) -> Floats:
-        """The pieces' ends, in that order: one more than there are codes, from 0 to 1."""
+        """The ends of the pieces in that order, from 0 to 1: one more than there are codes."""
         ends = np.cumsum(self.shares[self.order])
         edges = np.concatenate([[0.0], ends])
         # Rounding may leave the sum of all shares just below 1; pieces after it are empty.
@@ -285,7 +285,7 @@ def _gamma_candidates(x: Floats, low: float, high: float) -> Iterator[list[float
 
 
 def _nearest(x: Floats, family: str, candidates: Iterable[list[float]]) -> list[float]:
-    """Return the candidate whose distribution function is nearest to that of sorted values."""
+    """Return the candidate whose distribution function is nearest to that of the sorted values."""
     # The empirical distribution function jumps at each value: it is compared on both sides.
     shares_below = np.searchsorted(x, x, side="left") / x.size
     shares_upto = np.searchsorted(x, x, side="right") / x.size
@@ -426,7 +426,7 @@ _AnyMargin = Margin | CategoryMargin
 
 
 class _Part(NamedTuple):
-    """What one normal score of a row stands for: a block, or one side of a block with an order."""
+    """The part of a row that one normal score stands for: a block, or one side of a block."""
 
     block: Block
     role: Literal["number", "category", "value", "missing"]
@@ -440,7 +440,7 @@ class _Part(NamedTuple):
         return code
 
     def in_use(self, X: NDArray[np.floating], blocks: Sequence[Block]) -> Bools:
-        """Return in which rows the score means something."""
+        """Return the rows in which the part has a value, as a mask."""
         if self.role == "number":
             return _number_in_use(X, self.block, blocks)
         if self.role == "value":
@@ -455,7 +455,7 @@ class _Part(NamedTuple):
         return codes
 
     def fit(self, X: NDArray[np.floating], family: Family) -> _AnyMargin:
-        """Fit the distribution of rows in which the part is in use."""
+        """Fit the distribution of the part in the rows that use it."""
         if self.role == "number":
             return Margin.fit(X[:, self.block.start], family)
         if self.role == "missing":
@@ -483,7 +483,7 @@ def _parts_of(blocks: Sequence[Block], orders: _Orders) -> tuple[_Part, ...]:
 
 
 class _ScoredRows(NamedTuple):
-    """Normal scores of rows, and the distributions that they were taken by."""
+    """The normal scores of rows, and the distributions that gave them."""
 
     scores: Floats  # (rows, parts); 0 in rows that do not use the part
     in_use: Floats  # (rows, parts): 1 where a row uses the part, else 0
@@ -527,7 +527,7 @@ def _orders_by_means(
     orders: _Orders,
     scores: Floats,
 ) -> dict[str, tuple[int, ...]]:
-    """Order the codes of columns without an order, by what the other columns are in their rows.
+    """Order the codes of columns that have no order, by the other columns' means in their rows.
 
     The means of all other scores in the rows of each code are points; codes stand in the order of
     these points along the direction in which they spread most. So a name stands where its number
@@ -559,7 +559,7 @@ def _orders_by_means(
 
 
 def _ranking_by_means(means: Floats, counts: Floats) -> tuple[int, ...]:
-    """Rank codes along the direction in which their points, weighted by counts, spread most."""
+    """Rank codes along the direction in which their points, weighted by counts, vary most."""
     weighted = means * np.sqrt(counts)[:, None]
     _, _, directions = np.linalg.svd(weighted, full_matrices=False)
     # The direction's sign is arbitrary; this one is the same for equal columns.
@@ -631,7 +631,7 @@ class Copula:
 
     @cached_property
     def parts(self) -> tuple[_Part, ...]:
-        """What each normal score of a row stands for."""
+        """The parts of a row, each with one normal score."""
         return _parts_of(self.blocks, self.orders)
 
     def shares(self, block: Block) -> Floats | None:
@@ -653,7 +653,7 @@ class Copula:
 
     @property
     def layout(self) -> Layout:
-        """How a feature vector falls into numbers and choices."""
+        """The numbers and choices of a feature vector, as a layout."""
         return Layout(self.blocks)
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
@@ -759,7 +759,7 @@ class Copula:
         high: Floats,
         rng: np.random.Generator,
     ) -> Floats:
-        """Draw normal scores with correlation R between bounds, (rows, fixed parts)."""
+        """Draw normal scores of correlation R within bounds, (rows, fixed parts)."""
         u = rng.random(low.shape)
         z = _truncated_quantile(np.zeros_like(low), 1.0, low, high, u)
         pieces = np.flatnonzero((low < high).any(axis=0))  # numbers are points already
@@ -778,7 +778,7 @@ class Copula:
         return z
 
     def _values(self, scores: Floats) -> Matrix:
-        """Return the feature vectors of rows by their correlated normal scores."""
+        """Turn correlated normal scores into the feature vectors of rows."""
         X = np.zeros((len(scores), self.layout.width), dtype=np.float32)
         codes: dict[Block, NDArray[np.intp]] = {}  # of each categorical block
         for i, (part, margin) in enumerate(zip(self.parts, self.margins, strict=True)):
@@ -820,7 +820,7 @@ class Copula:
 
     @classmethod
     def load(cls, path: Path | str) -> Copula:
-        """Read what `save` wrote; raises DataError where the file is missing or another one."""
+        """Read a copula from its file; DataError for a missing file, or another kind of file."""
         try:
             with safe_open(str(path), framework="numpy") as file:
                 metadata = file.metadata() or {}
@@ -858,7 +858,7 @@ class Copula:
 
 
 def _stored_margin(part: _Part, family: str, array: Floats) -> _AnyMargin:
-    """Return the distribution of a part, from what `Copula.save` wrote of it."""
+    """Build the distribution of a part from what `Copula.save` wrote."""
     if family != "categories":
         return Margin(family, array)
     if part.role == "missing":
@@ -890,7 +890,7 @@ def _check_orders(orders: _Orders, blocks: Sequence[Block]) -> None:
 
 
 def positive_definite(R: Floats) -> Floats:
-    """Raise eigenvalues to a millionth at least, then scale the diagonal back to 1."""
+    """Lift eigenvalues to at least a millionth, then scale the diagonal back to 1."""
     values, vectors = np.linalg.eigh((R + R.T) / 2.0)
     if values.size and values[0] < _MIN_EIGENVALUE:
         R = (vectors * np.maximum(values, _MIN_EIGENVALUE)) @ vectors.T
@@ -902,7 +902,7 @@ def positive_definite(R: Floats) -> Floats:
 
 
 def _number_in_use(X: Matrix, block: Block, blocks: Sequence[Block]) -> Bools:
-    """Return in which rows a number means something.
+    """Return the rows in which a number is the value, as a mask.
 
     Where a column is a number and a choice, the first option is the continuum, and some others (a
     spike, a missing value) are the whole value and leave the number unused, at 0.
@@ -989,7 +989,7 @@ def _mehler_sum(coefficients: Floats, r: Floats) -> Floats:
 
 
 def _score_at(margin: _AnyMargin, z: Floats) -> Floats:
-    """Return the score of the piece in which each normal value lies; for numbers, the value."""
+    """Return the score of the piece in which each normal value lies; a number keeps its value."""
     if isinstance(margin, Margin):
         return z
     return margin.scores[margin.codes(ndtr(z))]
@@ -1049,7 +1049,7 @@ def _truncated_quantile(
 
 
 def _root(S: Floats) -> Floats:
-    """Return a matrix whose product with its transpose is S, which may be singular."""
+    """Return a square root of S: its product with its own transpose is S, which may be singular."""
     values, vectors = np.linalg.eigh((S + S.T) / 2.0)
     scales = np.sqrt(np.maximum(values, 0.0))
     return np.asarray(vectors * scales, dtype=np.float64)
@@ -1059,7 +1059,7 @@ def _root(S: Floats) -> Floats:
 
 
 class _ModedNumber(NamedTuple):
-    """A column that has a number: its blocks without modes and with them, and how to map it."""
+    """A numeric column's blocks without modes and with them, and the map between both."""
 
     number: Block
     choice: Block | None
@@ -1072,7 +1072,7 @@ class _ModedNumber(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreModes:
-    """Feature vectors with numbers, as feature vectors with modes of normal scores, and back.
+    """A map from numbers in feature vectors to modes of normal scores, and back.
 
     A column that has a number and one choice uses the number in rows that choose the first option
     (as `Features` writes it); there that option becomes the modes.
@@ -1089,7 +1089,7 @@ class ScoreModes:
         blocks: Sequence[Block],
         family: Family = "beta",
     ) -> ScoreModes:
-        """Fit the distribution of every number, of any scale, and the modes of its scores.
+        """Fit the distribution of every number, of any scale, and the modes of its normal scores.
 
         Raises InputError where X does not fit, or the family is unknown.
         """
@@ -1122,7 +1122,7 @@ class ScoreModes:
 
     @cached_property
     def _plan(self) -> tuple[list[_ModedNumber], list[tuple[Block, Block]]]:
-        """Columns with a number, and the blocks of all others before and after they are moved."""
+        """The numeric columns, and where the blocks of all others are before and after the move."""
         moded_numbers: list[_ModedNumber] = []
         moves: list[tuple[Block, Block]] = []
         choices = _choices(self.blocks)
@@ -1205,7 +1205,7 @@ class ScoreModes:
         return decoded
 
     def to_facts(self) -> dict[str, Any]:
-        """Return what JSON can hold; `from_facts` reads it back."""
+        """Return the fitted state as plain data for JSON; `from_facts` reads it."""
         margins = [
             [margin.family, margin.parameters.tolist()] for margin in self.margins
         ]
@@ -1217,7 +1217,7 @@ class ScoreModes:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> ScoreModes:
-        """Read what `to_facts` returned."""
+        """Rebuild the state from plain data that `to_facts` returned."""
         blocks = tuple(Block(**block) for block in facts["blocks"])
         margins = tuple(
             Margin(family, np.array(parameters))

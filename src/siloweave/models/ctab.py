@@ -47,13 +47,13 @@ _HIDDEN = (256, 256, 256, 256)
 
 
 def entries(blocks: Sequence[Block]) -> int:
-    """Count the entries of a row together with its condition, which names all its choices."""
+    """Count the entries of a row together with its condition, which has all its choices."""
     layout = Layout(tuple(blocks))
     return layout.width + sum(block.size for block in layout.categoricals)
 
 
 class _Moments(NamedTuple):
-    """States of the optimisers."""
+    """The states of the three optimisers."""
 
     generator: optax.OptState
     critic: optax.OptState
@@ -61,7 +61,7 @@ class _Moments(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What training changes."""
+    """All that training changes."""
 
     generator: Generator
     critic: ConvCritic
@@ -71,7 +71,7 @@ class _State(NamedTuple):
 
 
 class _Label(NamedTuple):
-    """Where the label lies in a row."""
+    """The place of the label in a row."""
 
     start: int
     size: int
@@ -199,7 +199,7 @@ def _networks(step: _Step, *, key: Array) -> tuple[Generator, ConvCritic, MLP | 
 
 
 def information(real: Array, fake: Array) -> Array:
-    """Return the L1 distance of two sets of features' means plus that of their deviations."""
+    """Return how far two sets of features differ: the L1 distances of means and of deviations."""
 
     def spread(x: Array) -> Array:
         # The root has no slope at 0, where a feature is constant.

@@ -50,7 +50,7 @@ class Measurement:
     sigma: float  # standard deviation of the noise of each cell, in counts; 0 if exact
 
     def onto(self, part: Clique) -> Measurement:
-        """Return what it measures of fewer attributes."""
+        """Sum the measurement to fewer attributes."""
         counts = self._sum_to(part)
         # Noise of all cells that are added up is independent.
         cells_per_sum = self.counts.size / counts.size
@@ -83,7 +83,7 @@ def _variance(measurement: Measurement) -> float:
 
 
 class _WeightedSum(NamedTuple):
-    """Estimates of one table, added up with their precisions as weights."""
+    """A sum of estimates of one table, weighted by their precisions."""
 
     total: Array
     precision: float  # the sum of the weights: an inverse variance
@@ -104,7 +104,7 @@ def estimate_total(measurements: Sequence[Measurement]) -> float:
 
 
 def consistent(measurements: Sequence[Measurement]) -> list[Array]:
-    """Return tables that agree on every shared subset: the generalised least squares estimate.
+    """Return tables that agree on all shared subsets: the generalised least squares estimate.
 
     There is one per measurement, at most one of which is of each clique; cells may be negative.
     """
@@ -114,7 +114,7 @@ def consistent(measurements: Sequence[Measurement]) -> list[Array]:
 
 
 def single_columns(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return every single column, averaged over all measurements that hold it; unbiased."""
+    """Return every single column, averaged without bias over all measurements that hold it."""
     interactions = _interactions(measurements)
     # The interaction of no attributes is the number of rows.
     rows = interactions[()]
@@ -129,14 +129,14 @@ def single_columns(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def interaction(table: Array) -> Array:
-    """Return what a table has beyond fewer of its attributes: it is centred along every axis."""
+    """Return the interaction of all of a table's attributes: the table, centred along each axis."""
     for axis in range(table.ndim):
         table = table - table.mean(axis=axis, keepdims=True)
     return table
 
 
 def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, _WeightedSum]:
-    """Return every interaction over all measurements that hold it, weighted by precision."""
+    """Return every interaction, averaged by precision over all measurements that hold it."""
     interactions: dict[Clique, _WeightedSum] = {}
     for measurement in measurements:
         for part in subsets(measurement.clique):
@@ -156,13 +156,13 @@ def subsets(clique: Clique) -> Iterable[Clique]:
 
 
 def effect(m: Measurement, part: Clique) -> Array:
-    """Return the interaction of the attributes in `part`, summed over the others."""
+    """Return the interaction of the attributes in `part`, after summing over all others."""
     sums = m._sum_to(part)
     return interaction(np.asarray(sums, dtype=np.float64))
 
 
 def assemble(m: Measurement, effects: Mapping[Clique, Array]) -> Array:
-    """Return the table of a measurement's clique that has these interactions."""
+    """Build the table of a measurement's clique from its interactions."""
     table = np.zeros(m.counts.shape)
     for part in subsets(m.clique):
         # An effect is a sum over the other attributes: it is spread evenly over their cells.
@@ -177,7 +177,7 @@ def assemble(m: Measurement, effects: Mapping[Clique, Array]) -> Array:
 
 
 class _Ascent:
-    """Potentials and beliefs of a fit in progress; a sweep visits every clique of the tree."""
+    """A fit in progress: potentials and beliefs; a sweep visits every clique of the tree."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Ascent:
         self._messages = [link.reduce(belief) for link, belief in links]
 
     def sweep(self) -> float:
-        """Update every potential once; returns the share of rows that moved."""
+        """Update every potential once; return the share of rows that moved."""
         return self._visit(0) / self.total
 
     def _visit(self, i: int) -> float:
@@ -328,7 +328,7 @@ def fit(
 def block_step(
     model: MRF, measurement: Measurement, *, shrinkage: float = 0.5
 ) -> Floats:
-    """Return the marginal after one exact block step on a measurement of it, all else the same.
+    """Return the marginal after one exact block step on a measurement of it, all else unchanged.
 
     The measurement is in the model's own total, to which the result sums, with the same axes.
     `shrinkage` is the weight of entropy against residual, per unit of noise.

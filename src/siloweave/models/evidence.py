@@ -44,7 +44,7 @@ _CELLS = 1 << 21
 
 
 def log_probability(model: MRF, known: Mapping[str, Ints]) -> Floats:
-    """Return the natural logarithm of the probability of what each row knows, (num_rows,).
+    """Return the log-probability of the attributes that each row knows, (num_rows,).
 
     Args:
         model: The distribution.
@@ -70,7 +70,7 @@ def log_probability(model: MRF, known: Mapping[str, Ints]) -> Floats:
 
 
 def shares(model: MRF, known: Mapping[str, Ints], name: str) -> Floats:
-    """Return the distribution of one attribute given what each row knows, (num_rows, its codes).
+    """Return the distribution of one attribute, given what a row knows, (num_rows, its codes).
 
     What `known` has of that attribute is not looked at.
 
@@ -97,7 +97,7 @@ def shares(model: MRF, known: Mapping[str, Ints], name: str) -> Floats:
 
 
 def complete(model: MRF, known: Mapping[str, Ints], *, key: Key) -> Codes:
-    """Draw what rows do not know, each from its exact conditional distribution.
+    """Draw the attributes that rows do not know, from their exact conditional distribution.
 
     Args:
         model: The distribution.
@@ -151,7 +151,7 @@ def _check_possible(is_possible: Bools) -> None:
 
 
 def _count(known: Mapping[str, Ints]) -> int:
-    """Return how many rows there are, which every column must have."""
+    """Return the number of rows, which all columns must share."""
     lengths = {name: len(codes) for name, codes in known.items()}
     if len(set(lengths.values())) != 1:
         raise DataError(f"known must have columns, all of one length, not {lengths}")
@@ -160,7 +160,7 @@ def _count(known: Mapping[str, Ints]) -> int:
 
 @dataclass(frozen=True)
 class _Patterns:
-    """Rows that know different things, and which of them each row is.
+    """The different sets of attributes that rows know, and the one of each row.
 
     Attributes:
         codes: (different rows, attributes), in domain order; `UNKNOWN` where a cell is open.
@@ -178,7 +178,7 @@ class _Patterns:
         *,
         count: int | None = None,
     ) -> _Patterns:
-        """Check codes by attribute, and find rows that know the same.
+        """Check codes, given by attribute, and find which rows know the same attributes.
 
         Raises:
             DataError: Codes lie outside the domain, or their numbers differ.
@@ -204,7 +204,7 @@ class _Patterns:
 
 @dataclass(frozen=True)
 class _Rooted:
-    """A calibrated junction tree, rooted at some clique, each table given what its parent shares.
+    """A calibrated junction tree with a root, each table conditional on what its parent shares.
 
     Attributes:
         domain: Of the attributes.
@@ -222,7 +222,7 @@ class _Rooted:
 
     @classmethod
     def of(cls, model: MRF, name: str | None = None) -> _Rooted:
-        """Root a model's tree at the smallest clique that has an attribute, or where it is."""
+        """Root a model's tree at the smallest clique with an attribute, or leave its root."""
         tree = model.tree
         root = 0 if name is None else tree.home_of((name,))
         order, parents = _order_from(tree, root)
@@ -249,7 +249,7 @@ class _Rooted:
 
     @cached_property
     def children(self) -> list[list[int]]:
-        """Of each clique, the places of its children."""
+        """The places of the children of each clique."""
         children: list[list[int]] = [[] for _ in self.cliques]
         for i, parent in enumerate(self.parents):
             if parent >= 0:
@@ -261,7 +261,7 @@ class _Rooted:
         return -1 if name is None else self.domain.position(name)
 
     def sizes(self, attributes: Sequence[int]) -> list[int]:
-        """Return how many codes attributes have."""
+        """Return the number of codes of attributes."""
         return [self.domain.sizes[a] for a in attributes]
 
     def broadcast_sizes(
@@ -275,7 +275,7 @@ class _Rooted:
         return sizes
 
     def is_active(self, is_known: Bools) -> list[Bools]:
-        """Return, of each clique, which rows know anything in its branch beyond what it shares."""
+        """Return, for each clique, which rows know anything in its branch beyond what it shares."""
         active: list[Bools] = [np.zeros(0, dtype=np.bool_)] * len(self.cliques)
         for i in reversed(range(len(self.cliques))):
             new = [a for a in self.cliques[i] if a not in self.shared[i]]
@@ -341,7 +341,7 @@ def _chunks(rooted: _Rooted, codes: Ints, target: str | None = None) -> Iterator
 
 @dataclass
 class _Messages:
-    """What a clique's branch says to its parent, of rows that know anything in it.
+    """The messages of a clique's branch to its parent, for rows that know anything in it.
 
     Attributes:
         arrays: By which attributes of the separator rows lack: a row of probabilities for each.
@@ -353,7 +353,7 @@ class _Messages:
 
 
 class _Upward:
-    """One pass from the leaves to the root, for some rows.
+    """One pass from the leaves to the root, for some of the rows.
 
     Args:
         rooted: The tree.
@@ -378,7 +378,7 @@ class _Upward:
             self._weigh(codes, rooted.domain.position(target))
 
     def groups(self, i: int, rows: Ints) -> Iterator[tuple[Ints, _Attributes]]:
-        """Yield rows that lack the same attributes of a clique, and these."""
+        """Yield groups of rows that lack the same attributes of a clique, and these attributes."""
         clique = self.rooted.cliques[i]
         is_open = ~self.is_known[rows][:, list(clique)]
         # Bit k of a row's number is set where the row lacks attribute k of the clique.
@@ -434,7 +434,9 @@ class _Upward:
     def reduced(
         self, i: int, codes: Ints, free: _Attributes, met: _Attributes
     ) -> Floats:
-        """Return a clique's table at the rows' codes, summed to what messages meet, (rows, cells).
+        """Return a clique's table at the rows' codes, summed to the attributes that messages meet.
+
+        The result is (rows, cells).
 
         Rows with the same codes in the clique share a sum.
         """
@@ -454,7 +456,7 @@ class _Upward:
         return joined[of_row.reshape(-1)]
 
     def senders(self, i: int, rows: Ints, missing: _Attributes) -> list[int]:
-        """Return children with a message about attributes that these rows lack.
+        """Return the children with a message about attributes that these rows lack.
 
         What others say is a number, which is in `log_total`, or nothing.
         """
@@ -466,11 +468,11 @@ class _Upward:
         return senders
 
     def is_met(self, a: int, senders: Sequence[int]) -> bool:
-        """Return whether any of these children says something on an attribute."""
+        """Return whether a message from any of these children is about an attribute."""
         return any(a in self.rooted.shared[child] for child in senders)
 
     def message(self, child: int, rows: Ints, missing: Sequence[int]) -> Floats:
-        """Return a child's message to rows that lack the same; ones where it knows nothing."""
+        """Return a child's message to rows that lack the same attributes; ones if it has none."""
         open_attributes = tuple(a for a in missing if a in self.rooted.shared[child])
         places = self.messages[child].places[rows]
         is_sent = places >= 0
@@ -479,7 +481,7 @@ class _Upward:
         return message
 
     def _weigh(self, codes: Ints, target: int) -> None:
-        """Sum the root's table to its target."""
+        """Sum the root's table to the weights of the target's codes, row by row."""
         size = self.rooted.domain.sizes[target]
         self.target_weights = np.empty((len(codes), size))
         for group, missing in self.groups(0, np.arange(len(codes))):
@@ -489,7 +491,7 @@ class _Upward:
         self.target_weights[np.isneginf(self.log_total)] = 0.0
 
     def completed(self, codes: Ints, pattern: Ints, uniform: Sequence[Floats]) -> Ints:
-        """Return rows with what is open drawn, from the root down.
+        """Draw what rows lack, from the root down, and return their codes.
 
         Args:
             codes: Of the rows to draw, (rows, attributes).
@@ -518,7 +520,7 @@ class _Upward:
         missing: _Attributes,
         uniform: Floats,
     ) -> None:
-        """Draw what rows lack of a clique beyond what it shares, into their codes."""
+        """Draw what rows lack of a clique, beyond what it shares, and write it into their codes."""
         rooted = self.rooted
         new = tuple(a for a in missing if a not in rooted.shared[i])
         senders = self.senders(i, pattern[rows], missing)
@@ -550,7 +552,7 @@ class _Upward:
         missing: _Attributes,
         met: _Attributes,
     ) -> Floats:
-        """Return a child's message on attributes, where others that it shares have codes now."""
+        """Return a child's message about attributes, once rows have codes of its other ones."""
         rooted = self.rooted
         shared = tuple(a for a in missing if a in rooted.shared[child])
         still_open = tuple(a for a in shared if a in met)
@@ -564,7 +566,7 @@ class _Upward:
         return np.asarray(message.reshape(len(codes), *thin))
 
     def _alone(self, i: int, codes: Ints, new: _Attributes, uniform: Floats) -> Ints:
-        """Draw attributes of a clique that no message is about; rows share distributions."""
+        """Draw attributes of a clique that no message is about; many rows share one table."""
         rooted = self.rooted
         clique = rooted.cliques[i]
         starts, offsets = _places(codes, clique, rooted.sizes(clique), new)
@@ -581,7 +583,7 @@ class _Upward:
     def _write(
         self, codes: Ints, rows: Ints, attributes: _Attributes, cells: Ints
     ) -> None:
-        """Put cells of a table of some attributes into the rows' codes."""
+        """Write drawn cells, of a table of some attributes, into the rows' codes."""
         columns = np.unravel_index(cells, self.rooted.sizes(attributes))
         for a, column in zip(attributes, columns, strict=True):
             codes[rows, a] = column
@@ -593,7 +595,7 @@ def _places(
     sizes: Sequence[int],
     free: Sequence[int],
 ) -> tuple[Ints, NDArray[np.intp]]:
-    """Return where rows' codes are in a flat table, and how far on the cells of `free` are.
+    """Return where each row's codes are in a flat table, and the offsets of the cells of `free`.
 
     Args:
         codes: (rows, all attributes).
@@ -614,7 +616,7 @@ def _places(
 
 
 def _cells(tables: Floats, of_row: Ints, uniform: Floats) -> Ints:
-    """Draw a cell for each row, from the row of `tables` (weights) that is its own."""
+    """Draw a cell for each row, by the weights in the row of `tables` that belongs to it."""
     cumulative = np.cumsum(tables, axis=1)
     totals = cumulative[:, -1:]
     _check_possible(totals[:, 0] > 0.0)

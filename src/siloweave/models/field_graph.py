@@ -32,7 +32,7 @@ _MOST_CANDIDATES = 200_000
 
 @dataclass(frozen=True)
 class GraphLimits:
-    """How large a graph's model may become.
+    """The limits on the size of a graph's model.
 
     Attributes:
         clique_cells: Cells of its largest clique, at most.
@@ -46,7 +46,7 @@ class GraphLimits:
 
 
 def most_useful_cells(rows: float, sigma: float, theta: float) -> float:
-    """Return the cells of the largest useful marginal: n / cells >= theta sigma sqrt(2 / pi).
+    """Return the cells of the largest useful marginal, where n / cells >= theta sigma sqrt(2 / pi).
 
     The paper's rule; it is printed the wrong way round in Zhao et al.'s VertiMRF.
 
@@ -148,7 +148,7 @@ def families(
         return _Family((*family.parents, parent), relevance, redundancy)
 
     def best_family(a: str) -> _Family:
-        """Find parents one by one among the attributes that are in the net (Hall 1999)."""
+        """Find parents of an attribute one by one, among those already in the net (Hall 1999)."""
         family = _Family((), 0.0, 0.0)
         while len(family.parents) < most_columns - 1:
             room = most_cells / domain.size([a, *family.parents])
@@ -181,7 +181,7 @@ def families(
 
 
 class _Family(NamedTuple):
-    """Parents of an attribute, and the sums that their merit is made of."""
+    """The parents of an attribute, and the sums of which their merit is made."""
 
     parents: tuple[str, ...]
     relevance: float  # sum R(a, p)
@@ -274,7 +274,7 @@ def _useful(
     most_cells: float,
     most_columns: int,
 ) -> Iterator[Clique]:
-    """Yield small marginals first; where none of a size is useful, no larger one is."""
+    """Yield useful marginals, small ones first; if none of a size is useful, no larger one is."""
     for size in range(1, min(most_columns, len(names)) + 1):
         has_useful = False
         for attributes in combinations(names, size):

@@ -100,7 +100,7 @@ class GAN:
         by: Frequency = "log",
         note: Mapping[str, Any] | None = None,
     ) -> GAN:
-        """Give a generator batch statistics of 10,000 rows of its own; no real row is read.
+        """Compute a generator's batch statistics from 10,000 rows of its own; no real row is read.
 
         It works for a generator whose weights are a mean of several. `by` is how conditions were
         drawn in training.
@@ -132,7 +132,7 @@ class GAN:
         return self._rows(self._places(given), "real", key)
 
     def _rows(self, conditions: Ints, by: Frequency, key: Array) -> Matrix:
-        """Draw a row under each condition, a place in the conditional vector; -1 for any."""
+        """Draw a row under each condition, a place in the conditional vector; -1 leaves it open."""
         X = np.zeros((len(conditions), self.heads.width), dtype=np.float32)
         frequencies = drawing(self.conditions, by)
         for i, start in enumerate(range(0, len(conditions), _CHUNK)):
@@ -200,7 +200,7 @@ class GAN:
 
     @classmethod
     def load(cls, path: Path | str) -> GAN:
-        """Read what `save` wrote; raises DataError where the file is missing or another one."""
+        """Read a GAN from its file; DataError for a missing file, or another kind of file."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             if facts.get("format") != "siloweave-gan":
@@ -271,7 +271,7 @@ def _settled(
     frequencies: Drawing,
     key: Array,
 ) -> Running:
-    """Return batch statistics of a generator's own rows, conditions drawn as in training."""
+    """Compute batch statistics from a generator's own rows; conditions are as in training."""
     condition_key, row_key = jax.random.split(key)
     uniform = jax.random.uniform(condition_key, (_SETTLING,))
     places = draw_places(frequencies, uniform)
@@ -284,7 +284,7 @@ def _settled(
 
 
 class Batch(NamedTuple):
-    """What one update reads, all with `batch` rows."""
+    """The arrays that one update reads, each of `batch` rows."""
 
     real: Array  # real rows in inner order
     met: Array  # the conditions that they were drawn by
@@ -296,14 +296,14 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Matching:
-    """Draws conditions, and real rows that meet them in another order."""
+    """A sampler of conditions, and of real rows that meet them in another order."""
 
     # Of conditional columns; without any, rows are drawn uniformly.
     sizes: tuple[int, ...]
     batch: int  # rows
 
     def __call__(self, rows: tuple[Array, Drawing], key: Array) -> Batch:
-        """Draw from (rows in inner order, what they are drawn by)."""
+        """Draw a batch from `rows`: vectors in inner order, and the frequencies to draw them by."""
         X, frequencies = rows
         width = sum(self.sizes)
         uniform = jax.random.uniform(key, (3, self.batch))
@@ -345,14 +345,14 @@ class GANStep:
         return GANState(generator, critic, generator_moments, critic_moments, generator)
 
     def optimiser(self, clip: float | None = None) -> optax.GradientTransformation:
-        """Return Adam; only the generator's gradient has a bound."""
+        """Return Adam; only for the generator is there a bound on the gradient."""
         s = self.settings
         return adam(s.rate, s.betas, decay=s.decay, clip=clip)
 
     def __call__(
         self, state: GANState, batch: Batch, key: Array
     ) -> tuple[GANState, Array]:
-        """Update both networks; the loss is the critic's."""
+        """Update both networks; return the new state, and the critic's loss."""
         fake_key, critic_key, drawing_key, dropping_key = jax.random.split(key, 4)
         s = self.settings
 
@@ -434,7 +434,7 @@ def distance(
     reading: Literal["nearest", "pairs"],
     weights: Sequence[float] = (),
 ) -> Array:
-    """Return how far each generated row, of (n, width), is from as many real rows, (n,).
+    """Return how far each generated row is from as many real rows, (n,); rows are (n, width).
 
     With ``"pairs"`` from the real row in the same place, with ``"nearest"`` from the nearest real
     row, each feature times its weight.
@@ -515,7 +515,7 @@ def fit_gan(
 
 @dataclass(frozen=True)
 class Seen:
-    """What training reads: rows in inner order, and which of them meet each condition."""
+    """The rows that training reads, in inner order, and which of them meet each condition."""
 
     heads: Heads  # outputs of the generator
     rows: Matrix  # (rows, width), in inner order
@@ -524,7 +524,7 @@ class Seen:
 
     @classmethod
     def of(cls, X: Matrix, layout: Layout, columns: tuple[str, ...]) -> Seen:
-        """Prepare rows whose conditions are the choices of some columns; checks that X fits."""
+        """Check rows, and prepare them with the choices of some columns as conditions."""
         X = checked_numbers(layout.check(X), layout)
         heads = Heads(layout.blocks, columns)
         _, choices = heads.conditional.split(X)
@@ -591,7 +591,7 @@ def checked_numbers(X: Matrix, layout: Layout) -> Matrix:
 
 
 class AskedRows(NamedTuple):
-    """Conditions of generated rows: places in the conditional vector, (batch,) int32."""
+    """The conditions of generated rows, as places in the conditional vector, (batch,) int32."""
 
     places: Array
     again: Array
@@ -605,7 +605,7 @@ class MadeRows(NamedTuple):
 
 
 class Critics(NamedTuple):
-    """One network and the state of its optimiser."""
+    """One critic or generator, and the state of its optimiser."""
 
     net: Any
     moments: Any
@@ -637,7 +637,7 @@ def asked_rows(
 
 
 def _condition_places(step: GANStep, frequencies: Drawing, key: Array) -> Array:
-    """Draw conditions of a batch; all are 0 where no column is one."""
+    """Draw the conditions of a batch; all places are 0 if no column is a condition."""
     shape = (step.settings.batch,)
     if not step.heads.condition_width:
         return jnp.zeros(shape, jnp.int32)
@@ -654,7 +654,7 @@ def judged(
     made: MadeRows,
     key: Array,
 ) -> tuple[Critics, Array]:
-    """Take one step of a critic on its owner's rows, then return it with its feedback.
+    """Take one step of a critic on its owner's rows; return it with its feedback.
 
     The sampler draws the owner's `rows` with conditions of their own; the key is of this owner and
     update. Returns the critic, and the gradient of minus its score with respect to ``made.again``,

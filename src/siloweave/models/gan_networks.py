@@ -52,20 +52,20 @@ _FLAT = 1e-12
 
 @dataclass(frozen=True)
 class Heads:
-    """Outputs of a generator: tanh for numbers, Gumbel-softmax for choices."""
+    """The outputs of a generator: tanh for numbers, Gumbel-softmax for choices."""
 
     blocks: tuple[Block, ...]  # parts of a row's feature vector
     columns: tuple[str, ...]  # columns whose choice is a condition
 
     @cached_property
     def free(self) -> Layout:
-        """Numbers, and choices that are no condition."""
+        """The layout of numbers, and of choices that are no condition."""
         blocks = [block for block in self.blocks if not self._is_condition(block)]
         return Layout(tuple(blocks))
 
     @cached_property
     def conditional(self) -> Layout:
-        """Choices that are conditions."""
+        """The layout of choices that are conditions."""
         blocks = [block for block in self.blocks if self._is_condition(block)]
         return Layout(tuple(blocks))
 
@@ -74,12 +74,12 @@ class Heads:
 
     @cached_property
     def parts(self) -> tuple[Block, ...]:
-        """All choices in inner order."""
+        """The blocks of all choices, in inner order."""
         return (*self.free.categoricals, *self.conditional.categoricals)
 
     @cached_property
     def order(self) -> Ints:
-        """For each inner position the position in the feature vector."""
+        """The position in the feature vector of each inner position."""
         positions = list(self.free.numbers)
         for block in self.parts:
             positions += range(block.start, block.stop)
@@ -97,7 +97,7 @@ class Heads:
 
     @cached_property
     def options(self) -> Options:
-        """Those of all choices, in inner order."""
+        """The options of all choices, in inner order."""
         return Options.of(block.size for block in self.parts)
 
     def outputs(self, raw: Array, temperature: float, uniform: Array) -> Array:
@@ -178,7 +178,7 @@ class ResidualGenerator(eqx.Module):
         return self._layer_on(-1, outputs, x), tuple(statistics)
 
     def _layer_on(self, i: int, outputs: Array, x: Array) -> Array:
-        """Apply a layer to the outputs of the blocks before it, joined to x."""
+        """Apply a layer to x joined with the outputs of the blocks before it."""
         layer = self.layers[i]
         num_outputs = outputs.shape[1]
         from_outputs = outputs @ layer.weight[:num_outputs]
@@ -214,7 +214,7 @@ class PlainGenerator(eqx.Module):
 
 
 class Critic(eqx.Module):
-    """Scores packs of rows: dense layers with leaky ReLU (0.2) and dropout."""
+    """A critic that scores packs of rows: dense layers with leaky ReLU (0.2) and dropout."""
 
     layers: tuple[Dense, ...]  # from `pac` rows joined to one number
     # Rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh 2018)
@@ -258,7 +258,7 @@ class Critic(eqx.Module):
         return self.above(self.layers[0](x), masks=masks)
 
     def above(self, pre: Array, *, masks: Array | None = None) -> Array:
-        """Score packs by the first layer before its activation: (packs, units) -> (packs,).
+        """Score packs from the first layer's values before activation: (packs, units) -> (packs,).
 
         The first layer is the widest by far, and it is affine: its value for a mixture of packs is
         the mixture of its values for them, so no pack passes it twice.
@@ -397,7 +397,7 @@ class RowLoss(eqx.Module):
         return self.beside(critic, row, *jax.random.split(key))
 
     def beside(self, critic: Critic, row: Array, picking: Array, key: Array) -> Array:
-        """Return the loss, by the keys for the row's partner and for the place of the slope."""
+        """Return the loss, given the keys for the row's partner and for the place of the slope."""
         place = jax.random.randint(picking, (), 0, self.pool.shape[0])
         fake = self.pool[place]
         losses = layered_losses(
@@ -407,7 +407,7 @@ class RowLoss(eqx.Module):
 
 
 def side_of(width: int) -> int:
-    """Return the side of the smallest square that holds a row; InputError above 32 x 32."""
+    """Return the side of the smallest square that holds a row; InputError beyond 32 x 32."""
     for side in SIDES:
         if side * side >= width:
             return side
@@ -465,7 +465,7 @@ class _Stage(NamedTuple):
 
 
 def _stages(side: int, channels: int) -> list[_Stage]:
-    """Return the stages from the image inwards: sides are halved, channels doubled."""
+    """Return the image's sizes at each stage, inwards: sides are halved, channels doubled."""
     stages = [_Stage(1, side), _Stage(channels, side // 2)]
     while stages[-1].side > 3 and len(stages) < _LAYERS:
         innermost = stages[-1]
@@ -490,7 +490,7 @@ def _fresh_weights(
 
 
 def _halved(x: Array, kernel: Array) -> Array:
-    """Return a 4 x 4 convolution with stride 2 and a border of 1, as one product of matrices.
+    """Convolve with a 4 x 4 kernel, stride 2 and a border of 1, as one product of matrices.
 
     Where channels are many, gradients of the library's convolutions take up to five times as long
     on a processor. (n, side, side, fan_in) with an even side becomes (n, side / 2, side / 2,
@@ -517,7 +517,7 @@ def _halved(x: Array, kernel: Array) -> Array:
 
 
 def _doubled(x: Array, kernel: Array) -> Array:
-    """Convolve with a transposed 4 x 4 kernel and stride 2: the sides of an image double."""
+    """Convolve with a transposed 4 x 4 kernel and stride 2, which doubles an image's sides."""
     n = x.shape[0]
     side = x.shape[1]
     fan_out = kernel.shape[3]
@@ -533,7 +533,7 @@ def _doubled(x: Array, kernel: Array) -> Array:
 
 
 class ConvCritic(eqx.Module):
-    """Halves an image until one number is left."""
+    """A critic of rows as images, which halves an image until one number is left."""
 
     kernels: tuple[Array, ...]
     norms: tuple[_Norm, ...]
@@ -569,7 +569,7 @@ class ConvCritic(eqx.Module):
 
 
 class ConvGenerator(eqx.Module):
-    """Doubles an image from one place until a row fits into it."""
+    """A generator of rows as images, which doubles an image until a row fits into it."""
 
     kernels: tuple[Array, ...]
     norms: tuple[_Norm, ...]
@@ -628,7 +628,7 @@ def generator_of(
 
 
 class GANState(NamedTuple):
-    """What training changes: two networks, the states of their optimisers, and the average."""
+    """All that training changes: two networks, their optimisers' states, and the average."""
 
     generator: Any  # makes rows; of a VertiGAN's party it is the head
     critic: Any  # compares real rows with generated ones
@@ -661,7 +661,7 @@ def stepped(
     slope: Any,
     moments: Any,
 ) -> tuple[_Net, Any]:
-    """Return a network after a step of its optimiser along a slope, and the optimiser's state."""
+    """Take an optimiser's step along a slope; return the network and the optimiser's state."""
     change, moments = optimiser.update(slope, moments, net)
     return eqx.apply_updates(net, change), moments
 
@@ -674,7 +674,7 @@ def stepped_average(
     average: _Net,
     share: float,
 ) -> tuple[_Net, Any, _Net]:
-    """Return `stepped`, and the network's moving average; `share` is that of the old weights."""
+    """Do as `stepped`, and return the moving average, too; `share` is the old weights' share."""
     # The count of steps before this one.
     count = optax.tree_utils.tree_get(moments, "count")
     net, moments = stepped(optimiser, net, slope, moments)

@@ -42,7 +42,7 @@ _Places = npt.NDArray[np.intp]
 
 
 def _bits(mask: int) -> list[int]:
-    """Return the places of a mask's bits, the lowest first."""
+    """Return the positions of the bits that are set in a mask, the lowest first."""
     places = []
     while mask:
         lowest = mask & -mask
@@ -52,7 +52,7 @@ def _bits(mask: int) -> list[int]:
 
 
 def _eliminate(neighbours: list[int], log_sizes: Sequence[float]) -> list[int]:
-    """Return masks of the cliques met while eliminating greedily; `neighbours` is consumed."""
+    """Eliminate attributes greedily, and return the cliques met as masks; consumes `neighbours`."""
 
     def weight(v: int) -> float:
         return log_sizes[v] + sum(log_sizes[u] for u in _bits(neighbours[v]))
@@ -75,7 +75,7 @@ def _eliminate(neighbours: list[int], log_sizes: Sequence[float]) -> list[int]:
 
 
 def _log_sizes(domain: Domain) -> list[float]:
-    """Return logarithms in steps of 2^-30, so that their sums are exact in whatever order."""
+    """Return the logarithms of sizes in steps of 2^-30, so that sums are exact in any order."""
     steps = np.rint(np.log(domain.sizes) * 2.0**30)
     log_sizes: list[float] = (steps / 2.0**30).tolist()
     return log_sizes
@@ -83,7 +83,7 @@ def _log_sizes(domain: Domain) -> list[float]:
 
 @lru_cache(maxsize=256)
 def _triangulated(domain: Domain, cliques: frozenset[Clique]) -> tuple[int, ...]:
-    """Return masks of the maximal cliques of a triangulation."""
+    """Triangulate the graph of some cliques; return its maximal cliques as masks."""
     position = {name: i for i, name in enumerate(domain.names)}
     neighbours = [0] * len(domain.names)
     for clique in cliques:
@@ -105,7 +105,7 @@ def _names(domain: Domain, mask: int) -> Clique:
 
 
 def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:
-    """Return maximal cliques of a triangulation of the graph whose edges some cliques hold.
+    """Return the maximal cliques of a triangulation of the graph that joins each clique.
 
     Every attribute of the domain is in at least one clique, if need be alone.
 
@@ -136,12 +136,15 @@ def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
 
 
 def cells_in(megabytes: float) -> float:
-    """Return how many cells take so much memory, of 8 bytes each."""
+    """Return the number of cells, of 8 bytes each, that fit into so many megabytes."""
     return megabytes * 1e6 / 8
 
 
 def inside(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) -> Bools:
-    """Return whether sets lie in one of the `maximal_cliques` of others, (len(more),)."""
+    """Return whether each of `more` lies in one of the cliques of others' triangulation.
+
+    That is one of `maximal_cliques`; the result is (len(more),).
+    """
     masks = _Masks(domain)
     num_bytes = 8 * _words_for(domain)
     maximal = _triangulated(domain, frozenset(cliques))
@@ -155,7 +158,7 @@ def inside(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) ->
 def many_tree_cells(
     domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]
 ) -> Floats:
-    """Return `tree_cells` of some cliques with one more, for each of many, (len(more),).
+    """Return the `tree_cells` of some cliques with each of many added alone, (len(more),).
 
     All graphs are triangulated at once, by the same rule. Until an attribute of the one more is
     eliminated, a graph has the steps of the graph without it, as only these attributes weigh more.
@@ -179,7 +182,7 @@ def _words_for(domain: Domain) -> int:
 
 
 class _Masks:
-    """Sets of attributes as rows of 64-bit words, and what is added over each."""
+    """Sets of attributes as rows of 64-bit words, with sums and products of sizes over each."""
 
     def __init__(self, domain: Domain) -> None:
         self.positions = domain.positions
@@ -199,7 +202,7 @@ class _Masks:
         self.bits = bits.view(np.uint64)
 
     def places(self, cliques: Sequence[Clique]) -> _Places:
-        """Return positions of attributes, a row for each clique; short ones repeat their last."""
+        """Return the attributes' positions, a row per clique; a short row repeats its last."""
         longest = max(map(len, cliques), default=0)
         places = []
         for clique in cliques:
@@ -213,28 +216,28 @@ class _Masks:
         return np.asarray(np.bitwise_or.reduce(self.bits[places], axis=1))
 
     def join(self, graphs: _Words, places: _Places) -> None:
-        """Link the attributes of a row of `places` to each other, each in its own graph."""
+        """Link all attributes in each row of `places` to each other, in the graph of that row."""
         rows = np.arange(len(graphs))
         around = self.sets(places)
         for v in places.T:
             graphs[rows, v] |= around & ~self.bits[v]
 
     def sums(self, sets: _Words) -> Array:
-        """Return logarithms of sizes, added over each set."""
+        """Return the sum of the logarithms of sizes over each set."""
         return np.asarray(self._per_byte(self._sums, sets).sum(axis=-1))
 
     def products(self, sets: _Words) -> Array:
-        """Return sizes, multiplied over each set."""
+        """Return the product of sizes over each set."""
         return np.asarray(self._per_byte(self._products, sets).prod(axis=-1))
 
     def _per_byte(self, values: Array, sets: _Words) -> Array:
-        """Look up, in a table of (bytes, 256), what each byte of each set has."""
+        """Look up each byte of each set in a table of (bytes, 256)."""
         places = sets.view(np.uint8) + 256 * np.arange(len(values))
         return values.reshape(-1).take(places)
 
 
 def _cells_with(masks: _Masks, base: _Words, places: _Places) -> Array:
-    """Count cells of a graph's maximal cliques with each row of `places` linked in turn."""
+    """Count the cells of a graph's maximal cliques with each row of `places` linked, in turn."""
     num_attributes = len(base)
     num_graphs = 1 + len(places)  # the first graph has nothing more
     graphs = np.empty((num_graphs, *base.shape), np.uint64)
@@ -339,7 +342,7 @@ class JunctionTree:
         return sum(self.domain.size(clique) for clique in self.cliques)
 
     def home(self, clique: Clique) -> int | None:
-        """Return the index of the smallest clique of the tree that holds `clique`, or None."""
+        """Return the index of the smallest clique in the tree that holds `clique`, or None."""
         wanted = set(clique)
         holders = [i for i, members in enumerate(self._members) if wanted <= members]
 
@@ -353,7 +356,7 @@ class JunctionTree:
         return [frozenset(clique) for clique in self.cliques]
 
     def home_of(self, scope: Clique) -> int:
-        """Return `home`, where there must be one."""
+        """Return the index of the smallest clique that holds `scope`; ValueError if none does."""
         home = self.home(scope)
         if home is None:
             raise ValueError(
@@ -390,7 +393,7 @@ def inner_order(domain: Domain, clique: Clique) -> Clique:
 
 
 class _Axes(NamedTuple):
-    """Neighbouring axes of a table as one, all of which are kept or summed over."""
+    """Neighbouring axes of a table, taken as one, which are all kept or all summed over."""
 
     length: int  # the product of theirs
     is_kept: bool
@@ -412,7 +415,7 @@ def _merged_axes(shape: Sequence[int], are_kept: Sequence[bool]) -> list[_Axes]:
 
 
 def _sum_middle(a: int, k: int, b: int) -> Callable[[Array], Array]:
-    """Return the fastest way to sum the middle axis of a table of shape (a, k, b)."""
+    """Return a function that sums the middle axis of tables (a, k, b) in the fastest way."""
     ones = np.ones(k)
     if b == 1:
         return lambda x: x.reshape(a, k) @ ones
@@ -447,7 +450,7 @@ _Piece: TypeAlias = "tuple[slice[int | None, int | None, None], ...]"
 
 
 def _pieces(shape: Sequence[int]) -> list[_Piece]:
-    """Split a large table into parts, nearly alike, that threads take; one where it is small.
+    """Split a large table into nearly equal parts for threads; a small one is a single part.
 
     There are as many however many threads there are.
     """
@@ -468,7 +471,7 @@ def _pieces(shape: Sequence[int]) -> list[_Piece]:
 
 
 def _reducer_of_pieces(axes: Sequence[_Axes]) -> Callable[[Array], Array]:
-    """Return `_reducer`, with parts of a large table summed by several threads, each sum by one."""
+    """Return a function like `_reducer`, in which threads sum parts of a large table."""
     whole = _reducer(axes)
     is_small = prod(part.length for part in axes) < _SHARED
     if is_small or all(part.is_kept for part in axes):
@@ -500,7 +503,10 @@ def _reducer_of_pieces(axes: Sequence[_Axes]) -> Callable[[Array], Array]:
 
 
 class Link:
-    """How a clique's flat table meets that of one of its subsets: multiply in, sum out."""
+    """The link between a clique's flat table and that of one of its subsets.
+
+    It multiplies the subset's table in, and sums the clique's table out.
+    """
 
     def __init__(self, domain: Domain, clique: Clique, subset: Clique) -> None:
         shape = [domain.size_of(a) for a in clique]
@@ -514,7 +520,7 @@ class Link:
 
     @classmethod
     def between(cls, domain: Domain, clique: Clique, subset: Clique) -> Link:
-        """Return the link, laid out once for small cliques, which recur round after round."""
+        """Return the link between two cliques; of small ones, which recur, it is laid out once."""
         make = _small_link if domain.size(clique) <= _SMALL else cls
         return make(domain, clique, subset)
 
@@ -535,12 +541,12 @@ class Link:
         each(multiply_piece, self._pieces)
 
     def log_multiply(self, table: Array, factor: Array) -> None:
-        """Multiply likewise where both are logarithms: add in place."""
+        """Multiply a table by a factor in place, where both are logarithms."""
         view = table.reshape(self._clique_shape)
         np.add(view, factor.reshape(self._subset_shape), out=view)
 
     def log_reduce(self, table: Array) -> Array:
-        """Return logarithms of what `reduce` sums, from the table's logarithms."""
+        """Return the logarithms of the sums that `reduce` gives, from the table's logarithms."""
         view = table.reshape(self._clique_shape)
         # With the maximum taken out, no exponential overflows; the minimum float keeps a cell that
         # is impossible throughout from becoming inf - inf.
@@ -584,7 +590,7 @@ def _inner_cliques(
 
 
 class Propagation:
-    """A plan for message passing on one tree with potentials on scopes, each inside a clique."""
+    """A plan for passing messages on a tree, with potentials on scopes inside its cliques."""
 
     def __init__(self, tree: JunctionTree, scopes: Sequence[Clique]) -> None:
         domain = tree.domain
@@ -628,7 +634,7 @@ class Propagation:
             self._order += self.children[i]
 
     def _add_inner_cliques(self, parts: list[Clique], holders: list[int]) -> None:
-        """Let small cliques hold parts of large ones; all three lists grow by these cliques."""
+        """Add small cliques that hold parts of large ones; all three lists grow by them."""
         domain = self.tree.domain
         # Also over the cliques that it appends.
         for i, clique in enumerate(self.cliques):
@@ -647,17 +653,17 @@ class Propagation:
     @classmethod
     @lru_cache(maxsize=2)
     def over(cls, domain: Domain, scopes: tuple[Clique, ...]) -> Propagation:
-        """Return the plan on the scopes' tree; laid out once where a model is fitted and asked."""
+        """Return the plan of a scopes' tree; it is laid out once for fitting and asking."""
         return cls(JunctionTree.build(domain, scopes), scopes)
 
     def inner(self, i: int, table: Array) -> Array:
-        """Return the flat inner table of scope `i` from a table with axes in domain order."""
+        """Return the flat inner table of scope `i`, from a table whose axes are in domain order."""
         scope = self.scopes[i]
         axes = [scope.index(a) for a in inner_order(self.tree.domain, scope)]
         return np.ascontiguousarray(np.transpose(table, axes)).reshape(-1)
 
     def table(self, clique: Clique, flat: Array) -> Array:
-        """Return the table with axes in domain order from a flat inner table of `clique`."""
+        """Return a clique's table with axes in domain order, from its flat inner table."""
         order = inner_order(self.tree.domain, clique)
         shape = [self.tree.domain.size_of(a) for a in order]
         axes = [order.index(a) for a in clique]
@@ -683,7 +689,7 @@ class Propagation:
         return tables
 
     def _tables(self, cell: float) -> list[Array]:
-        """Return a flat table for each clique, parts of one array, with the same number in each.
+        """Return a flat table for each clique, as parts of one array filled with one number.
 
         An array that is so large goes back to the system as a whole once no part of it is used.
         """
@@ -716,7 +722,7 @@ class Propagation:
 
     @np.errstate(divide="ignore")
     def _in_logarithms(self, potentials: Sequence[Array]) -> list[Array]:
-        """Return what `run` does, with nothing exponentiated before its scale is known."""
+        """Run as `run` does, but exponentiate nothing before its scale is known."""
         tables = self._tables(0.0)
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
             link.log_multiply(tables[home], theta)

@@ -90,7 +90,7 @@ def _product_sum(left: _Table, right: _Table, attributes: Collection[str]) -> _T
 
 
 def _smallest_subtree(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[int]]:
-    """Return root and members (parents before children) of the least subtree with `wanted`."""
+    """Return the root and the members, parents first, of the smallest subtree with `wanted`."""
     members = list(range(len(tree.cliques)))
     wanted_in = [wanted & set(clique) for clique in tree.cliques]
     num_children = [0] * len(tree.cliques)
@@ -116,7 +116,7 @@ def _smallest_subtree(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[i
 
 
 def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Array:
-    """Return the probabilities of `clique` (in domain order), by a tree and calibrated beliefs.
+    """Return the probabilities of `clique` (in domain order), from a tree's calibrated beliefs.
 
     An intermediate table holds the wanted attributes that it has met beside a separator; where that
     is more than 16 million cells, values of some wanted attributes are taken block by block.
@@ -160,13 +160,13 @@ _Slice: TypeAlias = "slice[int, int, None]"
 def _index(
     names: Clique, values_of: Mapping[str, _Slice]
 ) -> tuple[slice[Any, Any, Any], ...]:
-    """Return the index of a block in a table: some values of some attributes, all of others."""
+    """Return the index of a block of a table: some values of some attributes, all of the others."""
     return tuple(values_of.get(a, slice(None)) for a in names)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What a member of the subtree does after its children."""
+    """The work of one member of the subtree, after that of its children."""
 
     member: int  # its place in the tree
     parent: int | None  # its parent's; None for the root
@@ -213,7 +213,7 @@ def _steps(
 def _blocks(
     tree: JunctionTree, steps: Sequence[_Step], clique: Clique
 ) -> dict[str, list[_Slice]]:
-    """Split the values of as many of the clique's attributes as it takes to keep tables small."""
+    """Split the values of attributes into blocks, as far as tables need it to stay small."""
     size = dict(zip(tree.domain.names, tree.domain.sizes, strict=True))
     length = dict(size)  # of a block
 
@@ -241,7 +241,7 @@ def _blocks(
 
 
 def _conditional(tree: JunctionTree, beliefs: Sequence[Array], step: _Step) -> _Table:
-    """Return a member's table of the needed attributes, given those that its parent has too."""
+    """Return a member's table of the needed attributes, conditional on those of its parent."""
     belief = _Table(tree.cliques[step.member], beliefs[step.member])
     table = _sum_to(belief, step.needed)
     if step.parent is None:
@@ -251,7 +251,7 @@ def _conditional(tree: JunctionTree, beliefs: Sequence[Array], step: _Step) -> _
 
 
 def given_others(values: Array, axes: tuple[int, ...]) -> Array:
-    """Return conditional probabilities along some axes; 0 where nothing is possible."""
+    """Return conditional probabilities along some axes; 0 for impossible conditions."""
     shared = values.sum(axis=axes, keepdims=True)
     conditional: Array = np.zeros_like(values)
     np.divide(values, shared, out=conditional, where=shared > 0)
@@ -259,7 +259,7 @@ def given_others(values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Table:
-    """Return a member's message to its parent; at the root, the table of the wanted attributes."""
+    """Return a member's message to its parent; the root's is the table of the wanted attributes."""
     for child, remaining in step.children:
         table = _product_sum(table, messages[child], remaining)
     return _sum_to(table, step.sent)
@@ -270,7 +270,7 @@ def apart(
     beliefs: Sequence[Array],
     pairs: Iterable[Clique],
 ) -> Iterator[tuple[Clique, Single]]:
-    """Yield float32 probabilities of pairs of attributes that share no clique of a tree.
+    """Yield float32 probabilities of attribute pairs that share no clique of the tree.
 
     What is known of one attribute, that of fewer values, travels from separator to separator to
     the nearest clique that holds the other. Its messages serve all pairs that it is in, and one
@@ -338,7 +338,7 @@ _Edge = tuple[int, int]
 
 
 def _places(names: Sequence[str], domain: Domain) -> dict[str, _Slice]:
-    """Return where each attribute's values are, one attribute after the other."""
+    """Return the slice of each attribute's values, where all stand one after the other."""
     ends = np.cumsum([domain.size_of(a) for a in names]).tolist()
     starts = [0, *ends][: len(ends)]
     bounds = zip(names, starts, ends, strict=True)
@@ -347,7 +347,7 @@ def _places(names: Sequence[str], domain: Domain) -> dict[str, _Slice]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """P(. | separator) of some attributes: a row for each value, a column for each cell.
+    """P(. | separator) of some attributes, with a row for each value and a column for each cell.
 
     Separators have many cells and attributes often two values, so that rows are long.
     """
@@ -357,7 +357,7 @@ class _Rows:
     values: Single
 
     def runs(self, wanted: Collection[str], domain: Domain) -> Iterator[_Rows]:
-        """Yield the wanted attributes, those that stand together in one."""
+        """Yield the rows of the wanted attributes; those that stand together come as one."""
         places = _places(self.names, domain)
         for is_wanted, run in groupby(self.names, lambda a: a in wanted):
             names = tuple(run)
@@ -372,7 +372,7 @@ _Arrived: TypeAlias = Mapping[_Edge, Sequence[_Rows]]
 
 @dataclass(frozen=True)
 class _Move:
-    """Attributes that take a step together, since all came by the same one before."""
+    """The attributes that take one step of the tree together, as all came by the same step."""
 
     step: _Edge
     before: int  # the clique before; -1 where the attributes are the clique's own
@@ -380,7 +380,7 @@ class _Move:
 
 
 class _Routes:
-    """How attributes travel through a tree to meet others; see `apart`."""
+    """The routes on which attributes travel through a tree to meet others; see `apart`."""
 
     def __init__(self, tree: JunctionTree, pairs: Iterable[Clique]) -> None:
         self.tree = tree
@@ -428,7 +428,7 @@ class _Routes:
             self._add_steps(a, nearest, before)
 
     def _add_steps(self, a: str, end: int, before: Mapping[int, int]) -> None:
-        """Add the steps to one clique, back to front, up to those that are there already."""
+        """Add the steps of a route from its end back, up to steps that are planned already."""
         steps = self.steps[a]
         k = end
         i = before[k]
@@ -442,7 +442,7 @@ class _Routes:
             i = before[k]
 
     def shared(self, i: int, k: int) -> Clique:
-        """Return the separator of two neighbours."""
+        """Return the separator of two neighbouring cliques."""
         # That of the child, which comes after its parent.
         return self.tree.separators[max(i, k)]
 
@@ -455,7 +455,7 @@ class _Routes:
         group: Collection[str],
         tables: Sequence[_Singles],
     ) -> Iterator[tuple[Clique, Single]]:
-        """Yield tables of the pairs to which these attributes travel."""
+        """Yield the tables of all pairs to which these attributes travel."""
         arrived: dict[_Edge, list[_Rows]] = {}
 
         # Moves of one wave need those of earlier waves alone.
@@ -481,7 +481,7 @@ class _Routes:
             yield from pair_tables
 
     def _waves(self, group: Collection[str]) -> list[list[_Move]]:
-        """Return all moves of a group; a move needs what moves of earlier waves brought."""
+        """Return a group's moves in waves; a move needs what earlier waves brought."""
         names: dict[tuple[_Edge, int], list[str]] = {}
         for a in group:
             for step, before in self.steps[a].items():
@@ -512,7 +512,7 @@ class _Routes:
         arrived: _Arrived,
         tables: Sequence[_Singles],
     ) -> _Rows:
-        """Return what a move's attributes are known by after it."""
+        """Return P(. | separator) of a move's attributes after the move."""
         i, k = move.step
         after = self.shared(i, k)
         if move.before < 0:
@@ -524,7 +524,7 @@ class _Routes:
     def _start(
         self, tables: _Singles, names: Sequence[str], separator: Clique
     ) -> _Rows:
-        """Return P(. | separator) of attributes of a clique that holds the separator, too."""
+        """Return P(. | separator) of attributes in a clique which holds the separator as well."""
         parts = []
         for a in names:
             joint = self._matrix(tables, (a,), separator)
@@ -564,7 +564,7 @@ class _Routes:
     def _beside(
         self, arrived: Sequence[_Rows], names: Collection[str], order: Clique
     ) -> _Rows:
-        """Put attributes one after the other, given the cells of a separator in one order."""
+        """Stack the rows of attributes, all given the cells of one separator in one order."""
         domain = self.tree.domain
         wanted = set(names)
         runs: list[_Rows] = []
@@ -591,7 +591,7 @@ class _Routes:
         arrived: _Arrived,
         tables: Sequence[_Singles],
     ) -> list[tuple[Clique, Single]]:
-        """Return tables of pairs whose first attribute has come by a step."""
+        """Return the tables of pairs whose first attribute has arrived by a step."""
         domain = self.tree.domain
         separator = self.shared(*step)
         travellers = list(dict.fromkeys(a for a, _ in pairs))
@@ -623,7 +623,7 @@ class _Routes:
 
 
 def _inverse(sums: Single) -> Single:
-    """Return 1 over each probability; 0 where float32 does not hold that."""
+    """Return 1 over each probability; 0 where that is too large for float32."""
     inverse: Single = np.zeros_like(sums)
     np.divide(1, sums, out=inverse, where=sums > _RARE)
     return inverse
@@ -643,7 +643,7 @@ def _spread(strata: Ints, rng: np.random.Generator) -> Array:
 
 
 def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
-    """Draw a column for each row, from the row of `table` (unnormalised) that its stratum names."""
+    """Draw a column for each row, from the row of `table` (unnormalised) that is its stratum."""
     used_strata, positions = np.unique(strata, return_inverse=True)
     weights = table[used_strata]
     cumulative = np.cumsum(weights, axis=1)
@@ -663,7 +663,7 @@ def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
 
 
 def _codes(domain: Domain, columns: Mapping[str, npt.NDArray[np.integer]]) -> Codes:
-    """Return the codes of columns by name, each in the smallest type."""
+    """Return columns of codes by name, each in the smallest type."""
     sizes = zip(domain.names, domain.sizes, strict=True)
     return Codes(domain, tuple(_small(columns[a], size) for a, size in sizes))
 
@@ -671,7 +671,7 @@ def _codes(domain: Domain, columns: Mapping[str, npt.NDArray[np.integer]]) -> Co
 def _small(
     codes: npt.NDArray[np.integer], size: int
 ) -> npt.NDArray[np.unsignedinteger]:
-    """Return codes below `size` in the smallest type that holds them."""
+    """Convert codes below `size` to the smallest type that holds them."""
     smallest = np.min_scalar_type(size - 1)
     small_codes: npt.NDArray[np.unsignedinteger] = codes.astype(smallest, copy=False)
     return small_codes
@@ -710,7 +710,7 @@ def sample_rows(
 
 
 def _fixed_codes(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> Ints:
-    """Check the columns that rows are completed from, and return them, (rows, len(names))."""
+    """Check the columns from which rows are completed, and return them, (rows, len(names))."""
     if not names:
         raise DataError("known is empty; name at least one column, or use sample()")
     lengths = {a: len(known[a]) for a in names}
@@ -731,7 +731,7 @@ def _conditioned(
     potentials: Mapping[Clique, Array],
     value: Mapping[str, int],
 ) -> list[Array]:
-    """Return beliefs over the free attributes once the fixed ones have their values."""
+    """Return the beliefs about free attributes, given values of the fixed ones."""
     domain = plan.tree.domain
     # Potentials that differ in fixed attributes alone have the same scope: their slices are added.
     sliced = {scope: np.zeros(domain.shape(scope)) for scope in plan.scopes}
@@ -756,7 +756,10 @@ def _conditioned(
 
 
 def _beliefs(plan: Propagation, tables: Sequence[Array]) -> list[Array]:
-    """Return probabilities of a tree's cliques, axes in domain order, by the scopes' potentials."""
+    """Compute the probabilities of a tree's cliques from the scopes' potentials.
+
+    Axes are in domain order.
+    """
     # Inner cliques come last.
     pairs = zip(plan.tree.cliques, plan.run(tables), strict=False)
     return [plan.table(clique, flat) for clique, flat in pairs]
@@ -767,7 +770,7 @@ _calibrated: WeakSet[MRF] = WeakSet()
 
 
 def _shared_beliefs(model: MRF) -> list[Array] | None:
-    """Return the beliefs of a model in use whose potentials are the same, or None."""
+    """Return the beliefs of another model in use with the same potentials, or None."""
     # A copy, since the set changes whenever a model is no longer used.
     for other in list(_calibrated):
         beliefs: list[Array] | None = vars(other).get("beliefs")
@@ -786,7 +789,7 @@ def _same_potentials(model: MRF, other: MRF) -> bool:
 
 
 class MRF:
-    """A Markov random field that stands for `total` rows.
+    """A Markov random field, which stands for `total` rows.
 
     Args:
         domain: Attributes and their numbers of values.
@@ -849,7 +852,7 @@ class MRF:
         return beliefs
 
     def forget(self) -> None:
-        """Drop beliefs and marginals, which take most of the memory; they are made again if needed.
+        """Drop beliefs and marginals, which take most memory; they are computed anew if needed.
 
         A fit that starts from this model needs its potentials alone.
         """
@@ -877,7 +880,7 @@ class MRF:
         return counts
 
     def marginals(self, cliques: Sequence[Clique]) -> list[Floats]:
-        """Return `marginal` of each; pairs apart in the tree to the accuracy of float32."""
+        """Return the `marginal` of each clique; pairs apart in the tree have float32's accuracy."""
         tree = self.tree
         beliefs = self.beliefs
         new = [
@@ -987,7 +990,7 @@ class MRF:
 
     @classmethod
     def load(cls, path: Path | str) -> MRF:
-        """Read a model written by `save`; raises DataError where the file holds no such model."""
+        """Read a model from its file; raises DataError where the file holds no such model."""
         try:
             with safe_open(str(path), framework="numpy") as file:
                 header: dict[str, str] = file.metadata() or {}
@@ -1010,7 +1013,7 @@ class MRF:
 
     @classmethod
     def _of_file(cls, header: Mapping[str, str], tables: Mapping[Clique, Array]) -> MRF:
-        """Return a model from a file's contents; ValueError where they contradict each other."""
+        """Build a model from a file's contents; ValueError where they contradict each other."""
         names = tuple(json.loads(header["names"]))
         sizes = tuple(json.loads(header["sizes"]))
         domain = Domain(names, sizes)

@@ -75,7 +75,7 @@ _MOST_EXACT = 1024
 
 
 class _Entries(NamedTuple):
-    """Entries of E in contrasts, where all of them are independent; arrays of one shape."""
+    """The entries of E in contrasts, where all are independent, as arrays of one shape."""
 
     values: Array
     noise: Array  # variance of each entry's noise
@@ -84,7 +84,7 @@ class _Entries(NamedTuple):
 
 @dataclass(frozen=True)
 class SingleColumn:
-    """A single column's counts, as all measurements together have them.
+    """The counts of a single column, from all measurements together.
 
     Attributes:
         counts: Rows of each value, shape (n,), unbiased: noise may bring them below 0.
@@ -98,7 +98,7 @@ class SingleColumn:
 
     @cached_property
     def possible(self) -> Floats:
-        """Rows of each value, shape (n,), all above 0, that sum to the total and are nearest."""
+        """The nearest counts of the values, (n,), that are positive and sum to the total."""
         slack = max(_HELD * self.sigma, 1e-6)
         even_count = self.total / len(self.counts)
         base = self.counts / slack + np.log(even_count / slack)
@@ -106,7 +106,7 @@ class SingleColumn:
 
     @cached_property
     def contrasts(self) -> tuple[Floats, Floats]:
-        """Variances a_k, shape (n,), and eigenvectors as columns, shape (n, n), of D_p - p p'."""
+        """The variances a_k, (n,), and the eigenvectors as columns, (n, n), of D_p - p p'."""
         p = self.possible / self.total
         if len(p) > _MOST_EXACT:
             # Each value is taken for an eigenvector, as if p p' were 0.
@@ -116,14 +116,14 @@ class SingleColumn:
 
     @cached_property
     def noise(self) -> Floats:
-        """Variance, shape (n,), that this column's shares give to the noise of the other one."""
+        """The variance, (n,), that this column's shares give to the noise of the other one."""
         _, axes = self.contrasts
         p = self.possible / self.total
         variances: Floats = (axes.T @ p) ** 2
         return variances
 
     def measurement(self, column: str) -> Measurement:
-        """Return the column as a measurement that a fit holds to."""
+        """Return the column as a measurement that a fit keeps to."""
         return Measurement((column,), self.possible, _HELD * self.sigma)
 
 
@@ -182,7 +182,7 @@ def _likeliest_variance(parts: Sequence[_Entries]) -> float:
 def cleaned(
     pair: Measurement, margins: Mapping[str, SingleColumn], variance: float
 ) -> Measurement:
-    """Return a pair's table whose dependence is only what its noise does not explain.
+    """Remove from a pair's table the dependence that its noise explains.
 
     Args:
         pair: Noisy counts of two columns.
@@ -204,7 +204,7 @@ def cleaned(
 def raked_to_columns(
     measurements: Sequence[Measurement], total: float
 ) -> list[Measurement]:
-    """Return noisy tables with the counts of their single columns, for a fit that holds to these.
+    """Rake noisy tables to the counts of their single columns, for a fit that keeps to these.
 
     Noise makes cells negative, and a table over a part of the rows has columns of its own. So each
     table is moved to the nearest possible one (entropy weighs half of the noise, towards
@@ -244,7 +244,7 @@ def raked_to_columns(
 
 
 def _raked(m: Measurement, columns: Sequence[SingleColumn]) -> Measurement:
-    """Return the possible table that is nearest to noisy counts, with these single columns."""
+    """Return the possible table nearest to noisy counts that has these single columns."""
     total = columns[0].total
     independent = np.ones(())
     for column in columns:
@@ -272,7 +272,7 @@ def _raked(m: Measurement, columns: Sequence[SingleColumn]) -> Measurement:
 
 
 def _entries(pair: Measurement, margins: Mapping[str, SingleColumn]) -> _Entries:
-    """Return a pair's E in contrasts, the variance of its noise, and of its signal where t = 1."""
+    """Return a pair's E in contrasts, with the variances of its noise, and its signal at t = 1."""
     first, second = (margins[column] for column in pair.clique)
     a, row_axes = first.contrasts
     b, column_axes = second.contrasts
@@ -295,7 +295,7 @@ def without_noise(
     total: float | None,
     refit: Callable[[Sequence[Measurement]], MRF],
 ) -> list[Measurement]:
-    """Return measurements whose dependences are what noise does not explain.
+    """Remove from measurements the dependences that noise explains.
 
     A pair is judged by the second round alone, where that measured it: it was chosen because the
     first answer looked dependent, so that answer is no evidence. Both give its counts.
@@ -338,7 +338,7 @@ def without_wide_noise(
     pairs: Mapping[Clique, Measurement],
     margins: Mapping[str, SingleColumn],
 ) -> list[Measurement]:
-    """Return tables of three columns or more without the interactions that noise explains.
+    """Remove from tables of three columns or more the interactions that noise explains.
 
     A pair's interaction is that of its cleaned table, or the model's where none is left. What the
     tables have beyond the model in more columns is averaged over all tables. It is split into
@@ -374,7 +374,7 @@ def _cleaned_effects(
     beyond: Sequence[Measurement],
     margins: Mapping[str, SingleColumn],
 ) -> dict[Clique, Array]:
-    """Return interactions of three columns or more that noise does not explain, by clique."""
+    """Return the interactions of three columns or more that noise does not explain, by clique."""
     parts: dict[Clique, None] = {}  # of all tables, without doubles, in order
     for m in beyond:
         parts |= dict.fromkeys(part for part in subsets(m.clique) if len(part) > 2)
@@ -411,7 +411,7 @@ def _signal_share(parts: Sequence[_Entries]) -> float:
 
 
 def _wide_entries(rest: Measurement, margins: Mapping[str, SingleColumn]) -> _Entries:
-    """Return what columns have beyond fewer of them, in contrasts, as `_entries` does of a pair."""
+    """Return the interaction of several columns in contrasts, as `_entries` does for a pair."""
     values = interaction(rest.counts)
     noise = np.full(values.shape, max(rest.sigma, 1e-9) ** 2)
     reach = np.ones(values.shape)
@@ -426,13 +426,13 @@ def _wide_entries(rest: Measurement, margins: Mapping[str, SingleColumn]) -> _En
 
 
 def _along(matrix: Array, table: Array, axis: int) -> Array:
-    """Return a table of which one axis is multiplied by a matrix."""
+    """Multiply a table by a matrix along one axis."""
     # Whose first axis is the new one.
     product = np.tensordot(matrix, table, axes=(1, axis))
     return np.moveaxis(product, 0, axis)
 
 
 def _onto(pair: Clique, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return what measurements say of a pair, averaged; nothing where none holds it."""
+    """Sum measurements to a pair, and average them; an empty list if none holds the pair."""
     holding = [m for m in measurements if set(pair) <= set(m.clique)]
     return combine(m.onto(pair) for m in holding)

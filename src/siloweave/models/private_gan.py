@@ -65,7 +65,7 @@ class ConditionalRowLoss(RowLoss):
     heads: Heads = eqx.field(static=True)
 
     def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
-        """Return the loss; the key picks the row's condition too."""
+        """Return the loss of one row; the key also picks the row's condition."""
         column_key, partner_key, slope_key = jax.random.split(key, 3)
         sizes = [block.size for block in self.heads.conditional.categoricals]
         # Choices that are conditions come last in a row.
@@ -118,14 +118,14 @@ class PrivateGANStep(eqx.Module):
         return jax.nn.one_hot(places, self.heads.condition_width)
 
     def whole(self, rows: Array, places: Array) -> Array:
-        """Return generated rows as the critic sees them, their conditions behind them."""
+        """Join generated rows and their conditions, as the critic reads them."""
         return jnp.concatenate(
             [rows.astype(jnp.float32), self._vectors(places)], axis=1
         )
 
     @eqx.filter_jit
     def pool(self, generator: Generator, key: Array) -> tuple[Array, Array]:
-        """Draw generated rows in half precision, and the place of each condition."""
+        """Draw generated rows, in half precision, with the place of each one's condition."""
         rows, _, places = self._generated(generator, key)
         return rows.astype(jnp.float16), places
 
@@ -147,7 +147,7 @@ class PrivateGANStep(eqx.Module):
         return GANState(generator, critic, generator_moments, critic_moments, average)
 
     def _follow(self, before: Any, critic: Critic, key: Array) -> Any:
-        """Take one step of the generator, which sees no row."""
+        """Take one step of the generator, which reads no real row."""
         generator, moments, average = before
 
         def loss(generator: Generator) -> Array:
@@ -165,7 +165,7 @@ class PrivateGANStep(eqx.Module):
 
 
 class CriticMessage(NamedTuple):
-    """A step's message."""
+    """The message of one step: the critic, and generated rows."""
 
     critic: Critic  # whose gradient is asked for
     rows: Array  # (pool, width), generated rows in half precision
@@ -187,23 +187,23 @@ class GANSteps(Stepwise):
 
     @property
     def steps(self) -> int:
-        """Of the critic."""
+        """The number of steps of the critic."""
         return self.settings.steps
 
     @cached_property
     def heads(self) -> Heads:
-        """Outputs of the generator."""
+        """The outputs of the generator."""
         layout = Layout(self.blocks)
         return Heads(layout.blocks, conditional_columns(layout))
 
     @cached_property
     def conditions(self) -> Conditions:
-        """The shares as counts."""
+        """The conditions, with the paid shares as counts."""
         return _conditions(self.heads, self.shares)
 
     @cached_property
     def step(self) -> PrivateGANStep:
-        """Steps of both networks; equal for settings that are no part of a step."""
+        """The steps of both networks, equal for all settings that a step does not read."""
         # Settings are part of what a compiled program is found by: those it does not read are set
         # to the same values, so that runs of other lengths and batches share it.
         s = replace(self.settings, steps=1, pool=self.settings.generated, batch=1)

@@ -16,7 +16,7 @@ from siloweave.errors import InputError
 
 
 class Bound(NamedTuple):
-    """What a setting may be: in words that follow "must be", and as a test of a value."""
+    """The values that a setting may have: as words after "must be", and as a test."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -39,13 +39,13 @@ def at_least(low: int, *, whole: bool = True, most: float = inf) -> Bound:
 
 
 def one_of(*names: str) -> Bound:
-    """Return the bound of some names."""
+    """Return the bound that allows some names."""
     words = "one of " + ", ".join(map(repr, names))
     return Bound(words, lambda value: value in names)
 
 
 def or_none(bound: Bound) -> Bound:
-    """Return a bound that None meets, too."""
+    """Return a bound that allows None as well."""
     words = f"{bound.words}, or None"
     return Bound(words, lambda value: value is None or bound.holds(value))
 
@@ -134,7 +134,7 @@ def check(settings: Any, **bounds: Bound) -> None:
 
 @dataclass(frozen=True)
 class CopulaSettings:
-    """How a Gaussian copula is fitted.
+    """The settings of a fit of a Gaussian copula.
 
     Attributes:
         family: Distribution of the numeric columns.
@@ -165,7 +165,7 @@ class CopulaSettings:
 
 @dataclass(frozen=True)
 class GANSettings:
-    """What a GAN is made of and how it learns. The defaults are CTGAN's.
+    """The settings of a GAN and of its training. The defaults are CTGAN's.
 
     Attributes:
         noise: Random inputs of the generator.
@@ -226,13 +226,13 @@ class GANSettings:
             )
 
     def steps(self, rows: int) -> int:
-        """Return how many updates a fit to so many rows takes."""
+        """Return the number of updates in a fit to so many rows."""
         return self.epochs * max(rows // self.batch, 1)
 
 
 @dataclass(frozen=True)
 class CTABSettings:
-    """How a CTAB-GAN is made and trained; the defaults are the authors'.
+    """The settings of a CTAB-GAN and of its training; the defaults are the authors'.
 
     Attributes:
         noise, temperature, rate, betas, decay, epochs, average: See `GANSettings`.
@@ -259,7 +259,7 @@ class CTABSettings:
         check(self, noise=COUNT, decay=AMOUNT, batch=at_least(2))
 
     def steps(self, rows: int) -> int:
-        """Return how many updates a fit to so many rows takes."""
+        """Return the number of updates in a fit to so many rows."""
         return self.epochs * max(rows // self.batch, 1)
 
 
@@ -299,7 +299,7 @@ class PrivateGANSettings:
 
     @property
     def plain(self) -> GANSettings:
-        """Settings with which the trained generator samples."""
+        """The settings with which the trained generator samples."""
         return GANSettings(
             noise=self.noise,
             generator=self.generator,
@@ -313,7 +313,7 @@ class PrivateGANSettings:
 
     @property
     def generated(self) -> int:
-        """Rows that the generator makes in a step."""
+        """The number of rows that the generator draws in a step."""
         return self.batch if self.pool is None else self.pool
 
 
@@ -367,7 +367,7 @@ class VertiGANSettings:
 
     @property
     def steps(self) -> int:
-        """Critic steps of one party."""
+        """The number of critic steps of one party."""
         return self.rounds * self.critic_steps
 
 
@@ -446,7 +446,7 @@ class DiffusionSettings:
         check(self)
 
     def taken(self, rows: int, weights: int = 0) -> int:
-        """Return the steps of a fit to so many rows, of a network with so many weights.
+        """Return the number of steps in a fit to so many rows, for a network of so many weights.
 
         Example:
             >>> DiffusionSettings(steps=10_000, batch=256, passes=500).taken(512)
@@ -524,7 +524,7 @@ class SphereCodeSettings:
         check(self)
 
     def dimensions(self, size: int) -> int:
-        """Return how many dimensions a categorical of this size takes, 1 to size - 1."""
+        """Return the dimensions of the codes of a categorical of this size, from 1 to size - 1."""
         bits = log2(max(size, 2))
         dimensions = ceil(self.per_bit * bits)
         # In size - 1 dimensions all points can be equally far apart: more would add nothing.
@@ -607,6 +607,6 @@ class LatentSettings:
 
     @property
     def dense(self) -> AutoencoderSettings:
-        """Settings of the autoencoder where there is one."""
+        """The settings of the autoencoder; there must be one."""
         assert isinstance(self.autoencoder, AutoencoderSettings)
         return self.autoencoder

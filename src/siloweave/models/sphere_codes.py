@@ -34,7 +34,7 @@ _CHUNK = 8192  # rows decoded at once
 
 @lru_cache(maxsize=256)
 def curve(size: int, dimensions: int) -> Floats:
-    """Return points along a curve over the sphere of radius sqrt(dimensions), evenly spaced on it.
+    """Return points evenly spaced along a curve over the sphere of radius sqrt(dimensions).
 
     They are (size, dimensions), in order, the same on every call, and read only; with one dimension
     they are evenly spaced numbers from -1 to 1.
@@ -50,7 +50,7 @@ def curve(size: int, dimensions: int) -> Floats:
 
 
 def _evenly_spaced(size: int, dimensions: int) -> Floats:
-    """Return points of the curve with the same length of it between neighbours."""
+    """Return points of the curve between which its length is the same."""
     places = np.linspace(0.0, 1.0, _FINE)
     steps = np.diff(_sphere(places, dimensions), axis=0)
     lengths = np.append(0.0, np.cumsum(np.linalg.norm(steps, axis=1)))
@@ -69,7 +69,7 @@ def _sphere(places: Floats, dimensions: int) -> Floats:
 
 
 def sphere_codes_of(layout: Layout, settings: SphereCodeSettings) -> SphereCodes:
-    """Return where the codes of categoricals are in a latent row; no code is computed."""
+    """Return the places of categoricals' codes in a latent row; no code is computed."""
     codes = []
     start = 0
     for block in layout.blocks:
@@ -83,14 +83,14 @@ def sphere_codes_of(layout: Layout, settings: SphereCodeSettings) -> SphereCodes
 
 
 class _Tables(eqx.Module):
-    """Codes of every categorical, in the layout's order of blocks."""
+    """The codes of every categorical, in the layout's order of blocks."""
 
     tables: tuple[Array, ...]
     latent: int = eqx.field(static=True)
 
 
 class _Part(NamedTuple):
-    """A block of a row, and what stands for it in a latent row."""
+    """A block of a row, its place in a latent row, and its codes."""
 
     block: Block
     place: slice  # in a latent row
@@ -110,7 +110,7 @@ class SphereCodeCoder(eqx.Module):
 
     @classmethod
     def of(cls, layout: Layout, settings: SphereCodeSettings) -> SphereCodeCoder:
-        """Return the coder of these blocks."""
+        """Build the coder of these blocks."""
         codes = sphere_codes_of(layout, settings)
         points = [curve(code.options, code.dimensions) for code in codes]
         tables = tuple(jnp.asarray(table, jnp.float32) for table in points)
@@ -134,7 +134,7 @@ class SphereCodeCoder(eqx.Module):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Which column each entry of a latent row stands for."""
+        """The column that each entry of a latent row stands for."""
         columns: list[str] = []
         for part in self._parts():
             columns += [part.block.column] * part.dimensions
@@ -142,11 +142,11 @@ class SphereCodeCoder(eqx.Module):
 
     @property
     def sphere_codes(self) -> SphereCodes:
-        """Where the codes of categoricals are in a latent row."""
+        """The places of categoricals' codes in a latent row."""
         return sphere_codes_of(self.layout, self.settings)
 
     def encode(self, X: Matrix) -> Matrix:
-        """Return latent rows, (n, latent) float32; NaN where a block is NaN."""
+        """Turn rows into latent rows, (n, latent) float32; NaN where a block is NaN."""
         Z = np.empty((len(X), self.net.latent), np.float32)
         for block, place, codes in self._parts():
             cells = X[:, block.start : block.stop]
@@ -160,7 +160,7 @@ class SphereCodeCoder(eqx.Module):
         return Z
 
     def decode(self, Z: Matrix, *, key: Array, numbers: str = "mean") -> Matrix:
-        """Return rows (n, width) of latent rows: each categorical's nearest code, one-hot.
+        """Turn latent rows into rows (n, width), with each categorical's nearest code one-hot.
 
         Nothing is drawn: `key` and `numbers` are for coders with heads, and not used here.
         """

@@ -30,7 +30,7 @@ _LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 @cache
 def thread_count() -> int:
-    """Return how many threads compute: one for each core that this process may use, 8 at most.
+    """Return the number of threads that compute: one per core of this process, at most 8.
 
     OPENBLAS_NUM_THREADS and OMP_NUM_THREADS lower it, as they do for NumPy.
     """
@@ -47,7 +47,7 @@ def thread_count() -> int:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Return the helpers; the thread that asks computes, too."""
+    """Return the pool of helping threads; the thread that asks computes, too."""
     return ThreadPoolExecutor(thread_count() - 1, thread_name_prefix="siloweave-model")
 
 
@@ -57,7 +57,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def each(task: Callable[[_Piece], _Result], pieces: Sequence[_Piece]) -> list[_Result]:
-    """Compute every piece, side by side where there are cores, and return results in their order.
+    """Compute every piece, in parallel where there are cores; return results in order.
 
     Pieces must not depend on each other. A task may call `each`; helpers that are busy are not
     waited for.
@@ -99,12 +99,12 @@ def each(task: Callable[[_Piece], _Result], pieces: Sequence[_Piece]) -> list[_R
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Return what sets the number of BLAS's threads; finding the libraries takes milliseconds."""
+    """Return the controller of BLAS's threads; it takes milliseconds to find the libraries."""
     return ThreadpoolController()
 
 
 class _Users:
-    """Who computes with one thread of BLAS, in all threads of this process."""
+    """The users of one-thread BLAS, over all threads of this process."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -117,7 +117,7 @@ _users = _Users()
 
 @contextmanager
 def single_blas() -> Iterator[None]:
-    """Give BLAS one thread until the block ends, and until all blocks in other threads end.
+    """Limit BLAS to one thread until this block, and all such blocks of other threads, end.
 
     Products of these sizes take as long with two, and twice the processor. With one, sums do not
     depend on the number of cores.

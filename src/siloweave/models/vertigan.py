@@ -82,7 +82,7 @@ def _fresh_trunk(settings: VertiGANSettings, key: Array) -> MLP:
 
 @eqx.filter_jit
 def shared_start(settings: VertiGANSettings, key: Array) -> TrunkState:
-    """Return a fresh trunk."""
+    """Build a fresh trunk with its optimiser."""
     trunk = _fresh_trunk(settings, key)
     return TrunkState(trunk, _generator_adam(settings).init(trunk), trunk)
 
@@ -131,7 +131,7 @@ def follow(
 
 
 def heads_of(blocks: Sequence[Block]) -> Heads:
-    """Return a party's columns without their names: equal shapes share compiled programs."""
+    """Return a party's columns without their names, so that equal shapes share programs."""
     return Heads(tuple(replace(block, column="") for block in blocks), ())
 
 
@@ -141,7 +141,7 @@ def own_start(
     shares: Mapping[int, Sequence[float]],
     key: Array,
 ) -> GANState:
-    """Return a fresh head and critic.
+    """Build a fresh head and critic.
 
     `shares` is how frequent each option of each choice is, by where its block starts; public, or
     paid for. It is not read unless `settings.informed`.
@@ -158,7 +158,7 @@ def own_start(
 
 
 def critic_size(settings: VertiGANSettings, heads: Heads) -> int:
-    """Count the numbers of a party's critic that are trained."""
+    """Count the trained numbers of a party's critic."""
     sizes = (heads.width, *settings.critic, 1)
     return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
 
@@ -171,7 +171,7 @@ def _fresh_head(settings: VertiGANSettings, heads: Heads, key: Array) -> MLP:
 def _state_with(
     settings: VertiGANSettings, heads: Heads, logs: Array, key: Array
 ) -> GANState:
-    """Return a fresh state whose head has logarithms of shares added to its last bias."""
+    """Return a fresh state, with logarithms of shares added to the head's last bias."""
     head_key, critic_key = jax.random.split(key)
     head = _fresh_head(settings, heads, head_key)
     # The softmax of logarithms of shares has these shares.
@@ -196,7 +196,7 @@ _rows_chunk = eqx.filter_jit(_rows)
 
 
 class _CriticStep(eqx.Module):
-    """One critic step without noise, against a head that stands still."""
+    """One step of the critic without noise, against a head that stands still."""
 
     settings: VertiGANSettings = eqx.field(static=True)
     heads: Heads = eqx.field(static=True)
@@ -209,7 +209,7 @@ class _CriticStep(eqx.Module):
         batch: Array,
         key: Array,
     ) -> tuple[tuple[Critic, Any], Array]:
-        """Update; the loss is of real rows, and not private."""
+        """Update the critic; the loss is of real rows, and so not private."""
         critic, moments = state
         pool_key, row_key = jax.random.split(key)
         loss = _beside(self.settings, self.heads, self.head, self.hidden, pool_key)
@@ -236,7 +236,7 @@ def beside(
     hidden: Array,
     key: Array,
 ) -> RowLoss:
-    """Return the loss of a critic step, beside rows that the head makes of the hidden ones."""
+    """Build the loss of a critic step, with rows that the head makes of the hidden ones."""
     return _beside(settings, heads, state.generator, hidden, key)
 
 
@@ -329,7 +329,7 @@ def _checked_settings(
 
 @dataclass(frozen=True)
 class Trunk:
-    """A trained trunk: makes the hidden rows that every head turns into its own columns."""
+    """A trained trunk, which draws the hidden rows that every head turns into its own columns."""
 
     settings: VertiGANSettings  # how it was trained
     net: MLP  # the network
@@ -348,13 +348,13 @@ class Trunk:
         return np.concatenate(chunks)[:n]
 
     def save(self, path: Path | str) -> None:
-        """Write it as one safetensors file."""
+        """Write the trunk as one safetensors file."""
         facts = _facts("trunk", self.settings, parties=self.parties)
         save_arrays(Path(path), self.net, facts)
 
     @classmethod
     def load(cls, path: Path | str) -> Trunk:
-        """Read what `save` wrote; raises DataError where the file is missing or another one."""
+        """Read a trunk from its file; DataError for a missing file, or another kind of file."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             settings = _checked_settings(facts, "trunk", Path(path))
@@ -374,7 +374,7 @@ class Head:
 
     @property
     def width(self) -> int:
-        """Entries of a hidden row."""
+        """The number of entries in a hidden row."""
         return self.settings.trunk[-1]
 
     def decode(self, hidden: Matrix, *, key: Array) -> Matrix:
@@ -393,14 +393,14 @@ class Head:
         return X
 
     def save(self, path: Path) -> None:
-        """Write it as one safetensors file."""
+        """Write the head as one safetensors file."""
         blocks = [asdict(block) for block in self.heads.blocks]
         facts = _facts("head", self.settings, blocks=blocks)
         save_arrays(path, self.net, facts)
 
     @classmethod
     def load(cls, path: Path) -> Head:
-        """Read what `save` wrote; raises DataError where the file is missing or another one."""
+        """Read a head from its file; DataError for a missing file, or another kind of file."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             blocks = tuple(Block(**block) for block in facts.get("blocks", ()))

@@ -82,7 +82,7 @@ def round_up(value: float) -> float:
 
 @lru_cache(maxsize=16384)
 def _units(value: float) -> int:
-    """Return a finite loss as an integer number of units, rounded up."""
+    """Convert a finite loss into a whole number of units, rounded up."""
     numerator, denominator = value.as_integer_ratio()
     # Floor division of the negative rounds up.
     return -((-numerator * _UNIT) // denominator)
@@ -165,19 +165,19 @@ class Tally:
             self._kinds[single] = self._kinds.get(single, 0) + count
 
     def steps(self, event: Event) -> int:
-        """Count the steps on samples so far that are like those of an event."""
+        """Count the sampled steps so far that are like those of an event."""
         if event.step is None:
             return 0
         return self._steps.get(event.step, 0)
 
     @property
     def orders(self) -> frozenset[int]:
-        """Renyi orders at which alone the events may be read; empty where all readings hold."""
+        """The Renyi orders at which alone the events may be read; empty where all readings hold."""
         return self._orders
 
     @property
     def rho(self) -> float:
-        """Total zCDP; infinite when something was released without privacy."""
+        """The total zCDP; infinite when something was released without privacy."""
         return self._rho / _UNIT if self._private else math.inf
 
     @property
@@ -213,7 +213,7 @@ class Tally:
         return round_up(min([rdp, *self._further_readings(delta, remaining)]))
 
     def epsilon_of_several(self, times: int, delta: float) -> float:
-        """Return epsilon where each event moves so many times as far: `epsilon_at_parties`."""
+        """Return epsilon where each event moves several times as far; see `epsilon_at_parties`."""
         if not self._private:
             return math.inf
         if self._steps or self._orders or self._up_to < math.inf:
@@ -225,7 +225,7 @@ class Tally:
         return epsilon_of_rho(times**2 * self.rho, remaining)
 
     def _further_readings(self, delta: float, remaining: float) -> list[float]:
-        """Return the readings that hold where zCDP holds at all orders.
+        """Return further bounds on epsilon, which hold where zCDP holds at all orders.
 
         Pure events escape nothing, so these have all of `delta`; the others have what remains.
         """
@@ -244,7 +244,7 @@ class Tally:
         return readings
 
     def _reading_at(self, order: int, delta: float) -> float:
-        """Return the reading at one order; steps for replaced rows count as if unsampled."""
+        """Return the epsilon at one Renyi order; steps on replaced rows count as unsampled."""
         if order > self._up_to:
             return math.inf
         rest = (self._unsampled + self._replaced) / _UNIT
@@ -255,7 +255,7 @@ class Tally:
 def _one_after_the_other(
     of_one: Callable[[float], float], times: int, delta: float
 ) -> float:
-    """Bound what so many changes cost by bounds on one change, at a smaller delta.
+    """Bound the epsilon of several changed rows from bounds on one changed row at a smaller delta.
 
     If one change is (e, d), m of them are (m e, d (1 + E + ... + E^(m - 1))) with E = exp(e), and
     that sum is (E^m - 1) / (E - 1) (group privacy: Vadhan 2017, lemma 2.2).
@@ -326,7 +326,7 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
 
 
 def of_one_person(ledgers: Iterable[Iterable[Event]]) -> list[Event]:
-    """Return all that is released about one person, whose data lies at every owner of the ledgers.
+    """Return all releases about one person, who has data at every owner of the ledgers.
 
     A release that two parties make together is in both of their ledgers, and counts once.
     """
@@ -362,7 +362,7 @@ def epsilon_to_parties(ledgers: Iterable[Iterable[Event]], delta: float) -> floa
 
 
 def _of_replaced(events: Sequence[Event], delta: float) -> float:
-    """Return the epsilon of a replaced row, by releases priced for added and removed ones."""
+    """Return the epsilon of a replaced row from releases priced for added and removed rows."""
     changed = Tally(replaced for event in events for replaced in _changed(event))
     as_replaced = changed.epsilon(delta)
     as_two_changes = Tally(events).epsilon_of_several(2, delta)
@@ -407,7 +407,7 @@ def epsilon_at_parties(
 
 
 def most_of_several(epsilon: float, times: int, delta: float, order: int) -> float:
-    """Bound what so many changes cost by ledgers that are read at one order, before they are there.
+    """Bound the epsilon of several changed rows before there are ledgers, which one order reads.
 
     `epsilon_at_parties` of such ledgers is no more, and with two changes `epsilon_to_parties`.
 
@@ -436,7 +436,7 @@ def most_of_several(epsilon: float, times: int, delta: float, order: int) -> flo
 
 
 def _changed(event: Event) -> tuple[Event, ...]:
-    """Return what a release is priced as where values of a row change."""
+    """Return the events as which a release is priced where the values of a row change."""
     # A row leaves one cell and enters another: two counts.
     if event.step is None:
         return event, event
@@ -456,7 +456,7 @@ def rho(events: Iterable[Event]) -> float:
 
 
 def epsilon_of_rho(total: float, delta: float) -> float:
-    """Return what a ledger reads when its events total ``total`` zCDP and are not all pure."""
+    """Return the epsilon that a ledger reads for ``total`` zCDP of events that are not all pure."""
     if total == 0 or math.isinf(total):
         return total
     return round_up(_from_rho(_units(total) / _UNIT, delta))
@@ -464,7 +464,7 @@ def epsilon_of_rho(total: float, delta: float) -> float:
 
 @lru_cache(maxsize=1)
 def _orders() -> tuple[float, ...]:
-    """Return Renyi orders: alpha - 1 in equal ratios of 1.05 from 0.0102 to a million."""
+    """Return the Renyi orders that are tried: alpha - 1 in ratios of 1.05, 0.0102 to a million."""
     log_ratio = math.log(_LAST_STEP / _FIRST_STEP) / (_ORDERS - 1)
     steps = (_FIRST_STEP * math.exp(log_ratio * index) for index in range(_ORDERS))
     return tuple(1 + step for step in steps)
@@ -472,7 +472,7 @@ def _orders() -> tuple[float, ...]:
 
 @lru_cache(maxsize=65536)
 def _from_rho(total: float, delta: float, up_to: float = math.inf) -> float:
-    """Return epsilon at ``delta`` of zCDP that holds at Renyi orders up to a largest one."""
+    """Return epsilon at ``delta`` from zCDP that holds up to a largest Renyi order."""
     # Imported here, as it takes seconds and most commands read no ledger.
     import dp_accounting as dpa
 
@@ -484,7 +484,7 @@ def _from_rho(total: float, delta: float, up_to: float = math.inf) -> float:
 
 @lru_cache(maxsize=1024)
 def _from_pld(kinds: tuple[tuple[BaseEvent, int], ...], delta: float) -> float:
-    """Return epsilon by privacy loss distributions; infinite where an event has none."""
+    """Return epsilon from privacy loss distributions; infinite where an event has none."""
     if math.fsum(event.pure * count for event, count in kinds) > _PLD_LARGEST:
         return math.inf
     import dp_accounting as dpa
@@ -499,7 +499,7 @@ def _from_pld(kinds: tuple[tuple[BaseEvent, int], ...], delta: float) -> float:
 
 
 def _whole(steps: dict[sampled.SampledStep, int], *, replaced: bool) -> sampled.Whole:
-    """Return steps for added or for replaced rows, as they are read at whole orders."""
+    """Count the steps for added or for replaced rows, by kind, as whole Renyi orders read them."""
     counts: dict[tuple[float, float, float], int] = {}
     for step, count in steps.items():
         if step.replaced is replaced:

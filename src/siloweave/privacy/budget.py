@@ -21,7 +21,7 @@ from siloweave.privacy.events import Gaussian, shared_rho
 
 
 class Relation(StrEnum):
-    """Which two tables count as neighbours.
+    """The relation by which two tables count as neighbours.
 
     ``ADD_REMOVE``: one holds a unit that the other lacks; the number of rows is private.
     ``REPLACE_ONE``: one unit has other values; the number of rows is public.
@@ -32,7 +32,7 @@ class Relation(StrEnum):
 
 
 class Neighbours(msgspec.Struct, frozen=True):
-    """Which two tables count as neighbours, and in how many rows they may differ.
+    """The relation by which two tables count as neighbours, and the rows in which they may differ.
 
     Every sensitivity is a function of this value, so that none can be computed without the number
     of rows.
@@ -79,7 +79,7 @@ _NO_REPLACEMENT = (
 
 
 def _check_whole(owner: str, name: str, value: object) -> None:
-    """Raise BudgetError for what is no whole number of at least 1."""
+    """Raise BudgetError for a value that is not a whole number of at least 1."""
     # To Python, True is the whole number 1.
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BudgetError(
@@ -88,7 +88,7 @@ def _check_whole(owner: str, name: str, value: object) -> None:
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """The largest privacy loss a run may cause, and what it is measured against.
+    """The largest privacy loss that a run may cause, and the neighbours that it is measured by.
 
     Args:
         epsilon: bound on the privacy loss, > 0; ``math.inf`` for a method that keeps none.
@@ -187,14 +187,14 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def neighbours(self) -> Neighbours:
-        """What every sensitivity is a function of: the relation, and the rows of one unit."""
+        """The neighbours on which every sensitivity depends: the relation, and a unit's rows."""
         # `_check_rows` replaced None, or refused it.
         assert self.rows_per_unit is not None
         return Neighbours(self.relation, self.rows_per_unit)
 
     @property
     def protected(self) -> str:
-        """What is protected, in words for errors.
+        """The unit of protection in words, for errors.
 
         Example:
             >>> Budget(1.0, 1e-6, "patient_id", rows_per_unit=5).protected
@@ -204,12 +204,12 @@ class Budget(msgspec.Struct, frozen=True):
         return f"a {self.unit!r}{rows} under {str(self.relation)!r}"
 
     def protects_alike(self, other: Budget) -> bool:
-        """Return whether costs under both are of the same neighbours, so that they add up."""
+        """Return whether two budgets protect the same neighbours, so that their costs add up."""
         return (self.unit, self.neighbours) == (other.unit, other.neighbours)
 
     @property
     def private(self) -> bool:
-        """Whether the budget bounds anything at all (epsilon is finite)."""
+        """Whether the budget bounds anything at all (its epsilon is finite)."""
         return math.isfinite(self.epsilon)
 
 
@@ -238,7 +238,7 @@ UNBOUNDED = Budget(math.inf, 1e-6)
 
 
 def _of(neighbours: Neighbours, function: str) -> Neighbours:
-    """Return the neighbours; InputError for a bare relation, which lacks the number of rows."""
+    """Check that neighbours were given and return them; InputError for a bare relation."""
     if isinstance(neighbours, Neighbours):
         return neighbours
     raise InputError(
@@ -383,7 +383,7 @@ def _rho_for(epsilon: float, delta: float) -> float:
 
 
 def enough_epsilon(budget: Budget, suffices: Callable[[Budget], bool]) -> float:
-    """Find an epsilon of two digits that suffices, about a tenth above the smallest at most."""
+    """Find an epsilon of two digits that suffices, at most about a tenth above the smallest."""
     epsilon = budget.epsilon
     while not suffices(msgspec.structs.replace(budget, epsilon=epsilon)):
         epsilon *= 1.05
@@ -421,10 +421,11 @@ def gaussian_sigma(rho: float, sensitivity: float) -> float:
 def share_sigma(
     rho: float, *, sensitivity: float, shares: int, tolerated: int, dimension: int
 ) -> float:
-    """Return the noise of each party with which the rest, ``tolerated`` fewer, costs ``rho``.
+    """Return the noise of each party's share with which a masked sum costs at most ``rho``.
 
-    ``sensitivity`` is that of the sum, in L2, and ``dimension`` how many numbers it has. The noise
-    is at least 1, so a generous ``rho`` is not used up entirely.
+    Of the ``shares``, those of ``tolerated`` parties are not counted on. ``sensitivity`` is that of
+    the sum, in L2, and ``dimension`` how many numbers it has. The noise is at least 1, so a
+    generous ``rho`` is not used up entirely.
 
     **Guarantee**: ``SharedGaussian`` with these values is priced at no more than ``rho``.
     """
@@ -460,7 +461,7 @@ def share_sigma(
 
 
 def falls_to(cost: Callable[[float], float], target: float) -> float | None:
-    """Find a number whose cost is at most the target, where 0.1 percent less costs more.
+    """Find a number at which a falling cost is at most the target, to 0.1 percent.
 
     None where that would be above 1e6. The cost falls, nearly as a power: a line through two points
     on logarithmic axes is tried first, between bounds that halve when it does not help. A reading

@@ -92,31 +92,31 @@ MOST_SIGMA = 2.0**15
 
 
 class CoinCost(NamedTuple):
-    """What one number costs that moves under such noise, or a table whose numbers move."""
+    """The cost of one number under such noise, or of a table of such numbers."""
 
     rho: float  # D_alpha <= rho alpha at orders up to the largest
     escape: float  # probability that this does not hold
 
 
 class Coins(NamedTuple):
-    """Which coins make a noise: `copies` of every weight."""
+    """The coins that make a noise: `copies` of every weight."""
 
     weights: tuple[int, ...]
     copies: int
 
     @property
     def number(self) -> int:
-        """How many coins there are."""
+        """The number of coins."""
         return self.copies * len(self.weights)
 
     @property
     def half(self) -> int:
-        """Half of the sum of all weights: the largest number that the noise can be."""
+        """Half of the sum of all weights, which is the largest number that the noise can be."""
         return self.copies * sum(self.weights) // 2
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise."""
+        """The standard deviation of the noise."""
         # A fair coin of weight w has the variance w^2 / 4.
         squares = sum(w * w for w in self.weights)
         return sqrt(self.copies * squares) / 2
@@ -153,7 +153,7 @@ def masses(coins: Coins) -> Masses:
 
 @lru_cache(maxsize=4096)
 def cost_of(coins: Coins, largest_order: int, tail: float, moved: int = 1) -> CoinCost:
-    """Return what one number costs; see the top of this file.
+    """Compute the cost of one number under the noise of coins; see the top of this file.
 
     Args:
         coins: The noise.
@@ -202,7 +202,7 @@ def cost_of(coins: Coins, largest_order: int, tail: float, moved: int = 1) -> Co
 
 @lru_cache(maxsize=4096)
 def cost_of_rows(coins: Coins, largest_order: int, tail: float, rows: int) -> CoinCost:
-    """Return what a table costs in whose cells a person has up to so many rows.
+    """Compute the cost of a table in whose cells one person has up to so many rows.
 
     The top of this file has the proof.
 
@@ -226,7 +226,7 @@ def cost_of_rows(coins: Coins, largest_order: int, tail: float, rows: int) -> Co
 
 
 def _in_blocks(p: Masses, loss: Masses) -> tuple[Masses, Masses]:
-    """Return fewer losses with their masses, under which no mean of exp(s loss) is smaller."""
+    """Merge losses into fewer ones, with their masses, so that no mean of exp(s loss) falls."""
     size = len(p) // _BLOCKS
     if size < 2:
         return p, loss
@@ -302,7 +302,7 @@ def coins_for(sigma: float, largest_order: int, tail: float, rows: int = 1) -> C
 def _narrowest(
     sigma: float, copies: int, largest_order: int, tail: float, rows: int
 ) -> Coins | None:
-    """Find about the narrowest noise of so many copies that costs no more than the Gaussian.
+    """Find about the narrowest noise of so many copies that costs no more than Gaussian noise.
 
     None where no such noise is near.
     """
@@ -333,7 +333,7 @@ def _narrowest(
 
 
 def _of_width(sigma: float, copies: int) -> Coins:
-    """Return weights 1, 2, 4, ... and a rest, whose `copies` have about this standard deviation."""
+    """Return weights 1, 2, 4, ... and a rest, whose `copies` have about a given deviation."""
     # The squares of the weights have to add up to this: the noise has a quarter of it per copy.
     squares = 4 * sigma**2 / copies
     weights = [1]

@@ -56,7 +56,7 @@ _COUNTS = {"count", "shares", "dimension", "copies", "rows"}
 
 
 class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What every event states about its cost; all but the name has a default that claims nothing.
+    """The facts that every event states of its cost; each has a default that claims nothing.
 
     All costs are those of a single release, for neighbours under the relation of the budget; the
     accountants multiply by ``count`` and add up. A subclass is a frozen struct with a tag of its
@@ -84,7 +84,7 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def count(self) -> int:
-        """How many such releases the event stands for."""
+        """The number of such releases that the event stands for."""
         return 1
 
     @property
@@ -108,7 +108,7 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def order(self) -> _Order:
-        """The Renyi order at which alone a list with this event may be read; mostly unset."""
+        """The one Renyi order at which a list with this event may be read; mostly unset."""
         return msgspec.UNSET
 
     @property
@@ -118,12 +118,12 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def joint(self) -> str:
-        """Name of a release that several parties make together, and each enters; mostly ""."""
+        """The name of a release that several parties make together, and each enters; mostly ""."""
         return ""
 
     @property
     def width(self) -> float | None:
-        """Parameter of the discrete Gaussian noise that the party itself draws, if it draws any.
+        """The parameter of the discrete Gaussian noise that the party itself draws, if any.
 
         That is the event's ``sigma`` or ``share_sigma``. A width that cannot be drawn is refused
         before it is paid for.
@@ -133,11 +133,11 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def step(self) -> SampledStep | None:
-        """What a release on a Poisson sample of the rows costs more exactly than by its zCDP."""
+        """The facts from which a release on a Poisson sample is priced closer than by its zCDP."""
         return None
 
     def dp_event(self) -> "DpEvent":
-        """Return one release in the vocabulary of ``dp_accounting``; its zCDP by default.
+        """Return the release as an event of ``dp_accounting``; by default, one of the same zCDP.
 
         Where it is another event, which has a privacy loss distribution there, lists of events with
         a finite :attr:`pure` are also read by that distribution.
@@ -217,7 +217,7 @@ class SharedGaussian(BaseEvent, frozen=True, tag="shared_gaussian"):
 
     @property
     def rho(self) -> float:
-        """That of the shares that remain, :func:`shared_rho`."""
+        """The zCDP of the shares that remain, :func:`shared_rho`."""
         noisy_shares = self.shares - self.tolerated
         return shared_rho(
             self.share_sigma, noisy_shares, self.sensitivity, self.dimension
@@ -249,7 +249,7 @@ class Exponential(BaseEvent, frozen=True, tag="exponential"):
 
     @property
     def pure(self) -> float:
-        """The parameter itself (McSherry and Talwar 2007)."""
+        """The epsilon of the selection itself (McSherry and Talwar 2007)."""
         return self.epsilon
 
     @property
@@ -313,7 +313,7 @@ class RandomisedResponse(BaseEvent, frozen=True, tag="randomised_response"):
 
     @property
     def pure(self) -> float:
-        """The parameter itself: a ratio of two probabilities, and rows are independent."""
+        """The epsilon itself: a ratio of two probabilities, as rows are independent."""
         return self.epsilon
 
 
@@ -354,7 +354,7 @@ class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
 
     @property
     def rho(self) -> float:
-        """That of the noisy counts of values which neighbours both hold."""
+        """The zCDP of the noisy counts of those values which neighbours both hold."""
         return (self.sensitivity / self.sigma) ** 2 / 2
 
     @property
@@ -409,7 +409,7 @@ class UnitThresholdGaussian(BaseEvent, frozen=True, tag="unit_threshold_gaussian
 
     @property
     def rho(self) -> float:
-        """That of the noisy counts of values which neighbours both hold."""
+        """The zCDP of the noisy counts of those values which neighbours both hold."""
         return (self.sensitivity / self.sigma) ** 2 / 2
 
     @property
@@ -490,7 +490,7 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
 
     @property
     def rho(self) -> float:
-        """As if all rows were in it: a mixture is no further apart than its parts.
+        """The zCDP as if all rows were in the sample: a mixture is no further apart than its parts.
 
         (Joint quasi-convexity.) Far too much, and only what a list of zCDP needs; epsilon is read
         from :attr:`step`.
@@ -503,14 +503,14 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
 
     @property
     def step(self) -> SampledStep:
-        """Noise of integers: read at whole Renyi orders."""
+        """The facts of one step on integers, which is read at whole Renyi orders."""
         return SampledStep(
             self.multiplier, self.excess, self.sampling_rate, self.replace_one
         )
 
     @property
     def whole(self) -> SharedGaussian:
-        """One step if every row were in it, for neighbours by adding or removing a row."""
+        """The event of a step with all rows in it, for neighbours by adding or removing a row."""
         return SharedGaussian(
             share_sigma=self.share_sigma,
             shares=self.shares,
@@ -522,13 +522,13 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
 
     @property
     def multiplier(self) -> float:
-        """Noise that remains, in units of the sensitivity, rounded down."""
+        """The noise that remains, in units of the sensitivity, rounded down."""
         # Two roundings of floats, of at most 1.2e-16 each, are less than 1e-15.
         return self.whole.sigma_total / self.sensitivity * (1 - 1e-15)
 
     @property
     def excess(self) -> float:
-        """How far the noise that remains is from one Gaussian, see `shared_excess`."""
+        """The distance of the noise that remains from one Gaussian, see `shared_excess`."""
         noisy_shares = self.shares - self.tolerated
         return shared_excess(self.share_sigma, noisy_shares) * self.dimension
 
@@ -585,7 +585,7 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
 
     @property
     def coins(self) -> Coins:
-        """Which coins make the noise."""
+        """The coins that make the noise."""
         return Coins(self.weights, self.copies)
 
     @property
@@ -595,12 +595,12 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
 
     @property
     def delta(self) -> float:
-        """Probability of noise at an end, where the claim does not hold; see coins.py."""
+        """Probability that the noise is at an end, where the claim does not hold; see coins.py."""
         return cost_of(self.coins, self.largest_order, self.tail).escape
 
     @property
     def joint(self) -> str:
-        """``release``."""
+        """The name of the joint release, ``release``."""
         return self.release
 
 
@@ -627,7 +627,7 @@ class UnitSharedCoins(SharedCoins, frozen=True, tag="unit_shared_coins"):
 
     @property
     def delta(self) -> float:
-        """Probability of noise at an end, where the claim does not hold; see coins.py."""
+        """Probability that the noise is at an end, where the claim does not hold; see coins.py."""
         return cost_of_rows(self.coins, self.largest_order, self.tail, self.rows).escape
 
 
@@ -668,12 +668,12 @@ class PaidAhead(BaseEvent, frozen=True, tag="paid_ahead"):
 
     @property
     def rho(self) -> float:
-        """``total``."""
+        """The zCDP that was paid ahead, ``total``."""
         return self.total
 
     @property
     def delta(self) -> float:
-        """``escape``."""
+        """The probability that was paid ahead, ``escape``."""
         return self.escape
 
 
@@ -709,7 +709,7 @@ class UpperBound(BaseEvent, frozen=True, tag="upper_bound"):
 
     @property
     def rho(self) -> float:
-        """As proven above, with the tail of :attr:`delta`."""
+        """The zCDP as proven above, with the tail of :attr:`delta`."""
         return _rho_over_margin(1 / (2 * self.sigma**2), self.delta)
 
     @property
@@ -749,7 +749,7 @@ class UnitUpperBound(BaseEvent, frozen=True, tag="unit_upper_bound"):
 
     @property
     def rho(self) -> float:
-        """As proven for :class:`UpperBound`, with the tail of :attr:`delta`."""
+        """The zCDP as proven for :class:`UpperBound`, with the tail of :attr:`delta`."""
         return _rho_over_margin(self.rows**2 / (2 * self.sigma**2), self.delta)
 
     @property
@@ -759,7 +759,7 @@ class UnitUpperBound(BaseEvent, frozen=True, tag="unit_upper_bound"):
 
 
 class NonPrivate(BaseEvent, frozen=True, tag="non_private"):
-    """Something computed from rows was released without protection; costs infinity.
+    """A release of something computed from rows without protection; it costs infinity.
 
     Args:
         reason: why, in words that the report repeats.
@@ -776,7 +776,7 @@ class NonPrivate(BaseEvent, frozen=True, tag="non_private"):
             )
 
     def dp_event(self) -> "DpEvent":
-        """Return the event that costs infinity there too."""
+        """Return the event of infinite cost of ``dp_accounting``."""
         from dp_accounting import NonPrivateDpEvent
 
         return NonPrivateDpEvent()
@@ -813,7 +813,7 @@ def encode(event: BaseEvent) -> bytes:
 
 
 def decode(data: bytes | str) -> Event:
-    """Return the event that JSON describes; LedgerError if a part is unknown or out of bounds."""
+    """Read an event from JSON; raises LedgerError for an unknown part or one out of bounds."""
     try:
         return _decoder.decode(data)
     except UNREADABLE as error:
@@ -835,7 +835,7 @@ def _tail_bound(distance: float, sigma: float) -> float:
 
 
 def _rho_over_margin(rho: float, escape: float) -> float:
-    """Return the zCDP of noise over a margin, as :class:`UpperBound` proves it.
+    """Return the zCDP of noise above a margin, as :class:`UpperBound` proves it.
 
     Args:
         rho: That of the noise alone.
@@ -848,7 +848,7 @@ def _rho_over_margin(rho: float, escape: float) -> float:
 
 @lru_cache(maxsize=4096)
 def shared_excess(share_sigma: float, shares: int) -> float:
-    """Return the tau of :func:`shared_rho`, of one number: how far a sum is from one Gaussian.
+    """Return the tau of :func:`shared_rho` for one number: how far a sum is from one Gaussian.
 
     The logarithm of the ratio of the mass of a sum of n discrete Gaussians of parameter s to that
     of one discrete Gaussian of parameter sqrt(n) s lies everywhere within 5 sum_{k=1}^{n-1} exp(-2
@@ -872,7 +872,7 @@ def shared_excess(share_sigma: float, shares: int) -> float:
 def shared_rho(
     share_sigma: float, shares: int, sensitivity: float, dimension: int
 ) -> float:
-    """Return the concentrated privacy (zCDP) of a sum of discrete Gaussians.
+    """Return the zCDP of a sum of discrete Gaussians.
 
     Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
     with Secure Aggregation" (2021), Proposition 14: at every order alpha the Renyi divergence is
@@ -892,7 +892,7 @@ def shared_rho(
 
 
 def known(event: Event) -> Event:
-    """Return the event; LedgerError if it is something else, which is never priced."""
+    """Return an event unchanged; raise LedgerError for anything else, which is never priced."""
     if isinstance(event, BaseEvent):
         return event
     raise LedgerError(
@@ -902,7 +902,7 @@ def known(event: Event) -> Event:
 
 
 def order_of(event: Event) -> int | None:
-    """Return the Renyi order at which alone a list with this event may be read; mostly None."""
+    """Return the one Renyi order at which a list with this event may be read; mostly None."""
     order = known(event).order
     if not isinstance(order, int):
         return None

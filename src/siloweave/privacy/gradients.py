@@ -63,7 +63,7 @@ _LEAST_NORM = 1e-30
 
 
 class _Call(NamedTuple):
-    """One use of a dense layer while a row passes."""
+    """One use of a dense layer, recorded while a row passes the model."""
 
     layer: int
     inputs: Array  # (..., fan_in), or (..., fan_out) of a call backwards
@@ -72,7 +72,7 @@ class _Call(NamedTuple):
 
 
 class _Tapped:
-    """Stands in for a dense layer: adds the next tap to its output and records its input."""
+    """A stand-in for a dense layer, which adds the next tap to its output and records its input."""
 
     def __init__(self, layer: Any, index: int, calls: list[_Call], taps: Any) -> None:
         self._layer = layer
@@ -146,7 +146,7 @@ class _Parts:
 
 
 class Factors(NamedTuple):
-    """Every unit's gradient, not multiplied out, and what it is scaled with.
+    """Every unit's gradient, not multiplied out, and the factor that clips it.
 
     Attributes:
         dense: Per dense layer its inputs, (units, calls, fan_in), and the gradients at its outputs,
@@ -170,7 +170,7 @@ def factors(
     loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any,
     rows_per_unit: int = 1,
 ) -> Factors:  # fmt: skip
-    """Return what the clipped sum is made of: every unit's gradient as factors, and its scale.
+    """Compute what a clipped sum is made of: every unit's gradient as factors, and its scale.
 
     Args:
         loss: Loss of one row, a number.
@@ -239,7 +239,7 @@ def factors(
 
 
 def _by_unit(x: Array, mask: Array, rows: int) -> Array:
-    """Return calls of a unit's rows as calls of the unit; 0 for rows that do not count."""
+    """Group the calls of a unit's rows into calls of the unit; 0 for rows that do not count."""
     counted = jnp.where(mask[:, None, None], x, 0.0)
     batch, calls, width = counted.shape
     return counted.reshape(batch // rows, rows * calls, width)
@@ -255,7 +255,7 @@ def _unit_sums(x: Array, mask: Array, rows: int) -> Array:
 def _calls(
     loss: _Loss, parts: _Parts, rows: Any, keys: Array
 ) -> tuple[list[tuple[int, bool]], list[tuple[int, ...]]]:
-    """Return which layers run for a row, in order, whether backwards, and their outputs' shapes."""
+    """Return which layers run for a row, in order, which of them backwards, and output shapes."""
     calls: list[_Call] = []
 
     def trace(row: Any, key: Array) -> Array:
@@ -277,7 +277,7 @@ def _calls(
 def _gather(
     index: int, used: list[tuple[int, bool]], inputs: Any, deltas: Any, layer: Any
 ) -> tuple[Array, Array]:
-    """Return the inputs and output gradients of all calls of a layer, as `Factors` has them."""
+    """Collect the inputs and output gradients of all calls of a layer, as `Factors` has them."""
     own_calls = [(i, back) for i, (number, back) in enumerate(used) if number == index]
     has_bias = layer.bias is not None
 
@@ -310,12 +310,12 @@ def _gather(
 
 
 def _flat_calls(x: Array) -> Array:
-    """Return an array (rows, ..., width) as (rows, calls, width)."""
+    """Flatten the calls of an array (rows, ..., width) to (rows, calls, width)."""
     return x.reshape(x.shape[0], -1, x.shape[-1])
 
 
 def _square(x: Array, d: Array) -> Array:
-    """Return the squared norms of the layer's gradients, or a little more; (units,)."""
+    """Return the squared norms of a layer's gradients, or slightly more; (units,)."""
     # (units, calls): squared lengths of inputs and of output gradients, one call at a time.
     energy_x = jnp.sum(x * x, -1) + _TINY * x.shape[-1]
     energy_d = jnp.sum(d * d, -1) + _TINY * d.shape[-1]
@@ -339,13 +339,13 @@ def _square(x: Array, d: Array) -> Array:
 
 
 def _flat_square(x: Array) -> Array:
-    """Return the squared norms of gradients (units, ...) of one array, or a little more."""
+    """Return the squared norms of one array's gradients (units, ...), or slightly more."""
     squares = jnp.sum(x.reshape(x.shape[0], -1) ** 2, -1)
     return squares + _TINY * (x.size // x.shape[0])
 
 
 def _scale(squares: Any, mask: Array, clip: float | Array) -> tuple[Array, Array]:
-    """Return norms, and the factor of every unit's gradient; 0 for a unit that does not count."""
+    """Return each unit's gradient norm and clipping factor; 0 for a unit that does not count."""
     norms = jnp.sqrt(squares * (1 + _MARGIN))
     # A gradient that is not finite cannot be clipped, so such a unit does not count. That is a
     # function of this unit alone.
@@ -355,7 +355,7 @@ def _scale(squares: Any, mask: Array, clip: float | Array) -> tuple[Array, Array
 
 
 def drawn(units: int, rate: float, *, entropy: Entropy) -> NDArray[np.int64]:
-    """Draw which units, rows or persons, are in a step: each by a coin of its own.
+    """Draw which units (rows or persons) are in a step, each by a coin of its own.
 
     **Guarantee**: exact Poisson sampling at `rate` rounded down to a multiple of 2^-64. Where a
     unit is a person, all her rows come with one coin.
@@ -372,13 +372,13 @@ def drawn(units: int, rate: float, *, entropy: Entropy) -> NDArray[np.int64]:
 
 
 def flat_size(model: Any) -> int:
-    """Count the numbers of a model that are trained."""
+    """Count the trained numbers of a model."""
     trained = eqx.filter(model, eqx.is_inexact_array)
     return sum(x.size for x in jax.tree.leaves(trained))
 
 
 def unflattened(flat: Floats, model: Any) -> Any:
-    """Return a gradient in the order of `summed` as a tree shaped as the model; float32."""
+    """Return a gradient in the order of `summed` as a tree with the model's shapes; float32."""
     trained = eqx.filter(model, eqx.is_inexact_array)
     leaves, structure = jax.tree.flatten(trained)
     ends = np.cumsum([x.size for x in leaves])
@@ -467,7 +467,7 @@ def summed(
 
 
 def _rows_at(rows: Any, places: NDArray[np.int32]) -> Any:
-    """Return the rows of a pytree of arrays that are at these places."""
+    """Select the rows at some places from every array of a pytree."""
     return jax.tree.map(lambda x: np.asarray(x)[places], rows)
 
 
@@ -476,7 +476,7 @@ def _compiled(
     loss: Any, model: Any, rows: Any, mask: Array, clip: Array, key: Array, layer: type,
     rows_per_unit: int = 1,
 ) -> Factors:  # fmt: skip
-    """Return `factors`, compiled once for a loss, a model's shapes and a type of layers."""
+    """Compute `factors`, compiled once for each loss, model's shapes and type of layers."""
     return factors(
         loss,
         model,
@@ -502,7 +502,7 @@ class _Node(NamedTuple):
 
 
 def _order_of(model: Any, layer: type) -> tuple[_Node, ...]:
-    """Return the dense layers and the other trained arrays of a model, in the order of its leaves.
+    """Return the dense layers and other trained arrays of a model, in the order of its leaves.
 
     The flat sum has that order, and so have the leaves that `unflattened` fills.
     """
@@ -557,12 +557,12 @@ def _product(pair: tuple[Array, Array], scale: Array, node: _Node) -> dict[str, 
 
 
 def _wide(x: Array) -> Array:
-    """Return an array in 64 bits."""
+    """Convert an array to 64 bits."""
     return x.astype(jnp.float64)
 
 
 def _where_counted(x: Array, scale: Array) -> Array:
-    """Return in 64 bits what belongs to units that count; 0 elsewhere, where it may be infinite."""
+    """Return values in 64 bits, with 0 for units that do not count, where they may be infinite."""
     # A product with a scale of 0 would not do: 0 times infinity is not a number.
     counts = scale.reshape(-1, *[1] * (x.ndim - 1)) > 0
     return jnp.where(counts, _wide(x), 0.0)

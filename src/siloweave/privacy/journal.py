@@ -31,7 +31,7 @@ Follows = Callable[[list[bytes], bytes], bool]
 
 
 class Lines(NamedTuple):
-    """What a file of lines holds."""
+    """The lines in a file, and what a crash left behind the last one."""
 
     lines: list[bytes]  # whole lines, without their newlines
     size: int  # bytes of those lines that are in the file
@@ -143,7 +143,7 @@ class Journal:
                 return
 
     def _wait_or_raise(self) -> None:
-        """Sleep a little, where there is time left to wait; else raise what is being handled."""
+        """Sleep a little if there is time left to wait; else raise the error being handled."""
         if time.monotonic() >= self._until:
             raise
         time.sleep(_RETRY_S)
@@ -207,7 +207,7 @@ class Journal:
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Let others write the file."""
+        """Close the file, so that others may write it."""
         # Forgotten first: closed twice, a descriptor may be another file's by then.
         descriptor = self._descriptor
         self._descriptor = -1
@@ -219,7 +219,7 @@ class Journal:
 
 
 def for_its_owner(path: str, flags: int) -> int:
-    """Open a file, as an `opener` of `open`; a new one is readable for its owner alone (0600)."""
+    """Open a file, as an `opener` of `open`; only the owner may read a new file (mode 0600)."""
     return os.open(path, flags, 0o600)
 
 
@@ -232,7 +232,7 @@ def write_whole(
     shared: bool = False,
     within: int | None = None,
 ) -> None:
-    """Write a file, so that under its name there is all of it or nothing new.
+    """Write a file so that its name stands for all of the new content, or still for the old.
 
     It is written beside its place, `forced` to disk, and renamed; for its owner alone if `private`,
     and for its group, too, if also `shared`. With `within`, a descriptor of its folder, it is

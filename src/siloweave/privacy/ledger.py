@@ -106,18 +106,18 @@ class Identity:
 
     @classmethod
     def create(cls) -> Self:
-        """Make a key from the operating system's entropy."""
+        """Make a new key from the operating system's entropy."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def seeded(cls, seed: bytes) -> Self:
-        """Make a key that whoever knows the seed has, too: for tests with seeded noise alone."""
+        """Make a key that anyone who knows the seed can make, for tests with seeded noise alone."""
         private_bytes = hashlib.sha256(seed).digest()
         return cls(Ed25519PrivateKey.from_private_bytes(private_bytes))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read the key in a file.
+        """Read a key from a file.
 
         Raises:
             InputError: The file is missing, is damaged, or can be read by other users.
@@ -153,7 +153,7 @@ class Identity:
 
     @classmethod
     def load_or_create(cls, path: str | os.PathLike[str]) -> Self:
-        """Read the key in a file, which is made with mode 0600 if it is not there.
+        """Read the key from a file; a missing file is made first, with a new key and mode 0600.
 
         Where two processes make the file at the same time, both get the key that is in it.
         InputError as of `load`, or if it cannot be written.
@@ -164,7 +164,7 @@ class Identity:
         return cls.load(place)
 
     def _store(self, path: Path) -> None:
-        """Write the key beside its place, then link it there, unless a key is there by then."""
+        """Write a new key to its file, unless another process has stored one there by then."""
         text = self._key.private_bytes(
             Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
         )
@@ -217,7 +217,7 @@ def spelled_key(public: bytes) -> str:
 
 
 def fingerprint(public: bytes) -> str:
-    """Return a digest of a public key as people read it to each other: eight groups of four digits.
+    """Return a digest of a public key that people can read to each other, eight groups of digits.
 
     A second key with the fingerprint of a given one cannot be found: it is 128 bits of BLAKE2b (RFC
     7693).
@@ -232,7 +232,7 @@ def fingerprint(public: bytes) -> str:
 
 
 def _bound(purpose: bytes, message: bytes) -> bytes:
-    """Join purpose and message to one text, from which both can be read in one way only."""
+    """Join purpose and message into one text, which can be read back in one way only."""
     if not 1 <= len(purpose) <= 255:
         raise InputError(
             f"purpose = {purpose!r} has {len(purpose)} bytes; a signature's purpose has 1 to 255."
@@ -242,13 +242,13 @@ def _bound(purpose: bytes, message: bytes) -> bytes:
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """The field that the first line of every version has."""
+    """The one field that the first line of every version of the file has."""
 
     siloweave_ledger: int
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """First line of a ledger; `key` is the owner's public key, and signs this line too."""
+    """The first line of a ledger; `key` is the owner's public key, which signs this line too."""
 
     siloweave_ledger: int
     owner: str
@@ -298,13 +298,13 @@ def _digest(line: bytes) -> str:
 
 
 def _seal(entry: Entry) -> Entry:
-    """Return an entry with the hash of its other fields, not signed yet."""
+    """Add to an entry the hash of its other fields; it is not signed yet."""
     bare = msgspec.structs.replace(entry, hash="", signature=b"")
     return msgspec.structs.replace(entry, hash=_digest(_encoder.encode(bare)))
 
 
 def _signed(line: Header | Entry) -> bytes:
-    """Return what the signature in a line is of: the hash of everything else in that line."""
+    """Return the bytes that a line's signature signs: the hash of everything else in the line."""
     if isinstance(line, Entry):
         return line.hash.encode()
     bare = msgspec.structs.replace(line, signature=b"")
@@ -312,7 +312,7 @@ def _signed(line: Header | Entry) -> bytes:
 
 
 def _sign(line: _Signed, identity: Identity) -> tuple[_Signed, bytes]:
-    """Return a line with its owner's signature, and its bytes."""
+    """Sign a line with its owner's key; return the line, and its bytes."""
     signature = identity.sign(_PURPOSE, _signed(line))
     line = msgspec.structs.replace(line, signature=signature)
     return line, _encoder.encode(line)
@@ -324,7 +324,7 @@ def _is_signed(line: Header | Entry, key: bytes) -> bool:
 
 
 def check_chain(entries: Sequence[Entry], head: str) -> None:
-    """Refuse entries that are not all lines of one ledger, up to the line with the hash `head`.
+    """Refuse entries that are not all the lines of one ledger, up to the line of hash `head`.
 
     LedgerError, with its number, for a line that does not fit its hash, or what follows it.
     """
@@ -339,13 +339,13 @@ def check_chain(entries: Sequence[Entry], head: str) -> None:
 
 
 def written(header: bytes, entries: Iterable[Entry]) -> bytes:
-    """Return a ledger's file, as its owner has it, from its first line and its entries."""
+    """Write a ledger's first line and entries as the bytes of its owner's file."""
     lines = [header, *map(_encoder.encode, entries)]
     return b"".join(line + b"\n" for line in lines)
 
 
 class Ledger:
-    """Everything its owner has released, and the limit that it will never pass.
+    """All that its owner has released, and the limit that the total will never pass.
 
     Args:
         owner: whose rows were released; a ledger of somebody else is refused.
@@ -398,7 +398,7 @@ class Ledger:
         self._file = file
 
     def _start(self, path: Path | None) -> None:
-        """Set everything to what it is before the first line."""
+        """Reset everything to what it is before the first line."""
         self._path = path
         self._recovered = ""
         # The first line, the hash of the last one, and the public key of both.
@@ -418,7 +418,7 @@ class Ledger:
         self._refused = 0
 
     def _new_header(self, identity: Identity) -> bytes:
-        """Return a first line that this identity signed, from now on that of the ledger."""
+        """Sign a first line with an identity, take it as the ledger's, and return it."""
         self.identity = identity
         self._key = identity.public
         header = Header(VERSION, self.owner, _now(), self._key)
@@ -426,7 +426,7 @@ class Ledger:
         return self._first
 
     def _load(self, file: journal.Journal, identity: Identity | None) -> None:
-        """Read a file and check it; begin it where it is empty."""
+        """Read the ledger's file and check it; begin the ledger if the file is empty."""
         lines, _, self._recovered = file.recover(follows=self._follows)
         if identity is None:
             place = file.path.with_name(KEY_FILE)
@@ -454,7 +454,7 @@ class Ledger:
         return follows and is_unedited and _is_signed(entry, key)
 
     def _replay(self, lines: list[bytes], path: Path, key: bytes | None) -> None:
-        """Check all lines, one after the other, and count what they cost.
+        """Check all lines one after the other, and add up their costs.
 
         Args:
             lines: All lines of the file, at least one.
@@ -514,7 +514,7 @@ class Ledger:
         raise LedgerError(f"{path}, line {forged}: {_FORGED}")
 
     def _append(self, entry: Entry, line: bytes) -> None:
-        """Count an entry that is on disk, or only in memory, as the last one."""
+        """Take an entry as the last one and count its cost, once its line is written."""
         self._head = _digest(line)
         self._list.append(entry)
         self._keys[entry.run, entry.step] = entry
@@ -531,7 +531,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> Self:
-        """Read a ledger file and check it; what is returned cannot be charged.
+        """Read a ledger file and check it; the ledger returned cannot be charged.
 
         Args:
             path: the file.
@@ -648,11 +648,11 @@ class Ledger:
 
     @property
     def _total(self) -> Tally:
-        """What all entries cost together."""
+        """The cost of all entries together."""
         return Tally(self.events) if self._tally is None else self._tally
 
     def _steps_fit(self, event: Event) -> bool:
-        """Return whether more steps like the last ones are known to fit, or many more of them do.
+        """Return whether more steps like the last ones, or many more, are known to fit the limit.
 
         A reading takes a tenth of a second, and a training in rounds pays at every message. What
         holds for many steps holds for their beginning, which is post-processing of them; so twice
@@ -678,7 +678,7 @@ class Ledger:
 
     @property
     def path(self) -> Path | None:
-        """The file, or None for a ledger in memory."""
+        """The ledger's file, or None for a ledger in memory."""
         return self._path
 
     @property
@@ -688,12 +688,12 @@ class Ledger:
 
     @property
     def header(self) -> bytes:
-        """The first line."""
+        """The ledger's first line."""
         return self._first
 
     @property
     def recovered(self) -> str:
-        """What a crash left at the end of the file when it was opened; empty for nothing."""
+        """The unfinished end that a crash left in the file, as opening found it; empty for none."""
         return self._recovered
 
     @property
@@ -703,17 +703,17 @@ class Ledger:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The events of all entries, oldest first."""
+        """The privacy events of all entries, oldest first."""
         return tuple(entry.event for entry in self._list)
 
     @property
     def head(self) -> str:
-        """Hash of the last line; changes with every charge."""
+        """The hash of the last line, which changes with every charge."""
         return self._head
 
     @property
     def rho(self) -> float:
-        """Total zCDP.
+        """The total zCDP of all entries.
 
         A step on a sample counts as if every row were in it. That is no overcount: the least
         zCDP of such a step is the same, since its Renyi divergences of high order are. It is the
@@ -722,7 +722,7 @@ class Ledger:
         return self._total.rho
 
     def epsilon(self, delta: float | None = None) -> float:
-        """Return epsilon of all entries at ``delta`` (default: the limit's), rounded up."""
+        """Return the epsilon of all entries at ``delta`` (the limit's by default), rounded up."""
         if delta is None:
             if self.limit is None:
                 raise InputError(
@@ -770,19 +770,19 @@ class Ledger:
 
 
 def _now() -> str:
-    """Return the time as entries have it: UTC, ISO 8601, milliseconds."""
+    """Return the current time as entries have it: UTC, ISO 8601, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _same_steps(event: Event, earlier: Event) -> bool:
-    """Return whether both are steps on samples that differ in their number at most."""
+    """Return whether two events are steps on samples that differ at most in their number."""
     if event.step is None:
         return False
     return msgspec.structs.replace(event, count=earlier.count) == earlier
 
 
 def _same(earlier: Entry, event: Event, to: str) -> Entry:
-    """Return the entry of a step that is charged again; LedgerError if it is not the same release.
+    """Return the stored entry of a step that is charged again; LedgerError if the release differs.
 
     Else one payment could be used for two releases.
     """
@@ -795,7 +795,7 @@ def _same(earlier: Entry, event: Event, to: str) -> Entry:
 
 
 def _is_first_line(line: bytes) -> bool:
-    """Return whether a line is a whole header that is signed with the key in it."""
+    """Return whether a line is a complete header, signed with the key that is in it."""
     try:
         header = _headers.decode(line)
     except UNREADABLE:
@@ -804,7 +804,7 @@ def _is_first_line(line: bytes) -> bool:
 
 
 def _read_header(line: bytes, path: Path) -> Header:
-    """Return the first line, checked; LedgerError if it is not one that this version reads."""
+    """Read and check the first line; LedgerError if this version cannot read it."""
     try:
         # The version first: another one may have other fields.
         version = msgspec.json.decode(line, type=_Format).siloweave_ledger
@@ -832,7 +832,7 @@ def _read_header(line: bytes, path: Path) -> Header:
 
 
 def _read_entry(line: bytes, number: int, path: Path) -> Entry:
-    """Return the entry of a line, checked against its own hash; LedgerError if it was edited."""
+    """Read a line's entry and check it against its own hash; LedgerError if it was edited."""
     try:
         entry = _entries.decode(line)
     except UNREADABLE as error:

@@ -49,17 +49,17 @@ Int64s = NDArray[np.int64]
 
 
 class Entropy(Protocol):
-    """Where random bits come from. Conforming: :class:`OSEntropy`, :class:`SeededEntropy`."""
+    """A source of random bits. Conforming: :class:`OSEntropy`, :class:`SeededEntropy`."""
 
     @property
     def private(self) -> bool:
-        """Whether nobody can know the bits; without that, outputs are marked NOT PRIVATE."""
+        """Whether nobody can know the bits; if False, outputs are marked NOT PRIVATE."""
 
     def bytes(self, n: int) -> bytes:
         """Return ``n`` fresh, independent, uniform bytes."""
 
     def at(self, step: str) -> "Entropy":
-        """Return the source for one step: a seed's own stream of it, whatever was drawn before."""
+        """Return a source for one step; that of a seed does not depend on earlier draws."""
 
 
 def _encryptor(key: bytes) -> CipherContext:
@@ -92,7 +92,7 @@ class OSEntropy:
         return _encryptor(key).update(bytes(n))
 
     def at(self, step: str) -> "OSEntropy":
-        """Return this source, as every call is fresh."""
+        """Return this source itself, as all that it draws is fresh."""
         return self
 
 
@@ -123,7 +123,7 @@ class SeededEntropy:
         return self._cipher.update(bytes(n))
 
     def at(self, step: str) -> "SeededEntropy":
-        """Return a stream for one step alone, so that an interrupted run continues alike."""
+        """Return a stream for one step alone, so that an interrupted run continues as before."""
         return SeededEntropy(self._key + step.encode())
 
 
@@ -203,7 +203,7 @@ def _table(first: Decimal, ratio: Decimal, last: int) -> _Table:
 
 
 def _places(table: _Table, upper: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Count the thresholds with smaller upper bits: as `np.searchsorted` does, in less time.
+    """Find each number's place among the thresholds, as `np.searchsorted` does, in less time.
 
     Each search begins at the first threshold that shares the draw's first bits, and few are left
     after a step or two; the rest, far out in the tail, is searched for as usual.
@@ -284,7 +284,7 @@ def _draw(table: _Table, size: int, entropy: Entropy) -> Int64s:
 
 
 def _check(function: str, name: str, width: float, size: int) -> None:
-    """Raise InputError for a width of noise that is out of bounds, or a negative size."""
+    """Raise InputError for a width of noise that is out of bounds, or for a negative size."""
     # Values are within 2^62 (`_integers`), and 85 times 2^40 is below 2^47: sums fit in 64 bits.
     if not (math.isfinite(width) and 0.1 <= width <= 2**40):
         raise InputError(
@@ -346,7 +346,7 @@ def discrete_laplace(scale: float, size: int, *, entropy: Entropy) -> Int64s:
 def _check_seeded_width(
     function: str, name: str, width: float, largest: float, entropy: Entropy
 ) -> None:
-    """Raise InputError for seeded noise that is wider than a table, as OpenDP takes no seed."""
+    """Raise InputError for seeded noise wider than our tables, since OpenDP takes no seed."""
     if not entropy.private and width > largest:
         raise InputError(
             f"{function}: {name} = {width} is above {largest:,.0f}, the most that seeded noise "
@@ -355,7 +355,7 @@ def _check_seeded_width(
 
 
 def _opendp(kind: str, width: float, size: int) -> Int64s:
-    """Draw noise by OpenDP with the operating system's entropy."""
+    """Draw noise with OpenDP and the operating system's entropy."""
     add_noise = _opendp_measurement(kind, width)
     noise = add_noise([0] * size)
     return np.array(noise, dtype=np.int64)
@@ -375,7 +375,7 @@ def _opendp_measurement(kind: str, width: float):  # type: ignore[no-untyped-def
 
 
 def _integers(function: str, values: ArrayLike) -> Int64s:
-    """Return the values as int64; InputError if they are no integers, or too large for noise."""
+    """Convert values to int64; InputError if they are no integers, or too large for noise."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
         raise InputError(
@@ -435,7 +435,7 @@ def kept_share(epsilon: float, size: int) -> float:
 def randomised_response(
     values: ArrayLike, size: int, epsilon: float, *, entropy: Entropy
 ) -> Int64s:
-    """Randomise values from 0 to size - 1: each stays with `kept_share`, or becomes another one.
+    """Randomise codes from 0 to size - 1: each stays with `kept_share`, else becomes another.
 
     All other values are equally likely. InputError if epsilon or the number of values is out of
     bounds.
@@ -562,7 +562,7 @@ def _sums(
 def _far_from_borders(
     scores: NDArray[np.float64], factor: float, point: int
 ) -> int | None:
-    """Return what the exact sums would choose, if floats suffice to decide; None if they may not.
+    """Return the choice that exact sums would make, if floats decide it for sure; else None.
 
     Only a shortcut: it answers when the point is further from both borders of an interval than
     any rounding can reach, which fails once in some hundred million draws.

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 
 class SampledStep(NamedTuple):
-    """What the price of a noisy sum over a Poisson sample of units depends on.
+    """The facts on which the price of a noisy sum over a Poisson sample of units depends.
 
     Args:
         multiplier: noise over the largest L2 distance that adding or removing a unit makes, > 0.
@@ -75,7 +75,7 @@ _LARGEST_EPSILON = 600
 
 
 def _removed_and_added(epsilon_at: Callable[[float], float], delta: float) -> float:
-    """Return the epsilon of a removal and an addition, each of which costs ``epsilon_at`` a delta.
+    """Return the epsilon of a removal and an addition, of which each costs ``epsilon_at`` a delta.
 
     If one of them is (e, d), both are (2 e, d (1 + e^e)). So the epsilon is twice that of the
     largest part of delta, within a factor 0.9, with which d (1 + e^e) does not exceed delta. It is
@@ -92,7 +92,7 @@ def _removed_and_added(epsilon_at: Callable[[float], float], delta: float) -> fl
 
 @lru_cache(maxsize=1024)
 def step_rdp(multiplier: float, excess: float, rate: float) -> tuple[float, ...]:
-    """Return the Renyi divergences of one step under shared discrete noise, at `WHOLE_ORDERS`.
+    """Return the Renyi divergences of one step with shared discrete noise, at `WHOLE_ORDERS`.
 
     Let Y be a vector of independent discrete Gaussians of parameter s, v a vector of integers no
     longer than s / ``multiplier``, and L(x) = P(Y = x - v) / P(Y = x). For whole k the k-th moment
@@ -125,7 +125,7 @@ def step_rdp(multiplier: float, excess: float, rate: float) -> tuple[float, ...]
 
 @lru_cache(maxsize=16384)
 def rdp_at(multiplier: float, excess: float, rate: float, order: int) -> float:
-    """Return the divergence of `step_rdp` at one whole order.
+    """Return the Renyi divergence of one step (`step_rdp`) at one whole order.
 
     That is of one Gaussian where ``excess`` is 0.
     """
@@ -165,7 +165,7 @@ def _sampled_moment(order: int, ratio: float, rate: float) -> float:
 
 @lru_cache(maxsize=4096)
 def from_whole_orders(rho: float, added: Whole, replaced: Whole, delta: float) -> float:
-    """Return epsilon at ``delta`` of ``rho`` zCDP and steps, by divergences of whole orders.
+    """Return epsilon at ``delta`` of ``rho`` zCDP and steps, from divergences at whole orders.
 
     Steps are for neighbours by adding or removing a row, or by replacing one; ``delta`` is halved
     where both are there.
@@ -188,7 +188,7 @@ def from_whole_orders(rho: float, added: Whole, replaced: Whole, delta: float) -
 
 
 def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
-    """Return epsilon at ``delta`` of ``rho`` zCDP and of steps, read at one Renyi order.
+    """Return epsilon at ``delta`` of ``rho`` zCDP and steps, read at one Renyi order.
 
     **Guarantee**: let noise, rate and number of steps follow from all that was released before.
     At an order fixed beforehand the divergences, each given what came before it, add up, whatever
@@ -221,7 +221,7 @@ def _summed(rho: float, steps: Whole) -> list[float]:
 
 
 def _epsilon_of(divergences: list[float], delta: float) -> float:
-    """Return the least epsilon that divergences at the whole orders give; infinite at delta 0."""
+    """Return the least epsilon that divergences at whole orders give; infinite at delta 0."""
     # Imported here, as it takes seconds and most commands read no ledger.
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 

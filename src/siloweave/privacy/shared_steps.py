@@ -68,7 +68,7 @@ _WIDTH_SLACK = 1e-9
 
 
 def order_for(budget: Budget, *, steps: int, others: Sequence[Event]) -> int | None:
-    """Return the order at which a training is read whose rate follows from a noisy number of rows.
+    """Return the Renyi order of a training whose sampling rate follows from a noisy row count.
 
     It is a whole one, for the events of all steps; None where neighbours have the same number of
     rows, so that its noisy value has the same distribution on both: all readings hold there for
@@ -89,7 +89,7 @@ def order_for(budget: Budget, *, steps: int, others: Sequence[Event]) -> int | N
 
 @lru_cache(maxsize=256)
 def _best(epsilon: float, delta: float, steps: int, rho: float) -> int:
-    """Return the order with which steps at the reference rate need the least noise."""
+    """Return the order at which steps at the reference rate need the least noise."""
 
     def readings(multiplier: float) -> list[float]:
         price = (((multiplier, 0.0, _RATE), steps),)
@@ -107,7 +107,7 @@ def _best(epsilon: float, delta: float, steps: int, rho: float) -> int:
 
 
 def moved(levels: int, dimension: int) -> float:
-    """Return how far a unit moves `quantised`, with so many levels to one clip, in L2 at most.
+    """Return how far one unit moves `quantised` at most, in L2, with so many levels to one clip.
 
     **Guarantee**: see the head of this module.
     """
@@ -117,7 +117,7 @@ def moved(levels: int, dimension: int) -> float:
 
 
 def span(parties: int) -> int:
-    """Return the largest integer of a party, so that sums and noise of all stay within 32 bits.
+    """Return the largest integer that a party may send, so that noisy sums stay within 32 bits.
 
     Noise from a table is below 2^20. InputError if so many parties leave nothing.
     """
@@ -134,7 +134,7 @@ def span(parties: int) -> int:
 def quantised(
     total: NDArray[np.float64], *, clip: float, levels: int, parties: int
 ) -> NDArray[np.int64]:
-    """Return a finite clipped sum in whole units of clip / levels; parties' integers are added up.
+    """Round a finite clipped sum to whole units of clip / levels, which add up over parties.
 
     **Guarantee**: moves by at most `moved(levels, dimension)`, see the head of this module.
     """
@@ -146,7 +146,7 @@ def quantised(
 
 @dataclass(frozen=True)
 class SharedSteps:
-    """Noise of all steps.
+    """The plan of the noise in all steps of a training.
 
     Attributes:
         levels: Units of the grid that make one clip.
@@ -170,7 +170,7 @@ def plan_steps(
     others: Sequence[Event] = (),
     order: int | None = None,
 ) -> SharedSteps:
-    """Find the least noise with which ``steps`` masked steps on Poisson samples cost the budget.
+    """Find the least noise with which ``steps`` masked steps on Poisson samples fit the budget.
 
     Args:
         budget: the promise; its relation decides how steps are priced.

@@ -52,7 +52,7 @@ Sketches = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class SketchNoise:
-    """Phantoms and floor of a sketch that alone is epsilon-DP, for neighbours by a row more.
+    """The phantoms and the floor that make a sketch epsilon-DP, for neighbours by one more row.
 
     Args:
         epsilon: of one sketch, > 0; the epsilon' of the paper.
@@ -76,7 +76,7 @@ class SketchNoise:
     def published(
         cls, epsilon: float, delta: float, *, repetitions: int, attributes: int
     ) -> SketchNoise:
-        """Return the noise that Theorem 2 takes for enough: epsilon / (4 sqrt(t d ln(1/delta))).
+        """Return the noise that Theorem 2 asks for, with epsilon / (4 sqrt(t d ln(1/delta))).
 
         That is the epsilon of one sketch of t repetitions and d attributes.
         """
@@ -85,13 +85,13 @@ class SketchNoise:
 
     @property
     def phantoms(self) -> int:
-        """Geometric numbers that stand for rows which are not there."""
+        """The number of geometric draws that stand for rows which are not there."""
         # k_p = ceil(1 / (e^epsilon' - 1)) of Algorithm 2.
         return math.ceil(1 / math.expm1(self.epsilon))
 
     @property
     def floor(self) -> int:
-        """The least value of a sketch."""
+        """The least value that a sketch can have."""
         # alpha_min = ceil(log_(1 + gamma) (1 / (1 - e^-epsilon'))) of Algorithm 2, gamma = 1.
         return math.ceil(-math.log2(-math.expm1(-self.epsilon)))
 
@@ -107,7 +107,7 @@ class SketchNoise:
         return np.array(thresholds, np.uint64)
 
     def draw(self, size: int, *, entropy: Entropy) -> Sketches:
-        """Draw sketches of no rows: the larger of the largest phantom and the floor.
+        """Draw sketches of no rows: the largest phantom, or the floor if that is larger.
 
         By inversion of 64-bit words; each is within total variation distance 2^-57 of its exact
         distribution.
@@ -167,7 +167,7 @@ def encode_rows(
 
 
 def _bit_lengths(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return how many bits each word has without leading zeros."""
+    """Return the number of bits of each word without its leading zeros."""
     # Halves of a word are exact in floats, whose exponent is the number of bits; a whole word would
     # be rounded.
     high = (words >> np.uint64(32)).astype(float)
@@ -203,9 +203,10 @@ def sketch_epsilon(
 
 
 def losses(noise: SketchNoise, attributes: int) -> tuple[NDArray[np.float64], ...]:
-    """Return losses of all cases (m, s) of one repetition, and their log masses without the row.
+    """Return the privacy losses of one repetition for all cases (m, s), and their log masses.
 
-    The loss is ln P[with the row] - ln P[without]; (m, s), F and g are those of the file's proof.
+    The loss is ln P[with the row] - ln P[without], and the masses are those without the row. (m,
+    s), F and g are those of the file's proof.
     """
     m = np.arange(noise.floor, LARGEST + 1, dtype=float)
     s = np.arange(1, attributes + 1, dtype=float)[:, None]
@@ -238,7 +239,7 @@ def losses(noise: SketchNoise, attributes: int) -> tuple[NDArray[np.float64], ..
 
 @lru_cache(maxsize=16)
 def _composed(noise: SketchNoise, repetitions: int, attributes: int) -> tuple[Any, Any]:
-    """Return loss distributions of all repetitions: of a row that is added, and of one removed."""
+    """Return the loss distributions of all repetitions together, of a row added and one removed."""
     loss, mass = losses(noise, attributes)
     # The loss is weighted with the masses of the side that the rows are on: with the row, those
     # are e^loss times as large; without it, the loss has the other sign.
@@ -248,7 +249,7 @@ def _composed(noise: SketchNoise, repetitions: int, attributes: int) -> tuple[An
 
 
 def _discrete(loss: NDArray[np.float64], weights: NDArray[np.float64]) -> Any:
-    """Return a pessimistic distribution on a grid whose points enclose every loss.
+    """Build a pessimistic loss distribution on a grid whose points enclose every loss.
 
     The method is Connect-the-Dots of `dp_accounting`, which joins the deltas at the points.
     """

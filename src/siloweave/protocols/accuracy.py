@@ -61,7 +61,7 @@ _NOISE_ONLY = 0.25
 
 @dataclass(frozen=True)
 class Bought:
-    """What a method's budget buys over a domain, in expectation.
+    """The measurements that a method's budget buys over a domain, in expectation.
 
     Precisions are inverse variances of counts: 1 / rows squared.
 
@@ -87,12 +87,12 @@ class Bought:
 
 
 def typical_size(sizes: Sequence[int]) -> float:
-    """Return the geometric mean of the columns' codes."""
+    """Return the geometric mean of the columns' numbers of codes."""
     return exp(fmean(log(max(size, 1)) for size in sizes))
 
 
 def small_pair(sizes: Sequence[int]) -> int:
-    """Return the cells of a pair that is smaller than nine in ten; 1 where there is no pair."""
+    """Return the number of cells of a pair that is smaller than nine in ten; 1 without a pair."""
     # Pairs by their cells. Columns of the same size are taken together, as wide tables have many.
     counts = sorted(Counter(sizes).items())
     pairs = Counter[int]()
@@ -110,7 +110,7 @@ def small_pair(sizes: Sequence[int]) -> int:
 
 
 def numbers_of(schema: Schema | Encoder) -> frozenset[str]:
-    """Return the columns of numbers."""
+    """Return the names of the columns of numbers."""
     facts = schema.schema if isinstance(schema, Encoder) else schema
     kinds = ("integer", "continuous")
     return frozenset(column.name for column in facts.columns if column.kind in kinds)
@@ -118,7 +118,7 @@ def numbers_of(schema: Schema | Encoder) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _PairKinds:
-    """Pairs of columns by their codes and by what is expected of them; one entry a kind.
+    """The pairs of columns, grouped by their codes and the expected dependence; one entry a kind.
 
     Attributes:
         first, second: Codes of either column, 2 or more.
@@ -133,7 +133,7 @@ class _PairKinds:
 
     @staticmethod
     def of(domain: Domain, numbers: frozenset[str]) -> _PairKinds:
-        """Return the kinds among these columns; columns of one code are left out."""
+        """Group the pairs of these columns by kind; columns of one code are left out."""
         columns = Counter(
             (size, name in numbers and size > 2)
             for name, size in zip(domain.names, domain.sizes, strict=True)
@@ -153,22 +153,25 @@ class _PairKinds:
 
     @property
     def cells(self) -> Floats:
-        """Cells of a pair of each kind."""
+        """The number of cells of a pair of each kind."""
         return self.first * self.second
 
     def above(self, least: Floats | float) -> float:
-        """Return how many pairs depend by more than this; one bound for each kind, or for all."""
+        """Return how many pairs are expected to depend by more than `least`.
+
+        `least` is one bound for all kinds, or one for each.
+        """
         return float(self.times @ np.exp(-least / self.dependence))
 
     def least_of(self, pairs: float) -> float:
-        """Return the dependence above which there are so many pairs."""
+        """Return the dependence that so many pairs are expected to exceed."""
         return _root(lambda least: self.above(least) - pairs, 0.0, _MOST_DEPENDENCE)
 
 
 def _pair_kind(
     first: tuple[int, bool], second: tuple[int, bool], times: int
 ) -> tuple[int, int, int, float]:
-    """Return codes of both columns, how many pairs are so, and what is expected of them.
+    """Describe a kind of pair: the codes of both columns, the number of pairs, the dependence.
 
     A column's kind is how many codes it has, and whether it is one of numbers.
     """
@@ -179,7 +182,7 @@ def _pair_kind(
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a falling function is 0, by halves; an end of the interval if nowhere."""
+    """Find where a falling function is 0, by halving; an end of the interval if nowhere."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         if falling(middle) > 0:
@@ -243,7 +246,7 @@ def aim_buys(
     per_column: int,
     shrinkage: float,
 ) -> Bought:
-    """Return what AIM's budget buys: one table of every column, and a pair in each round."""
+    """Return the measurements of AIM: a table of every column, and a pair in each round."""
     rounds = aim_rounds(domain, numbers, rows, rho, share, per_column)
     first = 2 * share * rho / (per_column * len(domain.names))
     pair = 2 * share * rho * (1 - 1 / per_column) / rounds
@@ -268,7 +271,7 @@ def pairs_planned(
     first_sigma: float,
     second_sigma: float,
 ) -> float:
-    """Return how many pairs TwoRound plans, if dependence differs between pairs as exponentials do.
+    """Return how many pairs TwoRound plans if the pairs' dependences are exponentially distributed.
 
     A pair is planned if the first answer shows that it depends, and if it moves the model by half
     of the noise that it would bring. The more pairs are planned, the more noise each brings: the
@@ -309,7 +312,7 @@ def two_round_buys(
     pairs_share: float,
     shrinkage: float,
 ) -> Bought:
-    """Return what the two rounds of two_rounds.py buy: all pairs once, and then what is planned.
+    """Return the measurements of the two rounds of two_rounds.py: all pairs, then planned ones.
 
     Where columns have two or three codes, tables of up to five columns are measured, which say
     less of a single column for the same budget, and hold pairs that were not planned, too.
@@ -350,7 +353,7 @@ def error_forecast(
     bought: Bought,
     drawn_rows: int | None = None,
 ) -> ErrorForecast:
-    """Return what noise, and the drawing of rows, will be off by.
+    """Forecast the errors that noise, and the drawing of rows, add to a table.
 
     Args:
         schema: Columns, for the bounds of numbers.
@@ -396,7 +399,7 @@ def error_forecast(
 
 
 def _share_error(size: int, rows: float, columns: int, bought: Bought) -> float:
-    """Return the expected error of a share of a column with so many codes.
+    """Return the expected error of a share in a column with so many codes.
 
     How many measured pairs hold a column varies, as a Poisson number does if pairs are chosen
     whatever is known of a column, and not at all if the column that is known least comes first. A
@@ -432,7 +435,7 @@ def _normal_quantiles() -> Floats:
 
 @lru_cache(maxsize=4096)
 def _cell_error(size: int, sigma: float, shrinkage: float) -> float:
-    """Return the expected error of a share of a column, measured with such noise, as a share.
+    """Return the expected error of a share in a column that was measured with noise `sigma`.
 
     Which shares are rare nobody knows, and there a fit errs by less than the noise, as no count is
     negative. The error is midway between a column without rare codes and one whose k-th code has a
@@ -454,12 +457,12 @@ def _cell_error(size: int, sigma: float, shrinkage: float) -> float:
 
 
 def _multinomial(cells: Floats, drawn_rows: float) -> Floats:
-    """Return the expected error of a cell's share if rows are drawn one by one."""
+    """Return the expected error of a cell's share that comes from drawing rows one by one."""
     return _MEAN_ABS * np.sqrt((1 - 1 / cells) / cells / drawn_rows)
 
 
 def _unevenness(sizes: Sequence[int], drawn_rows: float, bought: Bought) -> float:
-    """Return how unevenly rows are drawn from cliques, as a share of drawing them one by one.
+    """Return how uneven rows drawn from cliques are, as a share of rows drawn one by one.
 
     The rows of each stratum, which is a cell of the columns that a clique shares with those drawn
     before, are rounded by themselves. A column is drawn given as many others as there are pairs a
@@ -480,7 +483,7 @@ def _pair_errors(
     drawn_rows: float,
     bought: Bought,
 ) -> tuple[float, float]:
-    """Return the expected error of a pair's cell, mean over pairs, by noise and by drawing rows.
+    """Return a pair's mean cell error from noise, and from drawing rows, averaged over pairs.
 
     The pairs that are measured are those that depend most, so what a pair that is not measured
     lacks is less than what any of them has.
@@ -519,12 +522,12 @@ def _pair_errors(
 
 
 def _either(dependence: Floats, noise: Floats) -> Floats:
-    """Return errors that neither noise nor what there is to measure exceeds."""
+    """Return errors that are below both the noise and the dependence that could be measured."""
     return dependence * noise / np.maximum(dependence + noise, 1e-300)
 
 
 def _mean_error(schema: Schema, name: str, size: int, share: float) -> float | None:
-    """Return the expected error of a number's mean, in its unit; None for other columns.
+    """Return the expected error of a number's mean, in the column's unit; None for other columns.
 
     It is as if a column's codes were equally far apart.
     """

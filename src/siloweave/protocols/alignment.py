@@ -48,7 +48,7 @@ On = Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class AlignedRows:
-    """What an alignment returns; prints as its report.
+    """The result of an alignment; prints as its report.
 
     Attributes:
         tables: Each party's common rows, in one order, of the type that was given (a path gives
@@ -83,7 +83,7 @@ def align_rows(
     chunk: int = CHUNK,
     progress: Any = None,
 ) -> AlignedRows:
-    """Find the rows that all parties have, without showing any other.
+    """Find the rows that all parties have, without showing any other row.
 
     Args:
         data: One table per party, by name or as a list: Tables, frames or paths.
@@ -168,7 +168,7 @@ def align_rows(
 def _alignment_side(
     data: AlignmentData, party: Party, run: str, facts: bytes
 ) -> PartySide:
-    """Return a party's side of an alignment."""
+    """Build a party's side of an alignment."""
     return PartySide(data, PARTY)
 
 
@@ -181,7 +181,7 @@ def _check(most: int | None, workers: int | None, chunk: int) -> None:
 
 
 def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return what each party calls the id columns."""
+    """Return each party's own names of the id columns."""
     if not isinstance(on, Mapping):
         check_rules(on, {})
         return dict.fromkeys(parties, tuple(on))
@@ -218,7 +218,7 @@ def _rules(
 
 
 def _native(table: Table, original: Any) -> Any:
-    """Return a table as the kind of frame that it was read from; of a path, as it is."""
+    """Return a table as the kind of frame that the user gave; where a path was given, as it is."""
     if isinstance(original, Table | str) or hasattr(original, "__fspath__"):
         return table
     return table.to_native()

@@ -75,7 +75,7 @@ _DRAWN = 20_000
 
 @dataclass(frozen=True)
 class NoisyHistogram:
-    """Noisy counts of every column.
+    """The noisy counts of every column.
 
     Attributes:
         encoder: Its codes are the finest bins that were counted.
@@ -93,17 +93,17 @@ class NoisyHistogram:
 
     @cached_property
     def columns(self) -> dict[str, Floats]:
-        """Counts of each column's codes, none negative, that sum to the number of rows."""
+        """The counts of each column's codes, none negative, which sum to the number of rows."""
         return ResolutionLevels(self.encoder).columns(
             self.counts, self.rows, self.sigma
         )
 
     def features(self, numeric: Any) -> Features:
-        """Return encoders of every column."""
+        """Return encoders of all columns as feature vectors, made from the counts alone."""
         return Features.from_counts(self.encoder, self.columns, numeric=numeric)
 
     def shares(self, features: Features) -> dict[int, list[float]]:
-        """Return how frequent each option of each categorical column is, by its block's start."""
+        """Return how frequent each option of a categorical column is, by the start of its block."""
         X = features.encode(self.product(), key=fold_in(self.seed, "shares"))
         shares: dict[int, list[float]] = {}
         for block in features.blocks:
@@ -113,11 +113,11 @@ class NoisyHistogram:
 
     @cached_property
     def one_way(self) -> OneWay:
-        """How single columns are distributed, by these counts."""
+        """The distribution of every single column, by these counts."""
         return OneWay.of(self.product(), self.encoder.schema)
 
     def product(self) -> Table:
-        """Return rows whose columns have these frequencies and nothing to do with each other."""
+        """Return a table whose columns have these frequencies and are independent."""
         columns: list[npt.NDArray[Any]] = []
         for name, counts in self.columns.items():
             # Rounding the cumulative counts makes the rows as many as they shall be.
@@ -162,7 +162,7 @@ class CountRows(Request[Known], frozen=True, tag="bins/rows"):
 
 @dataclass(frozen=True)
 class HistogramData:
-    """What a party works with: its rows, the public bins that are counted, and the rows in them.
+    """A party's data: its rows, the public bins that are counted, and the rows in them.
 
     The table is without rows where these are counted and not read.
     """
@@ -173,16 +173,19 @@ class HistogramData:
 
     @property
     def domain(self) -> Domain:
-        """Of the bins."""
+        """The domain of the bins."""
         return self.codes.domain
 
     def digest(self) -> bytes:
-        """Return what shows that rows are the same when a run is resumed; see `Site`."""
+        """Return a digest of the rows, by which a resumed run recognises them; see `Site`."""
         return digest_of(self.table, self.codes.digest())
 
 
 def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
-    """Count rows: one is in one cell of every table, and in the cell of all rows."""
+    """Count the party's rows, by every column's code and in all.
+
+    A row is in one cell of every table, and in the cell of all rows.
+    """
     codes = site.rows.codes
     levels = ResolutionLevels(site.rows.encoder)
     rows = np.array([codes.num_rows], dtype=np.int64)
@@ -193,12 +196,12 @@ def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
 
 
 def _tables_of_a_row(levels: ResolutionLevels, neighbours: Neighbours) -> int:
-    """Return in how many tables a row counts; a replaced one leaves the number of rows alone."""
+    """Return in how many tables a row counts; a replaced row leaves the number of rows alone."""
     return levels.number + (not neighbours.replaces)
 
 
 def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
-    """Send the number of rows, public where a row is replaced and refused elsewhere."""
+    """Send the number of rows, which is public where a row is replaced; refuse it elsewhere."""
     if not neighbours_of(site).replaces:
         raise WireError(
             f"party {site.name!r} hides its number of rows; it is counted with noise"
@@ -211,7 +214,7 @@ def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
 def release_counts(
     site: Site[Any], encoder: Encoder, table: Table, event: Gaussian
 ) -> Released[Array]:
-    """Pay for a party's own noisy counts, in the order of `ResolutionLevels`, and draw them.
+    """Pay for a party's own noisy counts, then draw them, in the order of `ResolutionLevels`.
 
     `event` is that of `counts_event` for so many tables.
     """
@@ -231,7 +234,10 @@ HANDLERS: Handlers = {
 
 
 def counts_event(neighbours: Neighbours, tables: int, sigma: float) -> Gaussian:
-    """Return the event of tables released together, where a row is in one cell of each, or none."""
+    """Return the event of tables that are released together.
+
+    A row is in one cell of each table, or in none.
+    """
     unit = marginal_sensitivity(neighbours, norm="l2")
     return Gaussian(sigma=sigma, sensitivity=sqrt(tables) * unit)
 
@@ -308,7 +314,7 @@ _FINE = 4096
 
 
 def _fine_bins(columns: Sequence[Column]) -> Encoder:
-    """Return the bins that are counted, as the columns' bounds say."""
+    """Return the fine bins that are counted, between the columns' bounds."""
     cuts: dict[str, Cuts] = {}
     for column in columns:
         starts = octave_starts(column, _FINE)
@@ -341,7 +347,10 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
 
 
 def _plan(setup: Setup, learn: float) -> Setup | None:
-    """Return the columns to cut, in fine bins; None without one, or where the study encodes."""
+    """Return a setup with fine bins of the columns to cut.
+
+    None without such a column, or where the study itself says how rows are encoded.
+    """
     synth: Any = setup.synth
     if setup.encoder is not None or not synth.counts_share:
         return None
@@ -351,7 +360,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
 
 
 def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
-    """Return the columns to cut, once all rows surely fit the schema."""
+    """Return the party's rows in the columns to cut, once all rows surely fit the schema."""
     fine: Any = setup.encoder
     coded_part(table, Encoder(setup.schema))
     columns = table.select([name for name in fine.schema.names if name in table.names])
@@ -359,7 +368,7 @@ def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
 
 
 def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes]]:
-    """Return where to cut each column, by how its values are spread, and the parties' keys."""
+    """Choose where to cut each column, by how its values are spread; return also the keys."""
     setup: Any = task.setup
     fine = setup.encoder
     neighbours = setup.budget.neighbours
@@ -399,7 +408,7 @@ def _refine(setup: Setup, answer: tuple[dict[str, Cuts], dict[str, bytes]]) -> S
 
 
 def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
-    """Return a setup with columns as they were cut.
+    """Take over the cuts that the coordinator sent into a party's own setup.
 
     Raises:
         WireError: A column has more bins than the study says.

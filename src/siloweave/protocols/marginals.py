@@ -97,7 +97,7 @@ _KEY_BYTES = 48  # of a key in a cohort
 
 @dataclass(frozen=True)
 class MarginalSettings:
-    """Settings of every synthesizer that answers a workload of marginals.
+    """The settings of every synthesizer that answers a workload of marginals.
 
     Attributes:
         degree: Columns in a query, instead of what "auto" chooses. A set that does not fit into
@@ -135,7 +135,7 @@ class MarginalSettings:
 
     @property
     def chooses(self) -> bool:
-        """Whether the workload is chosen by the method, the domain and the target."""
+        """Whether the method, the domain and the target choose the workload, and not the user."""
         return self.workload == "auto" and self.degree is self.queries is None
 
     def __post_init__(self) -> None:
@@ -164,12 +164,12 @@ class MarginalSettings:
 
 
 def encoder_of(setup: Setup) -> Encoder:
-    """Return how rows are coded: as the study says or as columns were cut, else in equal bins."""
+    """Return the encoder of rows: the study's, one with columns as they were cut, or equal bins."""
     return setup.encoder or first_encoder(setup.schema, setup.synth)
 
 
 def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRows:
-    """Return a party's rows as codes, or what counts them where they are."""
+    """Encode a party's rows, or return what counts them where they are."""
     encoder = encoder_of(setup)
     if isinstance(part, Codes):
         return part
@@ -191,7 +191,10 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
-    """Return what every party is given of the settings, see `Terms`; what weighs: `weights_of`."""
+    """Return the settings that every party is given, see `Terms`.
+
+    Among them is what `weights_of` needs.
+    """
     encoder = encoder_of(setup)
     synth = cast(Any, setup.synth)
     # A triple weighs as a pair of it.
@@ -218,7 +221,7 @@ marginal_method = partial(
 
 
 def curator_method(*answers: str, **settings: Any) -> Method:
-    """Return a `Method` of marginals at one curator.
+    """Build a `Method` of marginals at one curator.
 
     Args:
         answers: What it answers that readers may see, as its counts.
@@ -254,7 +257,7 @@ def marginal_result(
     task: Task,
     **more: Any,
 ) -> Result:
-    """Run an algorithm of marginals over the parties, and return what the coordinator learned."""
+    """Run an algorithm of marginals over the parties, and build the result from what it learned."""
     setup = task.setup
     encoder = encoder_of(setup)
     synth = cast(Any, setup.synth)
@@ -285,7 +288,7 @@ def marginal_result(
 
 
 def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
-    """Return how many bins the settings say, or how many each column was cut into."""
+    """Return the number of bins in the settings, or the number into which each column was cut."""
     if synth.bins is None and encoder.cuts:
         return {name: len(cuts.starts) + 1 for name, cuts in encoder.cuts.items()}
     return int(synth.bins or COARSE)
@@ -295,7 +298,7 @@ def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
 
 
 def cuts_columns(synth: Any, case: Case) -> bool:
-    """Return whether columns are counted before, so that they can be cut into bins."""
+    """Return whether columns are counted first, so that they can be cut into bins."""
     if not synth.counts_share or isinstance(case.schema, Encoder):
         return False
     encoder = first_encoder(guessed(synth, case), synth)
@@ -311,7 +314,7 @@ def marginal_forecast(
     grown: Callable[[Any, Case, Domain, Sequence[Clique], float], float] | None = None,
     buys: Callable[[Any, Case, Domain], Bought] | None = None,
 ) -> Callable[[Any, Case], Forecast]:
-    """Return the forecast of a method of marginals.
+    """Forecast the rounds, time and error of a method of marginals.
 
     Args:
         rounds_of: Rounds over a domain, and in how many of them a party may join; for the time and
@@ -400,7 +403,7 @@ def marginal_forecast(
 def _foreseen(
     synth: Any, case: Case, encoder: Encoder, fine: Encoder | None
 ) -> tuple[Encoder, tuple[str, ...]]:
-    """Return the encoder once columns are cut for as many rows as is guessed, and a note."""
+    """Return the encoder once columns are cut for the guessed number of rows, and a note."""
     if fine is None or synth.bins is not None:
         return encoder, ()
     unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
@@ -416,7 +419,7 @@ def _foreseen(
 
 
 def _triples(synth: Any, domain: Domain) -> Iterator[str]:
-    """Yield a note on what a workload is beside all pairs."""
+    """Yield a note on the sets of columns in the workload beside all pairs."""
     refused = refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
         fours = fours_with_target(synth, domain)
@@ -465,7 +468,7 @@ def _work(
     tree: float,
     columns: int,
 ) -> float:
-    """Return the seconds that the rounds take."""
+    """Return the seconds that the rounds will take."""
     if all_pairs:
         planning = _PLAN_S_PER_QUERY * queries
         return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
@@ -476,14 +479,17 @@ def _work(
 
 
 def rho_of_rounds(synth: Any, case: Case, domain: Domain) -> float:
-    """Return the zCDP that bins and open facts leave, in units of a marginal's sensitivity."""
+    """Return the zCDP that remains for rounds, in units of a marginal's sensitivity.
+
+    Bins and open facts have their shares before.
+    """
     unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
     rho = rho_for(case.budget) / unit**2 * (1 - case.learn)
     return rho * (1 - synth.counts_share) if cuts_columns(synth, case) else rho
 
 
 def guessed(synth: Any, case: Case) -> Any:
-    """Return a case's schema, in which columns whose facts are learned fill their bins."""
+    """Return a case's schema, in which the columns whose facts are learned fill all their bins."""
     if not case.learn or isinstance(case.schema, Encoder):
         return case.schema
     learned = open_facts(case.schema)

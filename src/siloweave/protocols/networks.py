@@ -39,14 +39,14 @@ _WALKS = 4
 
 
 def owner_data(table: Table, setup: Setup, place: Place) -> OwnerData:
-    """Return a party's rows, which must fit the schema."""
+    """Check that a party's rows fit the schema, and return them as its data."""
     check_columns(setup.schema, table)
     Encoder(setup.schema).encode(table)
     return OwnerData(table, setup.schema, place.progress, place.store)
 
 
 def check_trainable(synth: Any, schema: Schema) -> None:
-    """Refuse a schema that cannot be learnt, and a target that is no column of few classes.
+    """Refuse a schema from which no network can learn, and a target without few classes.
 
     Raises:
         SchemaError: There is no column but ids, or bounds are not there or too large.
@@ -78,7 +78,7 @@ def saved_bytes(model: Any) -> bytes:
 
 
 def from_bytes(data: bytes, load: Callable[[Path], _T]) -> _T:
-    """Return what `load` reads from a file of these bytes."""
+    """Read a model with `load` from the bytes of its file."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
         file.write_bytes(data)
@@ -86,15 +86,15 @@ def from_bytes(data: bytes, load: Callable[[Path], _T]) -> _T:
 
 
 def remember_step(name: str, number: int, arrays: bytes, site: Site[Any]) -> None:
-    """Store what a party has after so many steps, beside the step before, which may be asked again.
+    """Store a party's state after so many steps, beside that of the step before.
 
-    `name` is that of its two slots.
+    The earlier one may be asked for again. `name` is that of the two slots.
     """
     site.remember(f"{name}{number % 2}", number.to_bytes(8, "big") + arrays)
 
 
 def recalled_step(name: str, number: int, site: Site[Any]) -> bytes | None:
-    """Return what `remember_step` stored after so many steps; None if the slot has others."""
+    """Return the state that `remember_step` stored after so many steps; None if it is not there."""
     stored = site.recall(f"{name}{number % 2}") or b""
     return stored[8:] if stored[:8] == number.to_bytes(8, "big") else None
 
@@ -103,7 +103,7 @@ def recalled_step(name: str, number: int, site: Site[Any]) -> bytes | None:
 
 
 def jax_key(key: Key) -> Any:
-    """Return a key of JAX that depends on one of ours."""
+    """Derive a key of JAX from one of ours."""
     import jax
 
     return jax.random.key(int(generator(key).integers(2**31)))
@@ -118,7 +118,7 @@ def split_key(key: Key) -> tuple[Any, Any]:
 
 
 def single_choices(blocks: Iterable[Block]) -> dict[str, Block]:
-    """Return the columns that are one choice and nothing else, and their blocks."""
+    """Return the columns that are one choice and nothing else, with their blocks."""
     by_column: dict[str, list[Block]] = {}
     for block in blocks:
         by_column.setdefault(block.column, []).append(block)
@@ -132,7 +132,7 @@ def single_choices(blocks: Iterable[Block]) -> dict[str, Block]:
 
 
 def way_of(fixed: Matrix) -> dict[str, Any]:
-    """Return how a diffusion is sampled whose columns are fixed but where they are NaN.
+    """Return how to sample a diffusion in which values are fixed; NaN in `fixed` is free.
 
     Where something is fixed, each step is walked several times: nearer to the conditional
     distribution.
@@ -158,7 +158,7 @@ class NetworkModel(Generator):
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """Looks at rows that training held back; empty for a kind of network that holds none."""
+        """Measurements on rows that training held back; empty for networks that hold none back."""
         looks: tuple[Look, ...] = getattr(self.net, "looks", ())
         return looks
 
@@ -169,20 +169,23 @@ class NetworkModel(Generator):
 
 @dataclass(frozen=True)
 class GANModel(NetworkModel):
-    """A `GAN`: asked for categories through its condition, it makes them more often, not always."""
+    """A `GAN` as a generator: a category that it is asked for becomes more frequent.
+
+    Not all rows have it.
+    """
 
     keeps: ClassVar[bool] = False
 
     @property
     def takes(self) -> frozenset[str]:
-        """Columns of categories that are conditions."""
+        """The columns of categories that the GAN's condition knows."""
         numbers = {
             block.column for block in self.net.heads.blocks if block.kind == "number"
         }
         return frozenset(self.net.heads.columns) - numbers
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """Return how frequent each option of a column was in the rows, where the model knows."""
+        """Return how frequent each option of a column was in the rows; None if that is unknown."""
         names = [block.column for block in self.net.heads.conditional.categoricals]
         if names.count(column) != 1 or column not in self.takes:
             return None  # no condition, or one in digits
@@ -190,7 +193,7 @@ class GANModel(NetworkModel):
         return shares
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw rows; some of those that are asked for something may miss it."""
+        """Draw rows; some rows may lack a category that they were to have."""
         rows: Matrix
         if given is None:
             rows = self.net.sample(n, key=jax_key(key))
@@ -200,7 +203,7 @@ class GANModel(NetworkModel):
 
     @classmethod
     def load(cls, path: Path) -> GANModel:
-        """Read a model that was saved."""
+        """Read a model from its file."""
         from siloweave.models.gan import GAN
 
         return cls(GAN.load(path))
@@ -208,22 +211,25 @@ class GANModel(NetworkModel):
 
 @dataclass(frozen=True)
 class DiffusionModel(NetworkModel):
-    """A `TabDDPM`: conditioned on its label, and other columns are replaced at every step."""
+    """A `TabDDPM` as a generator, conditioned on its label.
+
+    Given values of other columns replace drawn ones at every step.
+    """
 
     @property
     def takes(self) -> frozenset[str]:
-        """Columns that it can be asked for: all."""
+        """The columns that it can be conditioned on: all of them."""
         return frozenset(block.column for block in self.net.layout.blocks)
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """Return how frequent each option of the label was; nothing of other columns."""
+        """Return how frequent each option of the label was; None for other columns."""
         label = self.net.label
         if label is None or column != label.column:
             return None
         return tuple(self.net.label_shares)
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw rows."""
+        """Draw rows that have the given values."""
         label = self.net.label
         way: dict[str, Any] = {}
         if given is not None:
@@ -235,7 +241,7 @@ class DiffusionModel(NetworkModel):
 
     @classmethod
     def load(cls, path: Path) -> DiffusionModel:
-        """Read a model that was saved."""
+        """Read a model from its file."""
         from siloweave.models.diffusion import TabDDPMModel
 
         return cls(TabDDPMModel.load(path))
@@ -243,11 +249,11 @@ class DiffusionModel(NetworkModel):
 
 @dataclass(frozen=True)
 class LatentModel(DiffusionModel):
-    """A `LatentDiffusion`: conditioned on its label, and on what sphere codes stand for."""
+    """A `LatentDiffusion` as a generator, conditioned on its label and on sphere codes."""
 
     @property
     def takes(self) -> frozenset[str]:
-        """Columns that it can be asked for: the label; all where sphere codes stand for them."""
+        """The columns that it can be conditioned on: the label, or all with sphere codes."""
         if hasattr(self.net.settings.autoencoder, "per_bit"):
             return super().takes
         return (
@@ -258,7 +264,7 @@ class LatentModel(DiffusionModel):
 
     @classmethod
     def load(cls, path: Path) -> LatentModel:
-        """Read a model that was saved."""
+        """Read a model from its file."""
         from siloweave.models.latent import LatentDiffusion
 
         return cls(LatentDiffusion.load(path))
@@ -289,7 +295,7 @@ def training_forecast(
     private: bool = False,
     bounded: bool = True,
 ) -> Forecast:
-    """Return what a training will take.
+    """Forecast the time, messages and errors of a training.
 
     Args:
         case: Schema, rows, parties and budget.
@@ -337,7 +343,7 @@ def training_forecast(
 
 
 def foreseen_blocks(schema: Schema, numeric: Any) -> tuple[Block, ...]:
-    """Return blocks of a row's vector, roughly: how many modes a number has follows from rows."""
+    """Return the blocks of a row's vector, roughly: how many modes there are follows from rows."""
     blocks = list[Block]()
     start = 0
     for block in Features.declared(schema).blocks:
@@ -350,7 +356,7 @@ def foreseen_blocks(schema: Schema, numeric: Any) -> tuple[Block, ...]:
 
 
 def _networks(settings: Mapping[str, Any], width: int) -> Iterator[tuple[int, str]]:
-    """Yield the weights of every network in the settings, at any depth, and what it is called."""
+    """Yield the number of weights and the name of every network in the settings, at any depth."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _networks(value, width)
@@ -367,7 +373,7 @@ def _is_widths(value: Any) -> bool:
 
 
 def _bounds(settings: Mapping[str, Any], weights: int, rows: int) -> Iterator[float]:
-    """Yield the rows that a stage reads at most, by each setting that bounds its length."""
+    """Yield the most rows that a stage can read, for each setting that bounds its length."""
     row_work = _MULTIPLIED * weights
     passes = settings.get("passes")
     work = settings.get("work")  # 10^12 multiplications
@@ -385,7 +391,7 @@ def _bounds(settings: Mapping[str, Any], weights: int, rows: int) -> Iterator[fl
 def _stages(
     settings: Mapping[str, Any], width: int, rows: int, bounded: bool
 ) -> Iterator[tuple[int, float | None]]:
-    """Yield the weights of each stage of training, and the rows that it reads.
+    """Yield each stage of training: the number of its weights, and of the rows that it reads.
 
     None stands for rows that the settings do not show.
     """

@@ -26,7 +26,7 @@ _BOUNDS = {
 
 
 def refuse_unpayable(who: str, **sent: float) -> None:
-    """Refuse numbers of a request that no event can be made of.
+    """Refuse a request with numbers that no event can have.
 
     Args:
         who: The party, for the message.
@@ -47,7 +47,7 @@ def refuse_unpayable(who: str, **sent: float) -> None:
 def refuse_what_learns_nothing(
     budget: Budget, rho: float, steps: int, batch: int
 ) -> None:
-    """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
+    """Refuse a budget whose noise in a step would hide the clipped sum of a whole batch.
 
     Args:
         budget: The promise.

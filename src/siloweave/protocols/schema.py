@@ -120,7 +120,7 @@ class Magnitudes(Cohort, frozen=True, tag="schema/magnitudes"):
 
 
 def declare(request: Declare, site: Site[OwnerData]) -> Declaration:
-    """Send the party's own facts; one that came from its rows and was not reviewed stays here."""
+    """Send the party's own facts, unless one came from its rows and was not reviewed."""
     unreviewed = [
         column.name for column in site.rows.schema.columns if column.from_data
     ]
@@ -135,7 +135,7 @@ def declare(request: Declare, site: Site[OwnerData]) -> Declaration:
 
 
 def _values(table: Table, column: Column) -> tuple[list[Category], Ints]:
-    """Return values of a column in order, and how many rows hold each.
+    """Return the values of a column in order, and how many rows hold each.
 
     `other` and long texts are left out. Values are read as `other`'s type, which is declared: a
     frame's own type may depend on a row.
@@ -154,7 +154,7 @@ def _values(table: Table, column: Column) -> tuple[list[Category], Ints]:
 
 
 def _check_asked(columns: Sequence[Column], fact: str, site: Site[OwnerData]) -> None:
-    """Raise WireError about columns for which the party did not leave this fact open."""
+    """Raise WireError for a column of which the party's schema does not leave this fact open."""
     schema = site.rows.schema
     facts = open_facts(schema)
     for column in columns:
@@ -171,7 +171,10 @@ def _check_asked(columns: Sequence[Column], fact: str, site: Site[OwnerData]) ->
 
 
 def name(request: Name, site: Site[OwnerData]) -> Named:
-    """Name values whose count plus discrete Gaussian noise reaches the threshold, by column."""
+    """Name the values, by column, whose noisy count reaches the threshold.
+
+    The noise is discrete Gaussian.
+    """
     _check_asked(request.columns, "categories", site)
     event = naming_event(neighbours_of(site), request.sigma, request.threshold)
 
@@ -199,7 +202,7 @@ def name(request: Name, site: Site[OwnerData]) -> Named:
 def naming_event(
     neighbours: Neighbours, sigma: float, threshold: int
 ) -> ThresholdGaussian | UnitThresholdGaussian:
-    """Return what a list of one column's frequent values costs.
+    """Return the event of a list of one column's frequent values.
 
     **Guarantee**: a unit of k rows may bring k new values, or one value k times; see the events.
 
@@ -213,7 +216,7 @@ def naming_event(
 
 
 def magnitudes(column: Column) -> Floats:
-    """Return positive public bin edges 2^k, ascending.
+    """Return the public, positive edges 2^k of bins for numbers, ascending.
 
     Bin 0 holds |x| < first edge; bin ±i the numbers of that sign with edge[i - 1] <= |x| < edge[i];
     the last ones all that are larger.
@@ -223,7 +226,7 @@ def magnitudes(column: Column) -> Floats:
 
 
 def _histogram(table: Table, column: Column) -> Ints:
-    """Count the rows of each bin, the most negative first; missing ones are in none."""
+    """Count the rows in each bin, the most negative bin first; missing values are in none."""
     edges = magnitudes(column)
     numbers, missing = numbers_of(column, table)
     x = np.asarray(numbers, dtype=np.float64)[~missing]
@@ -252,7 +255,7 @@ HANDLERS: Handlers = {Declare: declare, Name: name, Magnitudes: measure, **OPENI
 
 @dataclass(frozen=True)
 class Learning:
-    """What a row pays at most for facts that are left open.
+    """The most that a row pays for facts that are left open.
 
     Attributes:
         rho: zCDP, shared evenly by the open columns.
@@ -278,7 +281,7 @@ class Learning:
             )
 
     def threshold(self, sigma: float, columns: int) -> int:
-        """Return the least noisy count at which a value is named, for this many columns."""
+        """Return the least noisy count at which a value is named, for so many columns."""
         delta_each = self.delta / columns
         rows = self.neighbours.rows
         if rows == 1:
@@ -298,7 +301,7 @@ class Learning:
 
     @property
     def unit(self) -> float:
-        """L2 sensitivity of a count table."""
+        """The L2 sensitivity of a count table."""
         return marginal_sensitivity(self.neighbours, norm="l2")
 
 
@@ -372,7 +375,7 @@ def agree_schema(
 
 
 def _compare(session: Session, schema: Schema) -> dict[str, bytes]:
-    """Return every party's key.
+    """Check that every party declares the study's schema; return the parties' keys.
 
     Raises:
         SchemaError: Parties declare other facts; it has all differences, party by party.
@@ -395,7 +398,7 @@ def _compare(session: Session, schema: Schema) -> dict[str, bytes]:
 def _categories(
     session: Session, columns: Sequence[Column], learning: Learning, rho: float
 ) -> dict[str, Column]:
-    """Learn the union of what the parties name, and `other`; `rho` for each column."""
+    """Learn the categories of columns: all that parties name, and `other`; each costs `rho`."""
     sigma = max(1.0, learning.unit / sqrt(2 * rho))
     threshold = learning.threshold(sigma, len(columns))
     replies = session.ask(Name(tuple(columns), sigma, threshold))
@@ -420,7 +423,7 @@ def _categories(
 
 
 def _named(party: str, column: Column, values: Sequence[Category]) -> set[Category]:
-    """Return the values that a party named.
+    """Check the values that a party named for a column, and return them.
 
     Raises:
         WireError: It may not name one of them, which is of another type or too long; names it.
@@ -442,7 +445,7 @@ def _bounds(
     learning: Learning,
     rho: float,
 ) -> dict[str, Column]:
-    """Learn the edges of the outermost bins that hold rows beyond what noise explains.
+    """Learn bounds: the edges of the outermost bins that hold more rows than noise explains.
 
     `rho` is for each column. This is section 5.1.1 of Wilson et al., with a threshold of ours.
     """
@@ -481,7 +484,7 @@ def _bounds(
 
 
 def _edge(column: Column, place: int) -> int | float:
-    """Return the largest number of a signed bin: its outer edge; of a negative one, its inner."""
+    """Return the largest number in a signed bin: the outer edge, or the inner one if negative."""
     if place == 0:
         return 0
     edges = magnitudes(column)
@@ -493,7 +496,7 @@ def _edge(column: Column, place: int) -> int | float:
 
 
 def clipped(table: Table, schema: Schema) -> Table:
-    """Return rows with numbers moved inside bounds that were learned, but not declared ones.
+    """Move numbers of rows inside bounds that were learned; declared bounds are left alone.
 
     Example:
         >>> age = Column("age", "integer", low=0, high=63, learned=("low", "high"))
@@ -517,7 +520,7 @@ def clipped(table: Table, schema: Schema) -> Table:
 def coded_part(
     part: Table | Unread, encoder: Encoder, planned: Sequence[Clique] = ()
 ) -> CountedRows:
-    """Return rows as codes: of a table or a Parquet file, or of a database, which counts them.
+    """Encode a party's rows: of a table, a Parquet file, or a database, which counts them.
 
     Args:
         part: The rows.
@@ -543,7 +546,7 @@ def coded_part(
 
 
 def _least(schema: Schema) -> Schema:
-    """Return the smallest schema that may be learned: bounds of 0 and 1, only `other` to name."""
+    """Return the smallest schema that may be learned: bounds 0 and 1, no category but `other`."""
     unbounded = {name for name, facts in open_facts(schema).items() if "low" in facts}
     columns: list[Column] = []
     for column in schema.columns:
@@ -554,7 +557,7 @@ def _least(schema: Schema) -> Schema:
 
 
 def _plan(setup: Setup, learn: float) -> Setup | None:
-    """Return the study's schema where facts are open; refuse before anything is paid for."""
+    """Return the setup of a study with open facts; refuse bad settings before anything is paid."""
     if not learn or not open_facts(setup.schema):
         return None
     synth: Any = setup.synth
@@ -563,7 +566,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
 
 
 def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
-    """Return rows that fit what is declared; of a table counted where it is, the open columns."""
+    """Check that rows fit what is declared; return them, or the open columns of a database."""
     schema = setup.schema
     facts = open_facts(schema)
     check_columns(schema, table)
@@ -598,7 +601,7 @@ def _asked(setup: Setup) -> Asked:
 
 
 def _views(views: Views, setup: Setup) -> Views:
-    """Return what is seen of a study whose categories are open, too.
+    """Add what is seen of a study whose categories are open, to the lines of who sees what.
 
     Bounds are learned from the same sums as all else; categories are named besides.
     """
@@ -612,7 +615,7 @@ def _views(views: Views, setup: Setup) -> Views:
 
 
 def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
-    """Return a setup with what was learned.
+    """Take over the facts that the coordinator learned into a party's own setup.
 
     Raises:
         WireError: The coordinator's setup has other facts where they are declared.

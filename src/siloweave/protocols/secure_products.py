@@ -90,7 +90,9 @@ _MOST_BYTES = 2**19  # of words at once, for tables of shifted codes
 
 
 def uniform(secret: bytes, info: str, size: int, modulus: int = P) -> Words:
-    """Return words of a stream, uniform below a modulus (but for 2^-32 of it where it is P).
+    """Return words that are uniform below a modulus, from a stream.
+
+    If it is the prime P, that holds but for a share of 2^-32 of them.
 
     `info` is used for one stream only.
     """
@@ -106,7 +108,7 @@ def added(left: npt.ArrayLike, right: npt.ArrayLike, modulus: int = P) -> Words:
 
 
 def _below(numbers: npt.NDArray[np.uint64], modulus: int) -> Words:
-    """Return numbers modulo a modulus, as words; without a copy that is twice as large."""
+    """Reduce numbers modulo a modulus, as words, without a copy that is twice as large."""
     words = np.empty(numbers.shape, "<u4")
     return np.remainder(numbers, np.uint64(modulus), out=words, casting="unsafe")
 
@@ -118,14 +120,14 @@ def taken(left: npt.ArrayLike, right: npt.ArrayLike, modulus: int = P) -> Words:
 
 
 def masks(secret: bytes, context: str, rows: int, width: int) -> Words:
-    """Return a mask of (rows, width) words; `context` is used for one mask only."""
+    """Return a mask of (rows, width) words; a `context` is for one mask only."""
     return uniform(secret, f"rows/{context}", rows * width).reshape(rows, width)
 
 
 def one_hot(
     codes: Sequence[npt.NDArray[np.integer]], sizes: Sequence[int]
 ) -> npt.NDArray[np.bool_]:
-    """Return rows with a 1 for the code in every block of columns, (rows, sum of sizes)."""
+    """Encode rows one-hot: a 1 for each code in its column's block, (rows, sum of sizes)."""
     starts = np.cumsum([0, *sizes])
     X = np.zeros((len(codes[0]), int(starts[-1])), dtype=np.bool_)
     rows = np.arange(len(codes[0]))
@@ -135,7 +137,7 @@ def one_hot(
 
 
 def count_masked(X: npt.NDArray[np.bool_], masked: Words) -> Words:
-    """Return X^T W, of one-hot rows and masked ones; exact, as sums stay below 2^53."""
+    """Compute X^T W of one-hot rows X and masked rows W, exactly, as sums stay below 2^53."""
     total = np.zeros((X.shape[1], masked.shape[1]), dtype=np.uint32)
     for block in _blocks(len(X), sum(total.shape)):
         exact = X[block].astype(np.float64).T @ masked[block].astype(np.float64)
@@ -144,7 +146,7 @@ def count_masked(X: npt.NDArray[np.bool_], masked: Words) -> Words:
 
 
 def product(left: Words, right: Words) -> Words:
-    """Return left^T right, of any words: exact products of 16-bit halves."""
+    """Compute left^T right of any words, by exact products of 16-bit halves."""
     total = np.zeros((left.shape[1], right.shape[1]), dtype=np.uint32)
     for block in _blocks(len(left), sum(total.shape)):
         # (high 2^16 + low)^T (upper 2^16 + lower): each product of halves is exact in a float.
@@ -179,7 +181,7 @@ def _halves(words: Words) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float
 def proof_words(
     seed: bytes, U: Words, b: Codes, sizes: Sequence[int], some: slice = slice(None)
 ) -> Words:
-    """Return k of some rows and every code, (rows, codes), which the dealer sends beforehand.
+    """Return k for some rows and every code, (rows, codes), which the dealer sends beforehand.
 
     Args:
         seed: Of t and F.
@@ -208,7 +210,7 @@ def proof_words(
 
 
 def proof_sum(words: Words, m: Codes, sizes: Sequence[int]) -> int:
-    """Return what a party sends with its rows: the sum of k, or of F, at its shifted codes."""
+    """Return the proof that a party sends with its rows: the sum of k, or F, at shifted codes."""
     starts = np.cumsum([0, *sizes[:-1]])
     rows = np.arange(len(m))[:, None]
     return int(words[rows, starts + m].sum(dtype=np.uint64) % P)
@@ -217,7 +219,7 @@ def proof_sum(words: Words, m: Codes, sizes: Sequence[int]) -> int:
 def are_codes(
     seed: bytes, masked: Words, m: Codes, sizes: Sequence[int], proof: int
 ) -> bool:
-    """Return whether masked rows are one-hot under their masks, as far as a party's proof says."""
+    """Return whether masked rows are one-hot under their masks, as far as the proof shows."""
     # Step 7: the sum of k(m) is that of F(m) - (sum of t M).
     t = _proof_stream(seed, "t", masked.shape)
     masked_sum = int((t.astype(np.uint64) * masked % P).sum(dtype=np.uint64) % P)
@@ -230,7 +232,7 @@ def _proof_stream(seed: bytes, info: str, shape: tuple[int, ...]) -> Words:
 
 
 def _columns(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield where each column's codes start and stop in a one-hot row, and its number."""
+    """Yield the start, the end and the number of each column in a one-hot row."""
     ends = np.cumsum([0, *sizes]).tolist()
     return zip(ends[:-1], ends[1:], range(len(sizes)), strict=True)
 
@@ -239,7 +241,7 @@ def _columns(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def shifts(secret: bytes, context: str, rows: int, sizes: Sequence[int]) -> Codes:
-    """Return b: numbers below the size of every column, (rows, columns).
+    """Return the shifts b: random numbers below the size of every column, (rows, columns).
 
     They are uniform but for 2^-64 of the size.
     """
@@ -250,7 +252,7 @@ def shifts(secret: bytes, context: str, rows: int, sizes: Sequence[int]) -> Code
 
 
 def modulus_for(rows: int, coins: Coins) -> int:
-    """Return 2^16 for a table of shifted codes, or 2^32 where rows and noise need more."""
+    """Return the modulus of a table of shifted codes: 2^16, or 2^32 for many rows or much noise."""
     return 2**16 if rows + 2 * coins.half < 2**16 else 2**32
 
 
@@ -266,7 +268,7 @@ def root_seeds(secret: bytes, context: str, rows: int, codes: int) -> Seeds:
 def other_seeds(
     secret: bytes, context: str, seeds: Seeds, b: npt.NDArray[np.int64]
 ) -> Seeds:
-    """Return the second party's seeds, of the dealer's own secret at the shift b.
+    """Return the second party's seeds: those of the dealer's own secret, at the shift b.
 
     There they have the other last bit.
     """
@@ -288,7 +290,7 @@ def corrections(
     root: int,
     modulus: int,
 ) -> CellWords:
-    """Return C, (rows, cells of the columns but the root), which makes both words add up to 1.
+    """Return the corrections C, (rows, cells without the root's), by which both words sum to 1.
 
     Args:
         seeds: Both parties', of the root.
@@ -317,9 +319,9 @@ def corrections(
 def count_shifted(
     m: Codes, shape: Sequence[int], root: int, seeds: Seeds, info: str, C: CellWords
 ) -> Words:
-    """Return the sum over rows of all cells, in the first party's words.
+    """Sum the first party's words of every cell over the rows.
 
-    In the second's it is the same with the other sign.
+    Those of the second party are the same with the other sign.
     """
     size = shape[root]
     rest = np.delete(np.array(shape), root)
@@ -373,7 +375,7 @@ def count_shifted(
 def _joint(
     codes: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return which of all cells some codes are, whose columns lie along the last axis."""
+    """Return the joint cell that each row's codes are in; the last axis is that of the columns."""
     strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
     cells: npt.NDArray[np.int64] = codes @ strides
     return cells
@@ -382,7 +384,7 @@ def _joint(
 def _words_of(
     seeds: Seeds, info: str, rest: npt.NDArray[np.int64], modulus: int
 ) -> CellWords:
-    """Return H: words below a modulus for the cells of the columns but the root, of each seed."""
+    """Return the words H of each seed below a modulus, for the cells of all columns but root."""
     dtype = "<u4" if modulus == 2**32 else "<u2"
     kind = np.dtype(dtype)
     size = int(rest.prod()) * kind.itemsize
@@ -400,7 +402,7 @@ def _last_bit(seeds: Seeds) -> Seeds:
 def coin_bits(
     secret: bytes, context: str, cells: int, coins: Coins
 ) -> npt.NDArray[np.bool_]:
-    """Return uniform bits: z under the parties' secret, or r under the dealer's own."""
+    """Return uniform bits: z from the secret of both parties, or r from the dealer's own."""
     count = cells * coins.number
     words = stream(secret, f"bits/{context}".encode(), -(-count // 32)).view(np.uint8)
     return np.unpackbits(words, count=count).view(np.bool_).reshape(cells, coins.number)
@@ -409,7 +411,7 @@ def coin_bits(
 def coin_masks(
     secret: bytes, context: str, cells: int, coins: Coins, modulus: int
 ) -> Words:
-    """Return S: words that dealer and first party share."""
+    """Return the words S that mask coins, which the dealer and the first party share."""
     words = uniform(secret, f"coins/{context}", cells * coins.number, modulus)
     return words.reshape(cells, coins.number)
 
@@ -417,7 +419,7 @@ def coin_masks(
 def noise_share(
     coins: Coins, z: npt.NDArray[np.bool_], words: Words, modulus: int, *, first: bool
 ) -> Words:
-    """Return a party's part of the noise of every cell, from its words: S of the first, or G."""
+    """Return a party's share of the noise of every cell, from its words (the first's S, or G)."""
     weights = np.repeat(np.array(coins.weights, dtype=np.int64), coins.copies)
     noise = np.empty(len(z), dtype=np.uint32)
     step = max(1, _MOST_COINS // len(weights))
@@ -435,12 +437,12 @@ def noise_share(
 
 
 def pad(secret: bytes, context: str, cells: int, modulus: int) -> Words:
-    """Return what the first party adds to its words, and the second subtracts."""
+    """Return the words that the first party adds to its own, and the second subtracts."""
     return uniform(secret, f"pad/{context}", cells, modulus)
 
 
 def opened(parts: Iterable[Words], half: int, modulus: int) -> npt.NDArray[np.int64]:
-    """Return the noisy table, from what both parties sent; noise is from -half to half."""
+    """Combine both parties' words into the noisy table; noise is from -half to half."""
     first, second = parts
 
     # With half added no number is below 0, where the modulus would make it large.

@@ -129,14 +129,14 @@ class ModelMessage(Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, model: MRF) -> ModelMessage:
-        """Pack a model."""
+        """Pack a graphical model into a message."""
         tables = tuple(Array.of(table, "<f4") for table in model.potentials.values())
         return cls(tuple(model.potentials), tables, model.total)
 
 
 @lru_cache(maxsize=1)
 def unpacked(message: ModelMessage, domain: Domain) -> MRF:
-    """Return the model in a message, over the receiver's domain; made once for those of a round."""
+    """Unpack the model in a message, over the receiver's domain; a round's copies share it."""
     tables = [np.asarray(table.numpy(), dtype=np.float64) for table in message.tables]
     return MRF(domain, dict(zip(message.cliques, tables, strict=True)), message.total)
 
@@ -152,7 +152,7 @@ add up at most 2^33 rows."""
 
 
 def checked_cliques(cliques: Sequence[Clique], domain: Domain, party: str) -> None:
-    """Refuse sets of columns that the party does not have, or that are not in its order.
+    """Refuse sets of columns that the party does not have, or in another order than its own.
 
     Raises:
         WireError: Naming the party and the set.
@@ -173,7 +173,7 @@ def checked_cliques(cliques: Sequence[Clique], domain: Domain, party: str) -> No
 def checked_model(
     message: ModelMessage, domain: Domain, megabytes: float, party: str
 ) -> None:
-    """Refuse a model that is not one over these columns, or larger than the study allows.
+    """Refuse a model that is not over these columns, or is larger than the study allows.
 
     Raises:
         WireError: Naming the party and what is wrong.
@@ -204,7 +204,7 @@ def checked_weights(
     sigma: float,
     site: Site[CountedRows],
 ) -> list[float]:
-    """Return the weights of candidates, by the party's own copy of the workload.
+    """Check candidates, and return their weights by the party's own copy of the workload.
 
     Raises:
         WireError: There is no candidate, or one that the workload does not hold; the model is not
@@ -230,7 +230,7 @@ def checked_weights(
 
 
 def checked_queries(queries: Sequence[Clique], site: Site[CountedRows]) -> None:
-    """Refuse queries that the study's workload does not hold, or that no reply could hold.
+    """Refuse queries that are not in the study's workload, or that no reply could hold.
 
     Raises:
         WireError: Naming the party. No table was made.
@@ -248,7 +248,7 @@ def checked_queries(queries: Sequence[Clique], site: Site[CountedRows]) -> None:
 
 
 def send_key(request: KeyRequest, site: Site[CountedRows]) -> MaskKey:
-    """Answer with public facts only."""
+    """Send the party's key and the domain of its rows: public facts only."""
     why = "declared in the study's schema"
     domain = site.rows.domain
     return MaskKey(
@@ -282,7 +282,7 @@ def masked_reply(
     contributes: int,
     besides: bytes = b"",
 ) -> Counts:
-    """Charge, add this party's share of the noise, mask.
+    """Charge for a sum's tables, add this party's share of the noise, and mask them.
 
     Args:
         request: Cohort and noise.
@@ -305,7 +305,7 @@ def masked_reply(
 
 
 def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
-    """Answer with shares of seeds that were drawn for this sum alone."""
+    """Send shares of seeds that were drawn for this sum alone."""
     shares = site.open_shares(
         request.sum_step, request.active, request.dead, request.sealed
     )
@@ -313,7 +313,7 @@ def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
 
 
 def count(request: Count, site: Site[CountedRows]) -> Counts:
-    """Count the cliques over all rows of the party."""
+    """Count the cliques over all rows of the party, with noise and masks."""
     domain = site.rows.domain
     facts = site.terms.facts
     checked_cliques(request.cliques, domain, site.name)
@@ -347,7 +347,7 @@ def count(request: Count, site: Site[CountedRows]) -> Counts:
 def count_exactly(
     request: CountExactly, site: Site[CountedRows], *, why: str, **study: Any
 ) -> ExactCounts:
-    """Release exact marginals at infinite cost, where `study` is what the study says."""
+    """Release exact marginals at infinite cost, if the study's settings are as in `study`."""
     site.terms.require(site.name, **study)
     checked_queries(request.cliques, site)
 
@@ -372,7 +372,7 @@ HANDLERS: Handlers = {KeyRequest: send_key, Count: count, **OPENING}
 
 
 def with_openings(asked: Asked, synth: Any, parties: int) -> Asked:
-    """Return a party's questions, with one more for each sum where parties may vanish."""
+    """Return a party's handlers, with one more for each sum where parties may vanish."""
     if not _plan_of(synth, parties).vanish:
         return asked
     sums = sum(number for kind, number in asked.items() if issubclass(kind, Cohort))
@@ -382,7 +382,7 @@ def with_openings(asked: Asked, synth: Any, parties: int) -> Asked:
 def with_dropouts(
     forecast: Forecast, synth: Any, parties: int, cohort: float
 ) -> Forecast:
-    """Return a forecast, with what it costs that parties may vanish.
+    """Add to a forecast the cost of parties that may vanish.
 
     Args:
         forecast: The forecast without that.
@@ -429,7 +429,7 @@ def _plan_of(synth: Any, size: int) -> dropouts.MaskPlan:
 
 @dataclass(frozen=True)
 class SumNoise:
-    """How noise is shared in a cohort: total sigma is met without colluders and dropouts.
+    """The noise of a cohort's sum, which suffices without the shares of colluders and dropouts.
 
     Shares are a little wider than sigma / sqrt(shares), because a sum of discrete Gaussians is not
     quite one: a table of sensitivity 1 or more costs no more than it would with one draw of sigma.
@@ -440,7 +440,7 @@ class SumNoise:
     dropouts: int = 0
 
     def share(self, size: int, cells: int = 2**20) -> tuple[float, int]:
-        """Return each party's sigma, and the shares a cohort of `size` can do without.
+        """Return each party's sigma, and how many shares a cohort of `size` can do without.
 
         Args:
             size: Parties in the cohort.
@@ -456,7 +456,7 @@ class SumNoise:
 
 
 class NoisySum(NamedTuple):
-    """A sum of tables, and whose counts and noise are in it."""
+    """A sum of tables, and the parties whose counts and noise are in it."""
 
     tables: list[npt.NDArray[np.float64]]
     parties: tuple[str, ...]
@@ -465,7 +465,7 @@ class NoisySum(NamedTuple):
 def exchange_keys(
     session: Session, domain: Domain, *, may_vanish: int = 0
 ) -> dict[str, bytes]:
-    """Return the public key of every party that is there, once all rows are surely coded alike.
+    """Collect the keys of all parties that are there, once their rows are surely coded alike.
 
     Raises:
         RosterError: More parties are not there than `may_vanish`.
@@ -513,7 +513,7 @@ def drawn_cohort(
     *,
     gone: Set[str] = frozenset(),
 ) -> list[str]:
-    """Draw every party by itself with probability `participation`; again while fewer than two join.
+    """Draw each party with probability `participation`, again while fewer than two join.
 
     Of a cohort of one, the coordinator would see that party's own noisy counts. Parties that are
     gone are drawn with the others, so that these join as they would without them, and left out.
@@ -538,7 +538,7 @@ def noisy_sums(
     *,
     last: bool = False,
 ) -> NoisySum:
-    """Ask the cohort of a request for marginals and unmask the sum: one table per shape.
+    """Ask a cohort for masked marginals, and return their sum: one table per shape.
 
     `last` is as of `Session.ask`.
 
@@ -589,7 +589,7 @@ def noisy_marginals(
     *more: Any,
     last: bool = False,
 ) -> tuple[list[npt.NDArray[np.float64]], float, tuple[str, ...]]:
-    """Return marginals over those of a cohort who answer, their noise's sigma, and who they are.
+    """Return marginals over the cohort members who answer, the noise's sigma, and their names.
 
     Args:
         session: With the parties.
@@ -612,7 +612,7 @@ def noisy_marginals(
 def summed(
     replies: Iterable[tuple[str, Counts]], shapes: Sequence[tuple[int, ...]]
 ) -> list[npt.NDArray[np.float64]]:
-    """Add up the replies of a whole cohort, by name, whose masks then cancel: one table per shape.
+    """Add up the replies of a whole cohort, in which masks cancel: one table per shape.
 
     Raises:
         WireError: A party sent words that are no part of this sum; names it.
@@ -627,7 +627,7 @@ def opened_sum(
     plan: dropouts.MaskPlan,
     shapes: Sequence[tuple[int, ...]],
 ) -> list[npt.NDArray[np.float64]]:
-    """Return the sum of those who masked something, from shares of their masks, table by table.
+    """Open the sum of the parties that masked something, from shares of their masks.
 
     Args:
         context: Run, step and number of the sum.
@@ -667,7 +667,7 @@ def add_exact(
     parties: Sequence[str],
     sums: Mapping[Clique, npt.NDArray[np.int64]],
 ) -> None:
-    """Add exact marginals of some parties to `sums`, where these are.
+    """Add the exact marginals of some parties to `sums`, if `sums` has any.
 
     Raises:
         WireError: A party sent other tables; names it.
@@ -683,7 +683,7 @@ def add_exact(
 
 
 def _recovery(party: str, reply: Counts, plan: dropouts.MaskPlan) -> Recovery:
-    """Return what opens a party's masks.
+    """Return the part of a party's reply from which its masks can be opened.
 
     Raises:
         WireError: It is missing, or not of this plan; names the party.

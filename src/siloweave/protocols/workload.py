@@ -49,12 +49,12 @@ _NUMBERS = {2: "two", 3: "three", 4: "four"}  # of columns, the target among the
 
 
 def first_encoder(schema: Schema, synth: Any) -> Encoder:
-    """Return an encoder with equally wide bins: those of the settings, or `COARSE`."""
+    """Return an encoder with equally wide bins, as many as the settings say, or `COARSE`."""
     return Encoder(schema, synth.bins or COARSE)
 
 
 def bins_for(schema: Schema, rows: float, rho: float) -> int:
-    """Return how many bins a column of many values is cut into, where the settings say no number.
+    """Choose how many bins a column of many values is cut into, if the settings say no number.
 
     In b bins two columns lose about 1 / b of their dependence. A column has m codes on average, so
     a table of two has an L1 error of b m sigma / n from noise, where sigma = sqrt(d / (2 rho)) if d
@@ -82,7 +82,7 @@ def bins_for(schema: Schema, rows: float, rho: float) -> int:
 
 
 def most_bins(synth: Any) -> int:
-    """Return how many bins a column may be cut into: as the settings say, or one for each value."""
+    """Return the most bins of a column: those of the settings, or one for each value."""
     return int(synth.bins or 2 * _MOST)
 
 
@@ -95,7 +95,7 @@ def workload_for(
     *,
     target: str | None = None,
 ) -> list[Clique]:
-    """Return the queries to get right: those named, else sets of `degree` columns.
+    """Return the queries to answer: the named ones, or else all sets of `degree` columns.
 
     A query that was asked for must fit. Of all sets, those that do not fit are left out, and those
     with a column of one code, which says nothing of another. A column that is then in none is a
@@ -128,7 +128,7 @@ def workload_for(
 
 
 def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
-    """Return the queries of a method's settings.
+    """Return the queries that a method's settings stand for.
 
     Raises:
         SchemaError, CapacityError: Such codes cannot answer them.
@@ -186,7 +186,7 @@ def more_candidates(synth: Any, domain: Domain) -> list[Clique]:
 
 
 def unseen_relations(synth: Any, domain: Domain) -> Iterator[str]:
-    """Yield a sentence on relations with the target that no set of columns would show.
+    """Yield a warning about relations with the target that no set of columns would show.
 
     Args:
         synth: Settings.
@@ -211,13 +211,13 @@ def unseen_relations(synth: Any, domain: Domain) -> Iterator[str]:
 
 
 def refused_triples(synth: Any, domain: Domain) -> int:
-    """Count the triples that would be `cheap_triples`, were there not more than 200,000."""
+    """Count the triples that would be `cheap_triples` if they were not more than 200,000."""
     count = comb(len(_two_coded(synth, domain)), 3)
     return count if count > MOST_TRIPLES else 0
 
 
 def _two_coded(synth: Any, domain: Domain) -> list[str]:
-    """Return the columns of two codes each, whose triples may be candidates; none if none may."""
+    """Return the columns of two codes, whose triples may be candidates; none if none may be."""
     is_open = synth.triples and synth.chooses and synth.target is None
     if not is_open or cells_in(synth.max_model_mb) < 2**3:
         return []
@@ -225,7 +225,7 @@ def _two_coded(synth: Any, domain: Domain) -> list[str]:
 
 
 def too_large(domain: Domain, degree: int, megabytes: float) -> int:
-    """Count the sets of `degree` columns that do not fit, and are in no default workload."""
+    """Count the sets of `degree` columns that do not fit, and so are in no default workload."""
     width = len(_varied(domain).names)
     return comb(width, min(degree, width)) - len(_sets(domain, degree, megabytes))
 
@@ -233,7 +233,7 @@ def too_large(domain: Domain, degree: int, megabytes: float) -> int:
 def without_costly_sets(
     domain: Domain, offered: Mapping[Clique, float]
 ) -> dict[Clique, float]:
-    """Return pairs, and wider sets of columns with two codes each, see `cheap_triples`.
+    """Keep pairs, and of wider sets those of columns with two codes each; see `cheap_triples`.
 
     Args:
         domain: Attributes and sizes.
@@ -253,7 +253,7 @@ def shortlist(
     *,
     has_target: bool = False,
 ) -> dict[Clique, float]:
-    """Return the candidates of a round: of wide sets only some, so that a round stays short.
+    """Choose the candidates of a round: of wide sets only some, so that a round stays short.
 
     Without a target these are 256 triples, of which most pairs lie in measured cliques, in the
     order of the candidates. With a target 1,024 more sets of each width take turns, or a sixteenth
@@ -296,19 +296,19 @@ def shortlist(
 
 
 def _varied(domain: Domain) -> Domain:
-    """Return the columns that have more than one code, or all if none has."""
+    """Return the columns that have more than one code; all columns if none has."""
     varied = [name for name in domain.names if domain.size_of(name) > 1]
     return domain.project(varied or domain.names)
 
 
 def _sets(domain: Domain, degree: int, megabytes: float) -> list[Clique]:
-    """Return all sets of so many varied columns that fit; of fewer where the table has fewer."""
+    """Return all sets of `degree` varied columns that fit, or of fewer in a narrow table."""
     return list(_known_sets(domain, degree, megabytes))
 
 
 @lru_cache(maxsize=2)
 def _known_sets(domain: Domain, degree: int, megabytes: float) -> tuple[Clique, ...]:
-    """Return `_sets`, made once for those who ask one after the other: wide tables have many."""
+    """Compute `_sets` once for all who ask: wide tables have many."""
     names = _varied(domain).names
     most = cells_in(megabytes)
     sets = combinations(names, min(degree, len(names)))
@@ -370,7 +370,7 @@ def weights_of(
     heaviest: int = 0,
     candidates: Sequence[Clique] = (),
 ) -> dict[Clique, float]:
-    """Return the weight of every clique in the closure: w_r = sum over queries s of |r & s|.
+    """Compute the weight of every clique in the closure: w_r = sum over queries s of |r & s|.
 
     This is section 4.1 of AIM.
 
@@ -396,7 +396,7 @@ def known_weights(
     heaviest: int = 0,
     candidates: tuple[Clique, ...] = (),
 ) -> Mapping[Clique, float]:
-    """Return `weights_of`, computed once for the parties of one process."""
+    """Compute `weights_of` once for all parties of one process."""
     return weights_of(domain, workload, heaviest, candidates)
 
 
@@ -420,13 +420,13 @@ def check_capacity(
 def most_counted(
     domain: Domain, workload: tuple[Clique, ...], megabytes: float
 ) -> float:
-    """Return the most cells that a question counts: of all sets in the workload, or the model."""
+    """Return the most cells that a question counts: those of the whole workload, or the model's."""
     workload_cells = sum(map(domain.size, known_weights(domain, workload)))
     return max(workload_cells, cells_in(megabytes))
 
 
 def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
-    """Return whether the junction tree of all these keeps within `megabytes`."""
+    """Return whether the junction tree of some cliques stays within `megabytes`."""
     return tree_cells(domain, cliques) <= cells_in(megabytes)
 
 
@@ -436,7 +436,7 @@ def fitting(
     measured: Sequence[Clique],
     megabytes: float,
 ) -> list[Clique]:
-    """Return candidates that keep the junction tree within `megabytes`, or lie in it already."""
+    """Keep the candidates with which the junction tree stays within `megabytes`, or is the same."""
     limit = cells_in(megabytes)
     offered = list(candidates)
 

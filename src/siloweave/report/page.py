@@ -57,7 +57,7 @@ _FALSE_ALARMS = 0.01
 
 
 def _page(name: str, **values: Any) -> str:
-    """Fill a template: escaping everything, refusing unknown names."""
+    """Fill in a template: everything is escaped, and unknown names are refused."""
     # Imported here: only a page needs it.
     import jinja2
 
@@ -101,7 +101,7 @@ def render(
     audience: Audience = "public",
     risks: Mapping[str, Any] | None = None,
 ) -> str:
-    """Make the report.
+    """Make the report of a run as one HTML page.
 
     Args:
         record: The run's record.
@@ -180,7 +180,7 @@ def _verdict(record: Record) -> words.Verdict:
 
 
 def _reservations(record: Record) -> list[str]:
-    """Return what weakens a bound that holds, other than a schema from rows."""
+    """Return what weakens a bound that holds, apart from a schema taken from rows."""
     spent = record.epsilon_spent
     delta = record.budget.delta
     reservations = []
@@ -201,7 +201,7 @@ def _reservations(record: Record) -> list[str]:
 
 
 def _reasons(record: Record, verdict: words.Verdict) -> list[tuple[str, str]]:
-    """Return why the badge has its colour: the tone of each reason, and the reason."""
+    """Return the reasons for the badge's colour, each as its tone and its text."""
     if verdict.tone == "bad" or record.method.guarantee != "dp":
         texts = [verdict.meaning]
         if record.not_private_reason:
@@ -227,7 +227,7 @@ def _reasons(record: Record, verdict: words.Verdict) -> list[tuple[str, str]]:
 
 
 def _plain(record: Record) -> list[tuple[str, str]]:
-    """Return what an officer asks first, and the answers, in plain words."""
+    """Return the questions that an officer asks first, with answers in plain words."""
     spent = record.epsilon_spent
     is_sound = (
         record.private and record.method.guarantee == "dp" and math.isfinite(spent)
@@ -272,7 +272,7 @@ def _described_table(record: Record) -> str:
 
 
 def _learnt(record: Record) -> str:
-    """Describe what the best attacker could learn of one unit."""
+    """Describe what the best attacker could learn about one unit."""
     unit = _whom(record)
     power = words.attacker_power(
         _FALSE_ALARMS, record.epsilon_spent, record.budget.delta
@@ -304,7 +304,7 @@ def _bound(record: Record) -> str:
 
 
 def _whom(record: Record) -> str:
-    """Return one of those that ε protects, in words."""
+    """Name one of those that ε protects, in words."""
     return words.whom(record.budget.unit, record.budget.rows_per_unit)
 
 
@@ -367,7 +367,7 @@ def _comparable(record: Record) -> tuple[Association, Association] | None:
 
 
 def _lost_links(record: Record) -> list[str]:
-    """Return pairs of columns that go together in the real rows, and less in the synthetic ones."""
+    """Return the pairs of columns that depend on each other in real rows, and less in synthetic."""
     associations = _comparable(record)
     if associations is None:
         return []
@@ -383,12 +383,12 @@ def _lost_links(record: Record) -> list[str]:
 
 
 def _not_or_less(weak: float, strong: float) -> str:
-    """Return how a weak link compares with a strong one."""
+    """Return the word by which a weak link compares with a strong one: "not" or "less"."""
     return "not" if weak < strong / 10 else "less"
 
 
 def _first_links(sentences: list[str], ending: str) -> list[str]:
-    """Return the first sentences about links, and one that counts the others."""
+    """Return sentences about the first links, and one that counts the others."""
     more = len(sentences) - LINKS
     if more <= 0:
         return sentences
@@ -396,7 +396,7 @@ def _first_links(sentences: list[str], ending: str) -> list[str]:
 
 
 def _invented_links(record: Record) -> list[str]:
-    """Return pairs of columns that go together in the synthetic rows more than in the real ones."""
+    """Return the pairs of columns that depend on each other in synthetic rows more than in real."""
     associations = _comparable(record)
     if associations is None:
         return []
@@ -413,7 +413,7 @@ def _invented_links(record: Record) -> list[str]:
 
 
 def _undeclared(record: Record) -> list[str]:
-    """Return columns, then constraints, of which something came from rows and nobody paid."""
+    """Return the columns, then the constraints, whose facts came from rows unpaid."""
     free = [fact for fact in record.schema_facts if fact.how == "free"]
     # Several facts may be about one column.
     columns = dict.fromkeys(fact.column for fact in free if fact.kind != _RULE)
@@ -422,7 +422,7 @@ def _undeclared(record: Record) -> list[str]:
 
 
 def _undeclared_counts(record: Record) -> str:
-    """Return how many columns and constraints are undeclared, in words."""
+    """Describe in words how many columns and constraints are undeclared."""
     free = [fact for fact in record.schema_facts if fact.how == "free"]
     columns = len({fact.column for fact in free if fact.kind != _RULE})
     rules = sum(fact.kind == _RULE for fact in free)
@@ -442,7 +442,7 @@ def _overspent(record: Record) -> bool:
 
 
 def _warnings(record: Record) -> list[str]:
-    """Return the record's warnings, and those that its own numbers give."""
+    """Return the record's warnings, and further ones that follow from its numbers."""
     warnings = [*_lost_links(record), *_invented_links(record), *record.warnings]
 
     undeclared = _undeclared(record)
@@ -473,7 +473,7 @@ def _warnings(record: Record) -> list[str]:
 
 
 def _facts(record: Record) -> list[tuple[str, str]]:
-    """Return the tiles under the verdict: what is counted, and how much of it."""
+    """Return the tiles under the verdict: the name of each number, and the number."""
     parties = record.parties
     aligned = record.alignment
     # A question goes to several parties at once, so the party that got most of them counts.
@@ -571,7 +571,7 @@ def _mechanisms(
 
 
 def _table(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any]:
-    """Return one chart per column."""
+    """Return one chart per column of the synthetic table."""
     real_marginals = (
         {marginal.column: marginal for marginal in owner.marginals} if owner else {}
     )
@@ -614,7 +614,7 @@ def _pairs(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any] | N
 
 
 def _costs(parties: Sequence[PartyCost]) -> dict[str, Any]:
-    """Return the parties to list, what all of them add up to, and a plot where they are many."""
+    """Return the parties to list, the sums over all of them, and a plot if they are many."""
     is_folded = len(parties) > PARTIES
     by_cost = sorted(
         parties, key=lambda p: (-p.epsilon, -p.bytes_sent - p.bytes_received)
@@ -642,7 +642,7 @@ def _costs(parties: Sequence[PartyCost]) -> dict[str, Any]:
 
 
 def _phases(record: Record) -> list[tuple[str, float, float, str]]:
-    """Return name, start, share of the time, and how long it took, phase by phase."""
+    """Return each phase's name, start, share of the time, and duration."""
     seconds = [phase.seconds for phase in record.phases]
     total = sum(seconds) or 1.0
     starts = accumulate(seconds, initial=0.0)
@@ -662,7 +662,7 @@ def render_comparison(
     title: str,
     version: str,
 ) -> str:
-    """Make the page of scores and attacks, for the owner; it needs no network.
+    """Make the page of scores and attacks, for the owner alone; it needs no network.
 
     Takes what `Scores.to_dict` and `Risks.to_dict` give; InputError without either.
     """
@@ -697,7 +697,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def column_chart(column: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw how one column of `Scores.columns`, as a dictionary, spreads in both tables."""
+    """Draw how one column is distributed in both tables, from a part of `Scores.columns`."""
     synthetic = _marginal(column, "synthetic")
     real = _marginal(column, "real")
     return {
@@ -734,18 +734,18 @@ def _marginal(column: Mapping[str, Any], side: str) -> Marginal:
 
 
 def _growing(edges: Sequence[float]) -> bool:
-    """Return whether cells, the first excepted, grow by a factor instead of being equally wide."""
+    """Return whether cells, apart from the first, grow by a factor and are not equally wide."""
     widths = [b - a for a, b in pairwise(edges[1:])]
     return len(widths) > 2 and widths[-1] > 2 * widths[0]
 
 
 def _number(value: float) -> str:
-    """Return a number as an axis shows it: four digits, or thousands with separators."""
+    """Write a number for an axis: four digits, or thousands with separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def pairs_chart(associations: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Draw how columns go together in both tables; None for a single column."""
+    """Draw how columns depend on each other in both tables; None for a single column."""
     if len(associations["names"]) < 2:
         return None
     synthetic = _association(associations, "synthetic")
@@ -757,7 +757,7 @@ def pairs_chart(associations: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _association(associations: Mapping[str, Any], side: str) -> Association:
-    """Return one table's associations without their signs, which not every measure has."""
+    """Return one table's associations without signs, which not every measure has."""
     return Association(
         names=tuple(associations["names"]),
         values=tuple(tuple(map(abs, row)) for row in associations[side]),
@@ -766,7 +766,7 @@ def _association(associations: Mapping[str, Any], side: str) -> Association:
 
 
 def _risks(risks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what attacks found as the template shows it, the highest lower end first."""
+    """Return the attacks' findings as the template shows them, the highest lower end first."""
     curves = {}
     for membership in risks["memberships"]:
         roc = membership["roc"]

@@ -60,7 +60,10 @@ _HEAT_TOP = 22
 
 
 def figure(width: float, height: float, body: str, *, title: str, desc: str) -> str:
-    """Wrap shapes as an accessible image that scales down with its column; sizes in CSS pixels."""
+    """Wrap shapes into an accessible image that scales down with its column.
+
+    Sizes are in CSS pixels.
+    """
     mark = hashlib.blake2b(f"{title}{desc}{body}".encode(), digest_size=5).hexdigest()
     return (
         f'<svg viewBox="0 0 {num(width)} {num(height)}" width="{num(width)}" '
@@ -71,7 +74,7 @@ def figure(width: float, height: float, body: str, *, title: str, desc: str) -> 
 
 
 def num(value: float) -> str:
-    """Return a coordinate with at most one decimal."""
+    """Write a coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -84,7 +87,7 @@ def text(
     *,
     whole: str = "",
 ) -> str:
-    """Return escaped text; `anchor` is start, middle or end.
+    """Return a text as SVG, escaped; `anchor` is start, middle or end.
 
     Where `whole` is another text, of which the content is a part, pointing at it shows it.
     """
@@ -108,7 +111,7 @@ def rect(
     tip: str = "",
     rx: float = 0,
 ) -> str:
-    """Return a rectangle with an optional tooltip; negative sizes are drawn as nothing."""
+    """Return a rectangle with an optional tooltip; one of negative size is not drawn."""
     shape = (
         f'<rect x="{num(x)}" y="{num(y)}" width="{num(max(width, 0))}" '
         f'height="{num(max(height, 0))}" class="{cls}"'
@@ -121,17 +124,17 @@ def rect(
 
 
 def line(x1: float, y1: float, x2: float, y2: float, cls: str) -> str:
-    """Return a straight line."""
+    """Return a straight line as SVG."""
     return f'<line x1="{num(x1)}" y1="{num(y1)}" x2="{num(x2)}" y2="{num(y2)}" class="{cls}"/>'
 
 
 def circle(x: float, y: float, radius: float, cls: str) -> str:
-    """Return a dot."""
+    """Return a dot as SVG."""
     return f'<circle cx="{num(x)}" cy="{num(y)}" r="{radius:g}" class="{cls}"/>'
 
 
 def path(points: Points, cls: str, *, close: bool = False) -> str:
-    """Return a polyline through `points`, closed into an area if asked."""
+    """Return a line through `points` as SVG, closed into an area if asked."""
     element = "polygon" if close else "polyline"
     coordinates = " ".join(f"{num(x)},{num(y)}" for x, y in points)
     return f'<{element} points="{coordinates}" class="{cls}"/>'
@@ -156,7 +159,7 @@ def ticks(high: float, count: int = 4) -> list[float]:
 
 
 def colour_of(number: int) -> int:
-    """Return the colour of a mechanism, by its place: the last one is that of all others."""
+    """Return the colour number of a mechanism by its place; late ones share the last colour."""
     return min(number, _MECHANISM_COLOURS - 1)
 
 
@@ -181,7 +184,7 @@ class _Panel(NamedTuple):
         return rect(self.left, self.top, self.width, self.height, "backdrop")
 
     def across(self, marks: Marks, label: str, *, grid: bool = False) -> str:
-        """Draw marks below, and a label of all of them."""
+        """Draw the marks of the horizontal axis, and its label."""
         body = text(self.x(0.5), self.y(0) + 32, label, "ax", "middle")
         for share, mark in marks:
             x = self.x(share)
@@ -191,7 +194,7 @@ class _Panel(NamedTuple):
         return body
 
     def upwards(self, marks: Marks, *, grid: bool = False) -> str:
-        """Draw marks to the left."""
+        """Draw the marks of the vertical axis."""
         body = ""
         for share, mark in marks:
             y = self.y(share)
@@ -202,7 +205,7 @@ class _Panel(NamedTuple):
 
 
 class Picture:
-    """A picture of a page by itself: a notebook shows it, and it is stored as an SVG file.
+    """A picture of the report by itself, which notebooks show and `save` stores as SVG.
 
     Args:
         svg: An ``<svg>`` element as the pages have it.
@@ -251,7 +254,7 @@ class Picture:
 
 
 def _style_of(svg: str) -> str:
-    """Return the colours, and the rules for the classes that a picture uses."""
+    """Return the colours, and the style rules of the classes that a picture uses."""
     css = resources.files("siloweave.report").joinpath("style.css").read_text("utf-8")
     attributes = re.findall(r'class="([^"]*)"', svg)
     classes = {name for attribute in attributes for name in attribute.split()}
@@ -273,7 +276,7 @@ def _style_of(svg: str) -> str:
 
 
 def power_curve(epsilon: float, delta: float) -> str:
-    """Draw what ε and δ leave to the best attacker: true positives by false alarms; 240 by 230."""
+    """Draw the best attack that ε and δ leave: true positives by false alarms; 240 by 230."""
     axes = _Panel(38.0, 10.0, 184.0, 184.0)
     rates = [i / 200 for i in range(201)]
     power = [(rate, words.attacker_power(rate, epsilon, delta)) for rate in rates]
@@ -316,7 +319,7 @@ _LEDGER = _Panel(44.0, 12.0, 716.0, 216.0)
 
 
 def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
-    """Draw cumulative ε, release by release, below the ε that the budget allows.
+    """Draw the cumulative ε of releases, below the ε that the budget allows.
 
     Up to eight different curves are drawn one by one (equal ones share a line); more become the
     highest curve over the band of the middle 80% of parties.
@@ -360,7 +363,7 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
 
 
 def _stairs(curve: Sequence[float], longest: int, high: float) -> Points:
-    """Return a curve as steps, in shares of the longest one and of the largest value."""
+    """Turn a curve into steps, in shares of the longest curve and of the largest value."""
     points = [(0.0, 0.0)]
     last = 0.0
     for place, value in enumerate(curve):
@@ -371,7 +374,7 @@ def _stairs(curve: Sequence[float], longest: int, high: float) -> Points:
 
 
 def _beside(ends: Sequence[tuple[float, str]]) -> tuple[str, float]:
-    """Draw texts beside the ends of curves, at their shares, moved apart.
+    """Draw labels beside the ends of curves, moved apart where they would overlap.
 
     Returns:
         The texts, and how far down the last one stands.
@@ -391,7 +394,7 @@ def _curves(
     longest: int,
     high: float,
 ) -> str:
-    """Draw one staircase per distinct curve; the highest has a dot per release, by mechanism."""
+    """Draw one staircase per distinct curve, the highest with a dot per release, by mechanism."""
     body = ""
     ends = []
     dearest = max(curves, key=lambda curve: curve[-1:])
@@ -455,7 +458,7 @@ def _quantiles(
     longest: int,
     share: float,
 ) -> list[float]:
-    """Return, release by release, the ε that so large a share of the parties is not above.
+    """Return, release by release, the ε that such a share of the parties does not exceed.
 
     Args:
         curves: Cumulative ε; a party without further releases stays where it is.
@@ -474,14 +477,14 @@ def _quantiles(
 
 
 def _value_at(curve: tuple[float, ...], position: int) -> float:
-    """Return a curve's value at a release, or its last one."""
+    """Return a curve's value at a release, or its last value if it ended before."""
     if not curve:
         return 0.0
     return curve[min(position, len(curve) - 1)]
 
 
 def byte_profile(parties: Sequence[PartyCost]) -> str:
-    """Draw bytes sent and received by two parties or more, each sorted from most to least."""
+    """Draw the bytes that parties sent and received, each sorted from most to least."""
     axes = _Panel(60.0, 12.0, 700.0, 164.0)
     most = max(max(p.bytes_sent, p.bytes_received) for p in parties) or 1
     marks = [(share, words.size(most * share)) for share in (0.0, 0.5, 1.0)]
@@ -503,7 +506,7 @@ def byte_profile(parties: Sequence[PartyCost]) -> str:
 
 
 def training_curve(looks: Sequence[TrainingLook]) -> str:
-    """Draw the loss of rows held back by seconds of training; the least one has a dot.
+    """Draw the loss on rows held back by seconds of training, with a dot at the least.
 
     It takes losses at two times or more.
     """
@@ -605,7 +608,7 @@ def _steps(fpr: Sequence[float], tpr: Sequence[float], least: float | None) -> P
 def distances(
     edges: Sequence[float], to_train: Sequence[int], to_control: Sequence[int]
 ) -> str:
-    """Draw distances of synthetic rows to the closest training row, and to the closest control row.
+    """Draw how far synthetic rows are from the closest training row, and the closest control row.
 
     Takes synthetic rows per cell, and edges, one more than cells.
     """
@@ -640,7 +643,7 @@ def distances(
 
 
 def distribution(synthetic: Marginal, real: Marginal | None) -> str:
-    """Draw one column, 300 pixels wide, with the real one of the same labels behind it if given."""
+    """Draw one column's distribution, 300 pixels wide, with the real one behind it if given."""
     draw = _histogram if synthetic.ordered else _categories
     body, height = draw(synthetic, real)
 
@@ -665,7 +668,7 @@ def total_variation(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
-    """Draw bins in order, and the outline of the real ones; a bar of missing values stands apart.
+    """Draw bins in order, with the outline of the real ones; missing values have a bar apart.
 
     Returns:
         The shapes, and their height.
@@ -707,7 +710,7 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
 
 
 def _cut_off(x: float, width: float, top: float, share: float) -> str:
-    """Draw a break in a bar that is cut off, so that the others can be seen, and its share."""
+    """Draw a break in a bar that is cut off so that the others can be seen, and its share."""
     body = rect(x, top + 12, width, 3, "cut")
     label = words.percent(share)
     if x > _CHART / 2:
@@ -716,7 +719,7 @@ def _cut_off(x: float, width: float, top: float, share: float) -> str:
 
 
 def _histogram_labels(synthetic: Marginal, gap: float, y: float) -> str:
-    """Draw the first and the last label below bins, and what else has to be known of the axis."""
+    """Draw the first and the last label below the bins, and what else the axis needs."""
     first = synthetic.labels[0]
     body = text(0, y, words.shorten(first, 22), "ax", whole=first)
 
@@ -736,7 +739,7 @@ def _histogram_labels(synthetic: Marginal, gap: float, y: float) -> str:
 
 
 def _height(synthetic: Sequence[float], real: Sequence[float]) -> float:
-    """Return what the highest bar stands for: the largest share, or less if it dwarfs others."""
+    """Return the share that the full height stands for: the largest, or less if that is far off."""
     shares = [max(pair) for pair in zip(synthetic, real or synthetic, strict=True)]
     largest, *others = sorted(shares, reverse=True) or [1.0]
     second = others[0] if others else largest
@@ -746,7 +749,7 @@ def _height(synthetic: Sequence[float], real: Sequence[float]) -> float:
 
 
 class _Category(NamedTuple):
-    """A bar of a chart of categories, with the real share where tables are compared."""
+    """One bar of a chart of categories, with the real share if tables are compared."""
 
     label: str
     share: float
@@ -788,7 +791,7 @@ def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]
 
 
 def _fold(synthetic: Marginal, real: Marginal | None) -> list[_Category]:
-    """Return the largest categories (by the synthetic table), then all others as one."""
+    """Return the largest categories, by the synthetic table, and all others as one."""
     order = sorted(
         range(len(synthetic.labels)), key=lambda i: -synthetic.proportions[i]
     )
@@ -817,7 +820,7 @@ def heat_maps(
     real: Association | None,
     cliques: Sequence[Sequence[str]] = (),
 ) -> str:
-    """Draw the association of every pair of columns, and how far it is from the real one if given.
+    """Draw the association of all pairs of columns, and how far it is from the real one if given.
 
     Real and synthetic names are the same; pairs inside a clique of the model are dotted. The
     picture is as wide as it takes.
@@ -871,7 +874,7 @@ def _differences(
 
 
 def _trim(association: Association) -> Association:
-    """Return the first columns, as many as a picture can show."""
+    """Return the first columns, up to as many as a picture can show."""
     return Association(
         names=association.names[:WIDEST],
         values=tuple(row[:WIDEST] for row in association.values[:WIDEST]),
@@ -961,7 +964,7 @@ def _dots(
 def strongest_pairs(
     synthetic: Association, real: Association | None, count: int = 10
 ) -> list[tuple[str, str, float, float | None]]:
-    """List pairs: strongest in the synthetic table, or furthest from the real one if given.
+    """List pairs of columns, the strongest first, or those furthest from the real table if given.
 
     Each as (column, column, synthetic value, real value or None); the first ones matter most.
     """

@@ -25,7 +25,7 @@ Setting = Scalar | list[Scalar]
 
 
 class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all parts of a record: frozen, by keyword, no unknown fields."""
+    """The base of all parts of a record: frozen, with keyword arguments and known fields only."""
 
 
 class MethodFacts(_Plain, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class MethodFacts(_Plain, frozen=True, kw_only=True):
 
 
 class BudgetTerms(_Plain, frozen=True, kw_only=True):
-    """What the study allowed: ε, δ, the unit of protection and the neighbouring relation.
+    """The terms that the study allowed: ε, δ, the unit and the neighbouring relation.
 
     Args:
         rows_per_unit: Most rows of a unit that took part; None in records of versions that bounded
@@ -64,7 +64,7 @@ class BudgetTerms(_Plain, frozen=True, kw_only=True):
 
 
 class PartyCost(_Plain, frozen=True, kw_only=True):
-    """What one party spent, and its traffic on the wire.
+    """The cost of the run to one party: what it spent, and its traffic on the wire.
 
     Args:
         rows_public: Its row count if that is public, else None.
@@ -83,7 +83,7 @@ class PartyCost(_Plain, frozen=True, kw_only=True):
 
 
 class AlignmentCost(_Plain, frozen=True, kw_only=True):
-    """What it took one party to find the rows that all parties have; no ε covers it.
+    """The cost to one party of finding the rows that all parties have; no ε covers it.
 
     As `PartyCost`; `releases` counts the entries in its ledger of the alignment.
     """
@@ -97,7 +97,7 @@ class AlignmentCost(_Plain, frozen=True, kw_only=True):
 
 
 class LedgerRow(_Plain, frozen=True, kw_only=True):
-    """One release, as the party's ledger has it.
+    """One release, as it stands in the party's ledger.
 
     Args:
         index: Position in that party's ledger, from 1.
@@ -139,7 +139,7 @@ class Phase(_Plain, frozen=True, kw_only=True):
 
 
 class Overhead(_Plain, frozen=True, kw_only=True):
-    """Seconds of a coordinator whose parties are elsewhere: its own, of sealing, and of waiting.
+    """The seconds that a coordinator with parties elsewhere spent: its own, sealing, and waiting.
 
     They do not overlap. How much of its waiting parties computed it does not know, as that may
     depend on rows. A question to several parties is several messages.
@@ -153,7 +153,7 @@ class Overhead(_Plain, frozen=True, kw_only=True):
 
 
 class SchemaFact(_Plain, frozen=True, kw_only=True):
-    """How a fact about a column became public.
+    """The way in which a fact about a column became public.
 
     Args:
         facts: Which facts, for example ``"categories, missing"``.
@@ -217,7 +217,7 @@ class Association(_Plain, frozen=True, kw_only=True):
 
 
 class PublicView(_Plain, frozen=True, kw_only=True):
-    """What anyone may see of the result: facts of the synthetic table and cliques of the model.
+    """The part of the result that anyone may see: synthetic facts, and cliques of the model.
 
     `kept`: synthetic columns stay with their parties, so that only owners see them.
     """
@@ -230,7 +230,7 @@ class PublicView(_Plain, frozen=True, kw_only=True):
 
 
 class TrainingLook(_Plain, frozen=True, kw_only=True):
-    """How well a network had learned rows that were held back, at one time of its training.
+    """The quality of a network on rows that were held back, at one time of its training.
 
     Args:
         step: Steps taken by then.
@@ -244,7 +244,7 @@ class TrainingLook(_Plain, frozen=True, kw_only=True):
 
 
 class OwnerView(_Plain, frozen=True, kw_only=True):
-    """Statistics of real rows that nobody paid for: for the owner's eyes, never published.
+    """Statistics of real rows that nobody paid for, which only the rows' owner may see.
 
     Args:
         marginals: Real marginals, matched to the synthetic ones by column name.
@@ -264,7 +264,7 @@ class OwnerView(_Plain, frozen=True, kw_only=True):
 
 
 class Record(_Plain, frozen=True, kw_only=True):
-    """Everything a report is made of.
+    """All that a report is made of.
 
     Args:
         created: ISO-8601 time.
@@ -363,7 +363,7 @@ class Record(_Plain, frozen=True, kw_only=True):
 
     @staticmethod
     def from_json(text: str | bytes) -> Record:
-        """Read what `to_json` wrote.
+        """Read a record from JSON that `to_json` wrote.
 
         Raises:
             InputError: If it is no record, or of another version.
@@ -390,12 +390,12 @@ class Record(_Plain, frozen=True, kw_only=True):
 
 
 def spelled(result: Any) -> Any:
-    """Return a result as plain values, with names for numbers that JSON lacks, such as infinity."""
+    """Return a result as plain values, in which numbers that JSON lacks are texts."""
     return _spelled(msgspec.to_builtins(result))
 
 
 def _spelled(value: Any) -> Any:
-    """Return a plain value, and all that is inside, with names for numbers that JSON lacks."""
+    """Return a plain value in which infinite and undefined numbers, at any depth, are texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, dict):

@@ -14,7 +14,7 @@ from siloweave.report.record import Overhead
 
 
 class Verdict(NamedTuple):
-    """How a guarantee label reads: tone (colour), headline, and what it means."""
+    """The reading of a guarantee label: its tone (colour), headline, and meaning."""
 
     tone: str
     headline: str
@@ -101,7 +101,7 @@ _NAMED = 5
 
 
 def refusing(names: Sequence[str]) -> str:
-    """Describe what it means that columns refuse a table, by choice, under a guarantee."""
+    """Describe what it means, under a guarantee, that columns refuse a table by choice."""
     listed = ", ".join(names[:_NAMED])
     if len(names) > _NAMED:
         listed += ", …"
@@ -113,7 +113,7 @@ def refusing(names: Sequence[str]) -> str:
 
 
 def epsilon(value: float) -> str:
-    """Return ε with three significant digits, rounded up: the page never understates it.
+    """Write ε with three significant digits, rounded up: the page never understates it.
 
     The value is first read to 12 digits, so that 1 + 2e-16 prints as 1.
 
@@ -133,7 +133,7 @@ def _up(value: float) -> float:
 
 
 def relation(name: str) -> str:
-    """Return a neighbouring relation in words.
+    """Describe a neighbouring relation in words.
 
     >>> relation("add_remove")
     'one added or removed'
@@ -143,7 +143,7 @@ def relation(name: str) -> str:
 
 
 def whom(unit: str, rows: int | None) -> str:
-    """Return what is protected; None for rows that nothing bounded, as in early records.
+    """Describe what is protected; None for rows that nothing bounded, as in early records.
 
     >>> whom("row", 1), whom("patient_id", 5), whom("patient_id", 1)
     ('row', 'patient_id with at most 5 rows', 'patient_id with at most 1 row')
@@ -155,7 +155,7 @@ def whom(unit: str, rows: int | None) -> str:
 
 
 def small(value: float) -> str:
-    """Return a small number such as δ, rounded up as `epsilon` is.
+    """Write a small number such as δ, rounded up as `epsilon` does.
 
     >>> small(1e-5), small(3.711e-5)
     ('1e-5', '3.72e-5')
@@ -164,7 +164,7 @@ def small(value: float) -> str:
 
 
 def points(value: float) -> str:
-    """Return a share's error in percentage points, with two significant digits.
+    """Write a share's error in percentage points, with two significant digits.
 
     >>> points(0.01234), points(0.00005), points(0.0)
     ('1.2 %p', '0.005 %p', '0 %p')
@@ -175,7 +175,7 @@ def points(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Return a whole number with thin separators.
+    """Write a whole number with thin separators.
 
     >>> count(48842)
     '48,842'
@@ -184,7 +184,7 @@ def count(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Return bytes in decimal units.
+    """Write a number of bytes in decimal units.
 
     >>> size(512), size(61_440), size(3.2e9)
     ('512 B', '61.4 kB', '3.2 GB')
@@ -211,7 +211,7 @@ def overhead(spent: Overhead) -> str:
 
 
 def percent(value: float) -> str:
-    """Return a proportion as a percentage.
+    """Write a proportion as a percentage.
 
     >>> percent(0.2394), percent(0.0004), percent(0)
     ('23.9%', '<0.1%', '0%')
@@ -224,7 +224,7 @@ def percent(value: float) -> str:
 
 
 def at_most(share: float) -> str:
-    """Return a bound of a proportion as a percentage, rounded up.
+    """Write a bound of a proportion as a percentage, rounded up.
 
     >>> at_most(0.02718), at_most(0.25)
     ('2.8%', '25.0%')
@@ -245,7 +245,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def shorten_apart(texts: Sequence[str], length: int) -> list[str]:
-    """Cut labels to `length` characters so that different ones look different where they can.
+    """Cut labels to `length` characters, so that different ones stay different if possible.
 
     Labels that look alike when their ends are cut lose their middle, or, where that does not help,
     what comes before the first difference.
@@ -272,7 +272,7 @@ def shorten_apart(texts: Sequence[str], length: int) -> list[str]:
 
 
 def _without_middle(text: str, length: int, alike: Sequence[str]) -> str:
-    """Return the beginning and the end of a label."""
+    """Cut the middle out of a label."""
     if len(text) <= length:
         return text
     end = (length - 1) // 2
@@ -281,14 +281,14 @@ def _without_middle(text: str, length: int, alike: Sequence[str]) -> str:
 
 
 def _from_difference(text: str, length: int, alike: Sequence[str]) -> str:
-    """Return a label from where it begins to differ from those that look like it."""
+    """Cut a label to the part from which it differs from similar ones."""
     columns = zip(*alike, strict=False)
     common = list(takewhile(lambda letters: len(set(letters)) == 1, columns))
     return "…" + shorten(text[len(common) :], length - 1)
 
 
 def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
-    """Return the largest true-positive rate of any test between two neighbouring inputs.
+    """Return the largest true positive rate of any test between two neighbouring inputs.
 
     ``min(1, e^ε·α + δ, 1 − e^−ε·(1 − δ − α))`` with α false alarms, 0 to 1: the bound that (ε, δ)-
     differential privacy puts on every attack (Wasserman and Zhou 2010; Kairouz, Oh and Viswanath
@@ -306,7 +306,7 @@ def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
 
 
 def factor(epsilon: float) -> str:
-    """Return e to the power of ε with three significant digits, rounded up.
+    """Write e to the power of ε with three significant digits, rounded up.
 
     >>> factor(1.0), factor(8.0), factor(30.0)
     ('2.72', '2,990', '1.07e+13')
@@ -321,7 +321,7 @@ def factor(epsilon: float) -> str:
 
 
 def one_in(probability: float) -> str:
-    """Return a small probability as one in so many, never too small.
+    """Write a small probability as one in so many, never too small.
 
     >>> one_in(1e-5), one_in(0.0003)
     ('1 in 100,000', '1 in 3,300')
@@ -334,7 +334,7 @@ def one_in(probability: float) -> str:
 
 
 def of_rows(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
-    """Return what a bound of one row says of someone with several: their ε and δ.
+    """Return the ε and δ of a unit with several rows, from a bound for one row.
 
     ``(kε, δ (e^kε − 1) / (e^ε − 1))`` for k rows, wherever they lie (group privacy: Dwork and Roth
     2014, theorem 2.2; Vadhan 2017, lemma 2.2). δ is at most 1.
@@ -357,7 +357,7 @@ def of_rows(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
 
 
 def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
-    """Return whether attacks found anything: the tone, and sentences.
+    """Return whether attacks found anything, as a tone and sentences.
 
     An attack found something if its interval stays above 0 and it did better than guesses. By
     chance some would; more than chance is what fewer than 5% of runs without a leak would show, if
@@ -409,7 +409,7 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _chance_of(hits: int, count: int, chance: float) -> float:
-    """Return the probability of so many hits or more in `count` independent attacks."""
+    """Return the probability of at least so many hits in `count` independent attacks."""
     return sum(
         math.comb(count, k) * chance**k * (1 - chance) ** (count - k)
         for k in range(hits, count + 1)
@@ -417,7 +417,7 @@ def _chance_of(hits: int, count: int, chance: float) -> float:
 
 
 def has_room(part: Mapping[str, Any]) -> bool:
-    """Return whether real rows are clearly better by a score than shuffled columns are."""
+    """Return whether real rows score clearly better than shuffled columns."""
     ceiling = part["ceiling"]
     floor = part["floor"]
     if ceiling is None or floor is None:
@@ -429,7 +429,7 @@ def has_room(part: Mapping[str, Any]) -> bool:
 
 
 def scored(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Sum up scores in a sentence; each has its ceiling and floor, as of `Scores.to_dict`.
+    """Sum up scores in one sentence; they are those of `Scores.to_dict`, with ceiling and floor.
 
     Measures that shuffled columns pass as well as real rows, or better, do not count.
     """
@@ -516,7 +516,7 @@ TERMS: Mapping[str, tuple[str, str]] = {
 
 
 def terms_in(page: str) -> list[tuple[str, str]]:
-    """Return the terms that a page uses, and what each means.
+    """Return the terms that occur on a page, with what each means.
 
     >>> [term for term, _ in terms_in("<p class='ledger'>ε = 1 over both parties</p>")]
     ['party', 'ε']

@@ -37,7 +37,7 @@ def marginal(rows: CountedRows, clique: Sequence[str]) -> Ints:
 
 
 def sparse_marginal(rows: CountedRows, clique: Sequence[str]) -> tuple[Ints, Ints]:
-    """Count the rows in a clique's cells that have any: for few rows in a huge domain.
+    """Count the rows in the non-empty cells of a clique: for few rows in a huge domain.
 
     Returns int64 cells, numbered in C order and ascending, and their int64 counts, at least 1.
     """
@@ -62,7 +62,7 @@ def sparse_marginal(rows: CountedRows, clique: Sequence[str]) -> tuple[Ints, Int
 def closure(
     workload: Iterable[Sequence[str]], domain: Domain | None = None
 ) -> list[Clique]:
-    """Return every non-empty subset of a workload's cliques, each once, sorted by size.
+    """Return all non-empty subsets of a workload's cliques, each once, sorted by size.
 
     Those of one size are in the order of the domain; without a domain, in that of their names.
 
@@ -111,7 +111,7 @@ def random_workload(
 
 
 def _unranked(names: Sequence[str], degree: int, rank: int) -> Clique:
-    """Return the combination at a place of the lexicographic order."""
+    """Return the combination that stands at a place of the lexicographic order."""
     clique: list[str] = []
     for i, name in enumerate(names):
         missing = degree - len(clique)

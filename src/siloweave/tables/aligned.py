@@ -55,11 +55,11 @@ class AlignedColumn:
 
     @property
     def levels(self) -> int:
-        """Codes of a categorical column: its categories and one for a missing value."""
+        """The number of codes of a categorical column: of its categories, and a missing value."""
         return len(self.labels) + 1
 
     def missing(self, table: str) -> Bools:
-        """Return which of a table's rows have no value."""
+        """Return which rows of a table have no value in the column, as a mask."""
         values = self.values[table]
         if self.numeric:
             is_missing: Bools = np.isnan(values)
@@ -92,7 +92,7 @@ class Aligned:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names."""
+        """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
     @property
@@ -118,7 +118,7 @@ class Aligned:
         return self._columns_by_name[name]
 
     def with_rows(self, table: str, like: str, rows: Ints) -> Aligned:
-        """Return the same tables, and one of some rows, perhaps repeated, of another."""
+        """Add a table that consists of some rows of another one, which may repeat."""
         columns = []
         for column in self.columns:
             values = {**column.values, table: column.values[like][rows]}
@@ -130,12 +130,12 @@ class Aligned:
         return Aligned(tuple(columns), num_rows, self.left_out, owners)
 
     def owners_of(self, table: str) -> Ints:
-        """Return whose each row of a table is; without owners every row is a unit."""
+        """Return whose each row of a table is, as numbers; without owners every row is a unit."""
         return self.owners.get(table, np.arange(self.num_rows[table]))
 
 
 def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
-    """Put tables side by side.
+    """Put tables side by side, with their columns as numbers or as codes that all tables share.
 
     Args:
         tables: What each is called in messages, and a `Table`, frame or path. The first sets the
@@ -208,7 +208,7 @@ def _check_values(name: str, tables: Mapping[str, Table]) -> None:
 
 
 def _kinds_of(table: Table, schema: Schema | None) -> Schema:
-    """Return a schema that has the kinds of a table's columns, declared or detected."""
+    """Return the schema with the kinds of a table's columns: the declared or a detected one."""
     if schema is None:
         return Schema.detect(table, max_categories=_ANY_CATEGORIES, constraints=False)
     for name in table.names:
@@ -220,7 +220,7 @@ def _kinds_of(table: Table, schema: Schema | None) -> Schema:
 
 
 def floats_of(column: Column, table: Table) -> Floats:
-    """Return a column of numbers, NaN where one is missing; datetimes are days since 1970."""
+    """Return a numeric column as floats, NaN for a missing value; datetimes are days since 1970."""
     table = table.blanked(column.name, column.missing_values)
     if column.kind == "datetime":
         micros, is_missing = table.datetimes(column.name, column.format)
@@ -231,7 +231,7 @@ def floats_of(column: Column, table: Table) -> Floats:
 
 
 def _numeric(column: Column, tables: Mapping[str, Table]) -> AlignedColumn:
-    """Return a column of numbers or datetimes of every table."""
+    """Align a column of numbers or datetimes over all tables."""
     values = {}
     for table_name, table in tables.items():
         try:
@@ -252,7 +252,7 @@ def _numeric(column: Column, tables: Mapping[str, Table]) -> AlignedColumn:
 
 
 def _categorical(name: str, tables: Mapping[str, Table]) -> AlignedColumn:
-    """Return a column of categories of every table, as codes that all of them share."""
+    """Align a column of categories over all tables, as codes that all of them share."""
     kinds = {table_name: table.kind(name) for table_name, table in tables.items()}
     distinct_kinds = set(kinds.values())
     if "text" in distinct_kinds and len(distinct_kinds) > 1:

@@ -72,7 +72,7 @@ _EMPTY = 1e-9
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Where a column is cut into bins, and how rows lie inside them; datetimes in steps.
+    """The bins into which a column is cut, and how rows lie inside them; datetimes in steps.
 
     Args:
         starts: Where bins begin but the first; ascending, whole where the column is no continuum.
@@ -99,7 +99,7 @@ class Cuts(msgspec.Struct, frozen=True):
 
 
 def edges_of(column: Column, bins: int) -> Edges:
-    """Return the edges of at most so many equally wide bins; datetimes in steps.
+    """Return the edges of at most so many bins of equal width; datetimes in steps.
 
     Whole values never get more bins than there are values. Bin c holds ``edges[c] <= value <
     edges[c + 1]``; the last bin of a continuous column holds its end too. SchemaError if float64
@@ -113,7 +113,7 @@ def edges_of(column: Column, bins: int) -> Edges:
 
 
 def octaves(column: Column, bins: int) -> list[Edges]:
-    """Return edges of bins that are narrower near 0, those of equal width in one array each.
+    """Return the edges of bins that get narrower near 0, with one array per run of equal widths.
 
     Amounts mostly lie far below the bound that is declared for them, and rows share small ones. So
     no bin is wider than one of `bins` equally wide ones, there are 64 or more between any number
@@ -166,14 +166,14 @@ def octaves(column: Column, bins: int) -> list[Edges]:
 
 
 def _unit(column: Column) -> float:
-    """Return what numbers of a column are multiples of; 0 for floats of any decimals."""
+    """Return the number of which a column's values are multiples; 0 for floats of any decimals."""
     if column.kind == "integer":
         return 1.0
     return 0.0 if column.decimals is None else 10.0**-column.decimals
 
 
 def octave_starts(column: Column, bins: int) -> tuple[int | float, ...]:
-    """Return where the bins of `octaves` begin but the first."""
+    """Return where the bins of `octaves` begin, apart from the first."""
     starts = []
     for edges in octaves(column, bins):
         starts += edges[:-1].tolist()
@@ -204,7 +204,7 @@ def cut_edges(column: Column, cuts: Cuts) -> Edges:
 def growing_starts(
     values: Edges, low: float, high: float, bins: int, *, whole: bool
 ) -> list[int | float]:
-    """Return where bins begin that grow by a factor, but the first; for pictures.
+    """Return where bins that grow by a factor begin, apart from the first; for pictures.
 
     Such bins are for skewed numbers: none is below 0, most of those above 0 differ from the largest
     by a factor of 10 or more, and nine tenths of all are in the first tenth from `low` to `high`.
@@ -233,7 +233,7 @@ def growing_starts(
 
 
 def above(value: Floats | float) -> Floats:
-    """Return the end of a bin that holds one number of a continuum alone.
+    """Return the end of a bin that begins at a number of a continuum and holds nothing else.
 
     Above 0 it is the least normal number: some libraries take smaller ones for 0.
     """
@@ -272,12 +272,12 @@ def is_date(bound: object) -> bool:
 
 
 def number_at(column: Column, value: object) -> int | float:
-    """Return a value of a binned column as a number; datetimes, ISO-8601 text, in steps."""
+    """Convert a value of a binned column to a number; datetimes (ISO-8601 text) are in steps."""
     return float(str(value)) if column.kind == "continuous" else _whole(column, value)
 
 
 def fallback_of(column: Column) -> int | float:
-    """Return the number that stands for cells without a place; its column declares a fallback.
+    """Return the number of a column's declared fallback, which stands for cells without a place.
 
     It is the lower bound where the fallback is "low", and 0 as long as that bound is open.
     """
@@ -338,7 +338,7 @@ def draw(
 def log_density(
     column: Column, edges: Edges, codes: Ints, values: Edges, cuts: Cuts | None = None
 ) -> Floats:
-    """Return the logarithm of the density with which `draw` puts a value into its row's bin.
+    """Return the log-density with which `draw` puts each value into its row's bin.
 
     Whole numbers and datetimes have a probability, numbers of a continuum a density with respect to
     their length; in a bin that holds one number alone, that is its probability, too. Decimals that
@@ -426,7 +426,7 @@ def bin_means(column: Column, edges: Edges, cuts: Cuts | None = None) -> Floats:
 def with_decimals(
     column: Column, values: Edges, low: Floats | float, high: Floats | float
 ) -> Edges:
-    """Round numbers of a continuum to the decimals that the column declares, if it does.
+    """Round numbers of a continuum to the decimals that the column declares, if any.
 
     A number stays between its `low` and `high` where there is one with so many decimals, and
     always within the column's bounds, where these have no more decimals than it.
@@ -453,14 +453,17 @@ def with_decimals(
 def _multiples(
     value: Floats | float, unit: float, towards: Callable[[Any], Any]
 ) -> Any:
-    """Return how many units a value has, rounded unless it is the double of so many decimals."""
+    """Convert values to units, rounding those that are not exact multiples.
+
+    `towards` is the direction, as a function.
+    """
     exact = np.asarray(value) * unit
     nearest = np.rint(exact)
     return np.where(nearest / unit == value, nearest, towards(exact))
 
 
 def as_written(column: Column, values: Edges, like: Table | None) -> Any:
-    """Return a binned column's values as the table has them: numbers, datetimes or text.
+    """Return a binned column's values as the table writes them: numbers, datetimes or text.
 
     Values of datetimes are given in steps. They are text, as the column's format says, where the
     column of that name in `like` is text or, without such a column, the schema has a format. Days
@@ -482,7 +485,7 @@ def as_written(column: Column, values: Edges, like: Table | None) -> Any:
 
 
 def _is_text(column: Column, like: Table | None) -> bool:
-    """Return whether a column's values are text, in a table like this or by its format."""
+    """Return whether a column's values are text, in a table of this kind or by its format."""
     if like is not None and column.name in like.names:
         return like.kind(column.name) == "text"
     return column.format is not None
@@ -544,7 +547,7 @@ def _even(low: float, stop: float, bins: int, *, whole: bool) -> Edges:
 
 
 def _whole(column: Column, bound: object) -> int:
-    """Return a bound of an integer column, or of datetimes in steps."""
+    """Return a bound of an integer column as an integer; of datetimes in steps."""
     if column.kind == "integer":
         return int(str(bound))
     when = np.datetime64(datetime.fromisoformat(str(bound)), "us")
@@ -552,7 +555,7 @@ def _whole(column: Column, bound: object) -> int:
 
 
 def step_of(column: Column) -> int:
-    """Return the microseconds of a datetime column's step, by its resolution.
+    """Return the step of a datetime column, by its resolution, in microseconds.
 
     A column that declares none has that of its format: what the format writes at least. Without a
     format bounds decide: dates are days, times are seconds, and fractions are milliseconds, if they
@@ -594,7 +597,7 @@ def has_implied_days(column: Column) -> bool:
 
 
 def coarser_step(first: Column, second: Column) -> int:
-    """Return the step at which two columns are compared, in microseconds; 1 for numbers.
+    """Return the step in which two columns are compared, in microseconds; 1 for numbers.
 
     It is that of the coarser one: a date has no time of day, so 10:27 is not after its own day.
     Where the finer step does not divide it, as 10 minutes and 15, it is the shortest that both
@@ -613,7 +616,7 @@ def coarser_step(first: Column, second: Column) -> int:
 
 
 def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float]:
-    """Return narrow bins that most likely hold one value alone, and that value.
+    """Return the narrow bins that most likely hold a single value, and that value.
 
     Counts do not say where in its bin a value lies, but 0 and the bounds are where columns have
     spikes: unused amounts, and numbers that were cut off. Such a bin holds 2 % of all rows or more,
@@ -644,7 +647,7 @@ def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float
 def without_spikes(
     column: Column, weights: Floats, spikes: Mapping[int, float]
 ) -> Floats:
-    """Return counts of a column's bins without its spikes and missing values.
+    """Remove spikes and missing values from the counts of a column's bins.
 
     A bin with a spike is taken to hold as many other rows as a neighbour does.
     """
@@ -656,7 +659,7 @@ def without_spikes(
 
 
 def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> Bools:
-    """Return whether each bin begins another density of rows than its left neighbour."""
+    """Return whether the density of rows in each bin differs from that in its left neighbour."""
     density = weights / np.diff(edges)
     is_like_left = np.isclose(density[1:], density[:-1], rtol=1e-9, atol=atol)
     return np.append(True, ~is_like_left)
@@ -665,7 +668,7 @@ def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> Bools:
 def cuts_of(
     column: Column, edges: Edges, weights: Floats, bins: int, *, exact: bool = False
 ) -> Cuts:
-    """Cut a column into bins, of which the heaviest with several values is as light as can be.
+    """Cut a column into bins so that the heaviest bin with several values is as light as possible.
 
     0 and the bounds get a bin of their own where they are spikes (`spike_bins`), and so does any
     single bin of `weights` that is heavier than others are together. Weights are counts, 0 or more,
@@ -690,7 +693,7 @@ def cuts_of(
 
 
 def value_count(column: Column) -> float:
-    """Return how many values a column may have; endless without bounds, or decimals."""
+    """Count the values that a column may have; infinite without bounds, or without decimals."""
     if column.kind not in BINNED:
         return len(column.options)
     if column.low is None or column.high is None:
@@ -700,15 +703,16 @@ def value_count(column: Column) -> float:
 
 
 def bin_count(column: Column, bins: int) -> int:
-    """Return how many bins `cuts_of` makes at most if it is to be exact."""
+    """Return the most bins into which `cuts_of` cuts a column if it is to be exact."""
     count = value_count(column)
     return bins if count > 2 * bins else int(count)
 
 
 def _values(column: Column) -> tuple[float, float, float | None]:
-    """Return first and last value in units, and how many of these are 1; endless without decimals.
+    """Return a column's first and last value in units, and how many units make 1.
 
-    Whole numbers are units themselves, and have no number of them.
+    Whole numbers and steps are units themselves, with None for that number. Without decimals there
+    is no unit, and the last value is infinite.
     """
     if column.kind != "continuous":
         return _whole(column, column.low), int(last_of(column)), None
@@ -727,7 +731,7 @@ def _fitting(
     spikes: Mapping[int, float],
     bins: int,
 ) -> tuple[int | float, ...] | None:
-    """Return where bins begin but the first; None if there are too many however they are cut."""
+    """Return where bins begin, apart from the first; None if any way to cut gives too many."""
     counts = weights[: len(edges) - 1]
     low = 0.0
     high = float(counts.sum())
@@ -753,7 +757,7 @@ def _starts(
     spikes: Mapping[int, float],
     most: float,
 ) -> tuple[int | float, ...]:
-    """Return where bins of no more than `most` rows begin, single values and narrow bins apart."""
+    """Return where bins of at most `most` rows begin; single values and narrow bins stay apart."""
     groups = _groups(weights.tolist(), spikes, most)
     # The bin of a spike, and the one after it, begin at the spike's value instead.
     ordinary = [i for i in groups if i not in spikes and i - 1 not in spikes]
@@ -766,7 +770,7 @@ def _starts(
 
 
 def _groups(weights: list[float], alone: Collection[int], most: float) -> list[int]:
-    """Return where groups of bins begin, from left to right: each takes what it can."""
+    """Group bins from left to right, each as large as it may be; return where groups begin."""
     starts = [0]
     group_weight = 0.0
     is_single = False
@@ -784,7 +788,7 @@ def _groups(weights: list[float], alone: Collection[int], most: float) -> list[i
 def _knots(
     edges: Edges, weights: Floats
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the distribution function of bins in which rows lie evenly, as knots and levels.
+    """Return the distribution function of bins with evenly spread rows, as knots and levels.
 
     Neighbours that hold as much are one bin.
     """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlacedCells:
-    """A column's cells, each in the place that the column has for it.
+    """The cells of a column, each in the place that the column has for it.
 
     Attributes:
         values: Numbers, datetimes in steps, or codes of categories; meaningless where missing.
@@ -59,7 +59,7 @@ class PlacedCells:
 
 
 def placed_cells(column: Column, table: Table) -> PlacedCells:
-    """Read a modelled column of a table.
+    """Read a modelled column of a table, with every cell moved to its place in the column.
 
     Raises:
         SchemaError: Cells have no place in a column that does not move them.
@@ -70,7 +70,7 @@ def placed_cells(column: Column, table: Table) -> PlacedCells:
 
 
 def numbers_of(column: Column, table: Table) -> tuple[Edges, Bools]:
-    """Return a table's values of a binned column, and which are missing; datetimes in steps.
+    """Return a binned column's values in a table, and which are missing; datetimes in steps.
 
     Where the column does not move what lies outside it, bounds are not looked at: see
     `check_values`.
@@ -80,18 +80,21 @@ def numbers_of(column: Column, table: Table) -> tuple[Edges, Bools]:
 
 
 def codes_of(column: Column, table: Table) -> Ints:
-    """Return a categorical or boolean column's codes; missing is the last."""
+    """Return the codes of a categorical or boolean column; a missing value has the last code."""
     cells = _labels(column, table)
     return np.where(cells.missing, len(column.options), cells.values)
 
 
 def options_of(column: Column) -> int:
-    """Return how many codes a categorical or boolean column has, a missing one included."""
+    """Return the number of codes of a categorical or boolean column.
+
+    A column with missing values has a code for these, too.
+    """
     return len(column.options) + column.missing
 
 
 def labels_of(column: Column, codes: Ints) -> tuple[Any, Bools | None]:
-    """Return the values of a categorical or boolean column's codes, and which are missing."""
+    """Return the values of codes of a categorical or boolean column, and which are missing."""
     is_text = isinstance(column.options[0], str)
     dtype = object if is_text else None
     values: NDArray[Any] = np.array(column.options, dtype=dtype)
@@ -101,7 +104,7 @@ def labels_of(column: Column, codes: Ints) -> tuple[Any, Bools | None]:
 
 
 def label_series(column: Column, codes: Ints) -> pl.Series:
-    """Return the values of a categorical or boolean column's codes; null where missing.
+    """Return the values that codes of a categorical or boolean column stand for; null if missing.
 
     It is `labels_of` without an object of Python for each row. Texts are an Enum, which takes a
     byte or two a row.
@@ -112,7 +115,7 @@ def label_series(column: Column, codes: Ints) -> pl.Series:
 
 
 def missing_cells(column: Column, table: Table) -> Bools:
-    """Return which cells of a column hold no value: none at all, or a declared spelling of it."""
+    """Return which cells of a column are empty, or hold a declared spelling of a missing value."""
     cells = table.cells(column.name)
     is_missing = cells.is_null()
     if not column.missing_values:
@@ -128,7 +131,7 @@ def missing_cells(column: Column, table: Table) -> Bools:
 
 
 def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
-    """Return how many cells of each column have no place in it and are moved, where any are.
+    """Count, by column, the cells that have no place in it and are moved; only columns with any.
 
     It is for the owner of the rows alone. Columns that the table lacks are left out.
 
@@ -144,7 +147,7 @@ def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
 
 
 def without_others(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
-    """Leave out columns without a moved cell, and those with an `other`.
+    """Leave out columns without a moved cell, and columns with an `other` category.
 
     That is a place of its own for whatever is not among a column's categories.
     """
@@ -153,7 +156,7 @@ def without_others(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
 
 
 def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
-    """Say how many cells were moved, for the owner of the rows.
+    """Describe how many cells were moved, for the owner of the rows.
 
     Args:
         counts: Of each column.
@@ -169,7 +172,7 @@ def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
 
 
 def _midnights(names: Iterable[str], schema: Schema) -> str:
-    """Name the columns in which a time of day is cut since nobody said how fine they are."""
+    """Name the columns in which times of day are cut off, as no resolution is declared."""
     dated = [schema[name] for name in names if schema[name].kind == "datetime"]
     days = [column.name for column in dated if has_implied_days(column)]
     if not days:
@@ -185,7 +188,7 @@ def _midnights(names: Iterable[str], schema: Schema) -> str:
 
 
 def _numbers(column: Column, table: Table) -> PlacedCells:
-    """Read a column of numbers or datetimes; SchemaError if it refuses what does not fit."""
+    """Read a numeric column; SchemaError for values that do not fit a column which refuses them."""
     is_missing = missing_cells(column, table)
     if column.kind == "datetime":
         return _datetimes(column, table, is_missing)
@@ -224,7 +227,7 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
 
 
 def _datetimes(column: Column, table: Table, is_missing: Bools) -> PlacedCells:
-    """Read a column of datetimes in its steps; SchemaError if it refuses what does not fit."""
+    """Read a datetime column in its steps; SchemaError for values that a refusing column lacks."""
     times = table.times(column.name, column.format)
     is_unread = times.is_null().to_numpy() & ~is_missing
     microseconds: Ints = times.cast(pl.Int64).fill_null(0).to_numpy()
@@ -239,7 +242,7 @@ def _datetimes(column: Column, table: Table, is_missing: Bools) -> PlacedCells:
 
 
 def check_days(name: str, timed: int) -> None:
-    """Raise SchemaError where so many rows, if any, have a time of day in a column of days."""
+    """Raise SchemaError if rows (as many as `timed`) have a time of day in a column of days."""
     if timed:
         raise SchemaError(
             f"column {name!r}: {count_of(timed, 'row has', 'rows have')} a time of day, but its "
@@ -255,7 +258,7 @@ def _in_bounds(
     is_unread: Bools,
     is_changed: Bools,
 ) -> PlacedCells:
-    """Put numbers beyond the bounds at the nearest bound, and what is no number where it belongs.
+    """Move numbers beyond the bounds to the nearest bound, and other cells to the fallback.
 
     Nothing is moved in a column that refuses what lies outside it.
 
@@ -302,7 +305,10 @@ def check_values(
 
 
 def check_fit(column: Column, outside: int, empty: int) -> None:
-    """Raise SchemaError where so many rows, if any, leave a column's bounds, or have no value."""
+    """Raise SchemaError if rows leave a column's bounds, or have no value where they must.
+
+    `outside` and `empty` are the numbers of such rows.
+    """
     if outside:
         raise SchemaError(
             f"column {column.name!r}: {count_of(outside, 'row is', 'rows are')} outside its bounds "
@@ -319,7 +325,7 @@ def check_fit(column: Column, outside: int, empty: int) -> None:
 
 
 def _labels(column: Column, table: Table) -> PlacedCells:
-    """Read a column of categories; SchemaError if it refuses what does not fit."""
+    """Read a column of categories; SchemaError for values that do not fit a refusing column."""
     codes = table.lookup(column.name, column.options)
     # Mostly each is one of the categories, and nothing else is to be looked at.
     if not column.missing_values and codes.min(initial=0) >= 0:
@@ -348,7 +354,7 @@ def _labels(column: Column, table: Table) -> PlacedCells:
 def _required(
     column: Column, table: Table, codes: Ints, is_missing: Bools, is_unknown: Bools
 ) -> PlacedCells:
-    """Return codes of a column that refuses what it has no place for, but for its `other`."""
+    """Return the codes of a column that refuses unknown values, unless it has an `other`."""
     num_unknown = table.rows_of(is_unknown)
     if column.other is not None:
         codes = np.where(is_unknown, column.options.index(column.other), codes)
@@ -366,18 +372,18 @@ def _required(
 
 
 class CellValues(NamedTuple):
-    """A column of some rows: numbers, or codes of categories; and what is missing."""
+    """The cells of a column in some rows: numbers or codes, and which are missing."""
 
     values: NDArray[Any]
     gone: Bools
 
     def take(self, rows: NDArray[Any]) -> CellValues:
-        """Return the cells of some rows."""
+        """Select the cells of some rows."""
         return CellValues(self.values[rows], self.gone[rows])
 
 
 def known_cells(column: Column, table: Table) -> CellValues:
-    """Return a modelled column of rows that are asked about, of which any cell may be missing.
+    """Read a modelled column of rows that are asked about, in which any cell may be missing.
 
     A category that is not listed counts as the column's `other`, if it has one.
 
@@ -395,7 +401,7 @@ def known_cells(column: Column, table: Table) -> CellValues:
 
 
 def spelled_as(column: Column, drawn: Table, table: Table) -> pl.Series:
-    """Return drawn cells of a column as a table has them.
+    """Write drawn cells of a column in the spelling of a table.
 
     A category is spelled as in the table's first row that has it: `1` where that is its `True`, a
     code where a file of SPSS, Stata or SAS has one.
@@ -426,7 +432,7 @@ def spelled_as(column: Column, drawn: Table, table: Table) -> pl.Series:
 
 
 class NumberRows:
-    """Rows of numbers, whose ends are looked up in the groups of many categories.
+    """Numeric columns in some rows, prepared to look up their ends by category, many times.
 
     Args:
         columns: Columns of numbers, of the same rows.
@@ -440,7 +446,7 @@ class NumberRows:
         self._frame = pl.DataFrame(series)
 
     def ends(self, by: CellValues) -> tuple[Floats, Floats, Ints]:
-        """Return the least and the largest value and the number of values; group x column.
+        """Return the least and largest value, and the number of values, by category and column.
 
         Where a group has no value, its least is infinite and its largest minus infinity. Rows whose
         category is missing are in no group.
@@ -459,7 +465,7 @@ class NumberRows:
 
 
 def cells_of(column: Column, table: Table) -> CellValues:
-    """Return a modelled column of a table; SchemaError for a category it does not list."""
+    """Read a modelled column of a table; SchemaError for a category that is not listed."""
     if column.kind in BINNED:
         return CellValues(*numbers_of(column, table))
     codes = codes_of(column, table)
@@ -467,7 +473,7 @@ def cells_of(column: Column, table: Table) -> CellValues:
 
 
 def groups_of(columns: Sequence[CellValues]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return rows with the same values: the first of each group, and each row's group."""
+    """Group rows with the same values; return the first row of each group, and each row's group."""
     group = np.zeros(len(columns[0].values), dtype=np.int64)
     for values, is_missing in columns:
         levels, place = np.unique(np.where(is_missing, 0, values), return_inverse=True)
@@ -482,7 +488,7 @@ def groups_of(columns: Sequence[CellValues]) -> tuple[NDArray[Any], NDArray[Any]
 
 
 def value_of(column: Column, number: Any) -> Value:
-    """Return a number or code of a column as JSON has it."""
+    """Convert a number or code of a column to the value that JSON has for it."""
     if number is None:
         return None
     if column.kind not in BINNED:

@@ -61,7 +61,7 @@ _MOST_IN_ALL = 2**24
 
 @dataclass(frozen=True)
 class Domain:
-    """Distinct attribute names, in domain order, and how many codes each has, at least 1.
+    """The distinct names of attributes, in domain order, with their numbers of codes, at least 1.
 
     Raises:
         SchemaError: When names repeat, or sizes do not fit them.
@@ -89,16 +89,16 @@ class Domain:
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """Where each attribute stands in the domain order."""
+        """The position of each attribute in the domain order."""
         return {name: i for i, name in enumerate(self.names)}
 
     @cached_property
     def _size(self) -> Mapping[str, int]:
-        """How many codes each attribute has."""
+        """The number of codes of each attribute."""
         return dict(zip(self.names, self.sizes, strict=True))
 
     def position(self, name: str) -> int:
-        """Return where an attribute stands in the domain order; SchemaError for an unknown one."""
+        """Return an attribute's position in the domain order; SchemaError for an unknown one."""
         if name not in self.positions:
             raise SchemaError(
                 f"the domain has no attribute {name!r}; it has {', '.join(self.names)}"
@@ -106,7 +106,7 @@ class Domain:
         return self.positions[name]
 
     def size_of(self, name: str) -> int:
-        """Return how many codes an attribute has."""
+        """Return the number of codes of an attribute."""
         return self.sizes[self.position(name)]
 
     def shape(self, clique: Sequence[str]) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ class Domain:
         return prod(sizes)
 
     def canonical(self, names: Iterable[str]) -> Clique:
-        """Return names as a clique: each once, in domain order; SchemaError for an unknown one."""
+        """Turn names into a clique: each once, in domain order; SchemaError for an unknown one."""
         return tuple(sorted(set(names), key=self.position))
 
     def project(self, names: Iterable[str]) -> Domain:
@@ -137,22 +137,22 @@ class CountedRows(Protocol):
 
     @property
     def domain(self) -> Domain:
-        """Of the codes."""
+        """The domain of the codes."""
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
-        """Return how many rows are in every cell of each clique, see `Codes.count`."""
+        """Count the rows in every cell of each clique, see `Codes.count`."""
 
     def digest(self) -> bytes:
-        """Return bytes by which the same rows are recognised when a run is resumed."""
+        """Return bytes by which a resumed run recognises the same rows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Codes:
-    """A table as codes: one unsigned array per attribute, of the smallest type that fits.
+    """The codes of a table: one unsigned array per attribute, of the smallest type that fits.
 
     Raises:
         DataError: When the arrays do not fit the domain or each other.
@@ -193,15 +193,15 @@ class Codes:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.columns[0]) if self.columns else 0
 
     def digest(self) -> bytes:
-        """Return 32 bytes that agree when domain and codes do; they stay where the rows are."""
+        """Return 32 bytes that are equal for equal domain and codes; they stay with the rows."""
         return digest_of(self.domain.names, self.domain.sizes, *self.columns)
 
     def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
-        """Return how many rows are in every cell of each clique."""
+        """Count the rows in every cell of each clique."""
         tables = []
         for clique in cliques:
             counts = np.bincount(self.flat(clique), minlength=self.domain.size(clique))
@@ -238,7 +238,7 @@ class Codes:
 
     @staticmethod
     def concat(parts: Sequence[Codes]) -> Codes:
-        """Stack codes of one domain, at least one; DataError when domains differ."""
+        """Stack the rows of several codes, at least one; DataError if their domains differ."""
         if not parts:
             raise DataError("nothing to stack: give at least one set of codes")
         domain = parts[0].domain
@@ -252,7 +252,7 @@ class Codes:
 
 
 def _trusted(domain: Domain, columns: tuple[_Unsigned, ...]) -> Codes:
-    """Return codes of columns that were checked already."""
+    """Make codes of columns that were checked already."""
     codes = object.__new__(Codes)
     object.__setattr__(codes, "domain", domain)
     object.__setattr__(codes, "columns", columns)
@@ -261,7 +261,7 @@ def _trusted(domain: Domain, columns: tuple[_Unsigned, ...]) -> Codes:
 
 @dataclass(frozen=True)
 class ReadRows:
-    """Rows as codes, and what did not fit their columns.
+    """The codes of rows, and how many cells did not fit their columns.
 
     Attributes:
         codes: Of every row.
@@ -286,7 +286,7 @@ class _File(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Encoder:
-    """How a schema's columns become codes, and back; depends on its arguments alone.
+    """The mapping from a schema's columns to codes and back, which depends on its arguments alone.
 
     A categorical or boolean column has one code per value. Integers and datetimes with no more
     values than bins have one code per value, else equal-width bins of whole values; continuous
@@ -344,7 +344,7 @@ class Encoder:
         self._edges  # noqa: B018  bounds that float64 cannot bin are found here, not later
 
     def _check_all_bins(self) -> None:
-        """Raise SchemaError for more bins than there is memory for, over all columns."""
+        """Raise SchemaError if all columns together have more bins than memory holds."""
         cuts = self.cuts or {}
         total = 0.0
         for column in self.schema.coded:
@@ -357,7 +357,7 @@ class Encoder:
             )
 
     def _most_bins(self, name: str) -> int:
-        """Return how many equally wide bins a column has at most."""
+        """Return the most bins of equal width that a column may have."""
         return (self.bins_per_column or {}).get(name, self.bins)
 
     @cached_property
@@ -368,7 +368,7 @@ class Encoder:
 
     @cached_property
     def _edges(self) -> dict[str, Edges]:
-        """The edges of bins, by column that has some."""
+        """The edges of bins, by column, for columns that have bins."""
         cuts = self.cuts or {}
         edges: dict[str, Edges] = {}
         for column in self.schema.coded:
@@ -380,11 +380,11 @@ class Encoder:
         return edges
 
     def edges(self, name: str) -> Edges:
-        """Return the edges of a column's bins, see `bins.edges_of`; the column must be binned."""
+        """Return the edges of a binned column's bins; see `bins.edges_of`."""
         return self._edges[name]
 
     def select(self, names: Sequence[str]) -> Encoder:
-        """Return the encoder of some columns, each coded as here, in the order given."""
+        """Return an encoder of some columns, coded as here, in the order given."""
         bins_per_column = self.bins_per_column or {}
         all_cuts = self.cuts or {}
         bins = {n: bins_per_column[n] for n in bins_per_column if n in names}
@@ -392,13 +392,13 @@ class Encoder:
         return Encoder(self.schema.select(names), self.bins, bins, cuts)
 
     def _values(self, column: Column) -> int:
-        """Return how many codes of a column stand for a value."""
+        """Count the codes of a column that stand for a value."""
         if column.kind in BINNED:
             return len(self._edges[column.name]) - 1
         return len(column.options)
 
     def encode(self, table: Any) -> Codes:
-        """Code a table's rows, in their order.
+        """Encode a table's rows, in their order.
 
         Args:
             table: A `Table`, frame or path; has every coded column of the schema, and no column
@@ -412,7 +412,7 @@ class Encoder:
         return self.read(table).codes
 
     def read(self, table: Any) -> ReadRows:
-        """Code a table's rows as `encode` does, and count the cells that had to be moved."""
+        """Encode a table's rows as `encode` does, and count the cells that had to be moved."""
         table = read(table)
         check_columns(self.schema, table)
         arrays = []
@@ -430,7 +430,7 @@ class Encoder:
         return ReadRows(_trusted(self.domain, tuple(arrays)), moved)
 
     def _binned(self, column: Column, table: Table, cells: PlacedCells) -> Ints:
-        """Return the bins of a column's cells; SchemaError for values outside its bounds."""
+        """Return the bin of each cell of a column; SchemaError for values outside its bounds."""
         edges = self._edges[column.name]
         last = last_of(column)
         values = cells.values
@@ -448,7 +448,7 @@ class Encoder:
         like: Any = None,
         spikes: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Table:
-        """Turn codes back into a table with the schema's modelled columns in order.
+        """Turn codes back into a table of the schema's modelled columns, in order.
 
         Args:
             codes: In this encoder's domain; DataError if they are not.
@@ -510,7 +510,7 @@ _DOUBT = 3.0
 
 
 def consistent(counts: NDArray[Any], total: float) -> Floats:
-    """Return the nearest counts that are not negative and have this sum (above 0).
+    """Return the nearest counts that are not negative and sum to `total` (above 0).
 
     Noise makes empty cells look occupied half of the time; what is subtracted from all cells alike
     until the sum is right empties most of them again (projection onto a simplex). Counts below the
@@ -526,7 +526,7 @@ def consistent(counts: NDArray[Any], total: float) -> Floats:
 
 
 class _TableSize(NamedTuple):
-    """How large a table of counts is: its column, fine bins in each of its bins, and its cells."""
+    """The size of a table of counts: its column, the fine bins in one bin, and its cells."""
 
     name: str
     width: int
@@ -534,13 +534,13 @@ class _TableSize(NamedTuple):
 
 
 def _bins_of(values: int, width: int) -> int:
-    """Return how many bins of a width hold so many fine ones; the last may hold fewer."""
+    """Count the bins of a width that hold so many fine ones; the last may hold fewer."""
     return -(-values // width)
 
 
 @dataclass(frozen=True)
 class ResolutionLevels:
-    """Tables of counts: one for each column, more for one of many bins.
+    """Tables of counts at several widths of bins: one per column, or more if it has many bins.
 
     A row is in one cell of each table, or in no cell of a finer one where its value is missing.
     The encoder's codes are the finest level.
@@ -550,7 +550,7 @@ class ResolutionLevels:
 
     @cached_property
     def widths(self) -> dict[str, tuple[int, ...]]:
-        """How many bins of the finest level are in one of each level, coarsest first."""
+        """The number of the finest bins in one bin of each level, the coarsest level first."""
         widths_by_name = {}
         for name in self.encoder.domain.names:
             widths = [1]
@@ -561,7 +561,7 @@ class ResolutionLevels:
         return widths_by_name
 
     def _value_codes(self, name: str) -> int:
-        """Return how many codes of a column stand for a value."""
+        """Count the codes of a column that stand for a value."""
         return self.encoder.domain.size_of(name) - self.encoder.schema[name].missing
 
     @cached_property
@@ -578,12 +578,12 @@ class ResolutionLevels:
 
     @property
     def number(self) -> int:
-        """How many tables there are."""
+        """The number of tables."""
         return len(self._sizes)
 
     @property
     def cells(self) -> int:
-        """Of all tables."""
+        """The number of cells in all tables."""
         return sum(size.cells for size in self._sizes)
 
     def count(self, rows: CountedRows) -> Ints:
@@ -607,7 +607,7 @@ class ResolutionLevels:
     def columns(
         self, counts: NDArray[Any], rows: int, sigma: float
     ) -> dict[str, Floats]:
-        """Return counts of each column's codes, not negative, that sum to `rows`, 1 or more.
+        """Combine all levels into each column's counts, which are 0 or more and sum to `rows`.
 
         `counts` are noisy, (cells,), with noise of deviation `sigma`; DataError if of other tables.
         """
@@ -642,14 +642,14 @@ class ResolutionLevels:
 
 
 def _spread(bins: Floats, width: int, size: int) -> Floats:
-    """Return each bin's count shared among its finest bins alike; the last may have fewer."""
+    """Share each bin's count equally among its finest bins; the last bin may have fewer."""
     fine = np.arange(size) // width
     spread: Floats = bins[fine] / np.bincount(fine)[fine]
     return spread
 
 
 def _divided(fine: Floats, counts: NDArray[Any], width: int, sigma: float) -> Floats:
-    """Return the finest counts after the noisy counts of a finer level divided the bins.
+    """Divide the bins of finest counts by the noisy counts of the next finer level.
 
     A bin is divided only where its parts differ from equal shares by more than noise does: the sum
     of squares is then three deviations above what a chi-squared distribution expects.
@@ -682,7 +682,7 @@ _INNER = 64
 
 
 class LevelCounts(NamedTuple):
-    """Noisy counts of a column's bins on one level.
+    """The noisy counts of a column's bins on one level.
 
     Attributes:
         width: Fine bins in each bin of this level; the last one may hold fewer.
@@ -696,7 +696,7 @@ class LevelCounts(NamedTuple):
 def thinned(
     fine: Floats, levels: Sequence[LevelCounts], edges: NDArray[Any], sigma: float
 ) -> Floats:
-    """Return a column's counts whose far ends thin out where noise hides how many rows they have.
+    """Thin out the far ends of a column's counts, where noise hides how many rows there are.
 
     Args:
         fine: Counts of the fine bins as far as the levels show them, 0 or more.
@@ -721,7 +721,7 @@ def thinned(
 
 
 def _octaves(edges: NDArray[Any], sign: int) -> list[int]:
-    """Return the fine bins between octaves on one side of 0, from near 0 to the end."""
+    """Return the fine bins at which octaves begin on one side of 0, from near 0 to the end."""
     values = np.asarray(edges, dtype=np.float64)
     end = values[-1] if sign > 0 else -values[0]
     far = float(end)
@@ -739,7 +739,7 @@ def _octaves(edges: NDArray[Any], sign: int) -> list[int]:
 def _thinned_side(
     fine: Floats, levels: Sequence[LevelCounts], octaves: Sequence[int], sigma: float
 ) -> Floats:
-    """Thin one side out, beyond the furthest octave that stands out of the noise."""
+    """Thin out one side, beyond the furthest octave that stands out of the noise."""
     last = _last_that_stands_out(levels, octaves, float(fine.sum()), sigma)
     if last is None:
         return fine
@@ -775,7 +775,7 @@ def _thinned_side(
 def _last_that_stands_out(
     levels: Sequence[LevelCounts], octaves: Sequence[int], rows: float, sigma: float
 ) -> int | None:
-    """Return the furthest octave of which rows stand out of the noise; None if none does.
+    """Return the furthest octave whose rows stand out of the noise, or None.
 
     Rows do where there are many from the octave on, or many in one bin of the second coarsest
     level; and those before the second octave where there are many of them.
@@ -797,14 +797,14 @@ def _last_that_stands_out(
 def _rows_beyond(
     levels: Sequence[LevelCounts], octaves: Sequence[int], octave: int, rows: float
 ) -> _Sum:
-    """Return the noisy number of rows from an octave on, away from 0."""
+    """Estimate the number of rows from an octave on, away from 0."""
     above = _Sums(levels, rows).from_bin(octaves[octave])
     is_upper = octaves[-1] > octaves[0]
     return above if is_upper else _Sum(rows - above.rows, above.bins)
 
 
 class _Sum(NamedTuple):
-    """A noisy number of rows, and how many counted bins it is made of."""
+    """A noisy number of rows, and the number of counted bins in it."""
 
     rows: float
     bins: int
@@ -812,20 +812,20 @@ class _Sum(NamedTuple):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums of noisy counts, each of as few counted bins as there are: their noise adds up."""
+    """Sums of noisy counts from as few counted bins as possible, as their noise adds up."""
 
     levels: Sequence[LevelCounts]
     rows: float
 
     def from_bin(self, place: int) -> _Sum:
-        """Return how many rows there are from a fine bin on to the last."""
+        """Estimate the rows from a fine bin on, to the last bin."""
         size = len(self.levels[-1].counts)
         return self._within(0, 0, size, _Sum(self.rows, 0), place)
 
     def _within(
         self, depth: int, first: int, stop: int, whole: _Sum, place: int
     ) -> _Sum:
-        """Return the rows in [place, stop), of which [first, stop) has `whole`.
+        """Estimate the rows in [place, stop), where [first, stop) has `whole`.
 
         They are the bins beyond, or what is left of the whole without the bins before.
         """

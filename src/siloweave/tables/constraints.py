@@ -32,7 +32,7 @@ class _Constraint(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="constraint",
     forbid_unknown_fields=True,
 ):  # fmt: skip
-    """What all constraints have.
+    """The part that all constraints share.
 
     Attributes:
         from_data: Whether rows proposed it and nobody has reviewed it.
@@ -45,7 +45,7 @@ class _Constraint(
 
 
 class FixedCombinations(_Constraint, frozen=True, tag="fixed_combinations"):
-    """Columns whose values occur together in these combinations only.
+    """Columns whose values occur together only in certain combinations.
 
     Methods learn one column with a value for each combination.
 
@@ -64,11 +64,11 @@ class FixedCombinations(_Constraint, frozen=True, tag="fixed_combinations"):
 
     @property
     def words(self) -> str:
-        """What it asks, in a few words."""
+        """The constraint in a few words."""
         return f"fixed combinations of {', '.join(self.columns)}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
-        """Raise SchemaError where columns cannot have these combinations."""
+        """Raise SchemaError for columns that cannot have these combinations."""
         _check_number(self.words, self.columns)
         for i, row in enumerate(self.rows):
             where = f"{self.words}: combination {i + 1}"
@@ -113,18 +113,18 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it speaks of."""
+        """The names of the columns in the constraint."""
         return self.low, self.high
 
     @property
     def words(self) -> str:
-        """What it asks, in a few words."""
+        """The constraint in a few words."""
         sign = "<" if self.strict else "<="
         most = "" if self.most is None else f", by at most {self.most}"
         return f"{self.low} {sign} {self.high}{most}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
-        """Raise SchemaError where columns cannot be compared, or never keep it."""
+        """Raise SchemaError for columns that cannot be compared, or can never keep the rule."""
         _check_number(self.words, self.columns)
         low = declared[self.low]
         high = declared[self.high]
@@ -177,16 +177,16 @@ class ColumnSum(_Constraint, frozen=True, tag="column_sum"):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it speaks of."""
+        """The names of the columns in the constraint."""
         return *self.parts, self.total
 
     @property
     def words(self) -> str:
-        """What it asks, in a few words."""
+        """The constraint in a few words."""
         return f"{' + '.join(self.parts)} = {self.total}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
-        """Raise SchemaError where columns cannot be added up, or never keep it."""
+        """Raise SchemaError for columns that cannot be added up, or can never keep the rule."""
         _check_number(self.words, self.parts)
         _check_number(self.words, self.columns)
         parts = [declared[name] for name in self.parts]
@@ -238,12 +238,12 @@ class CategoryRanges(_Constraint, frozen=True, tag="category_ranges"):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it speaks of."""
+        """The names of the columns in the constraint."""
         return self.column, self.by
 
     @property
     def words(self) -> str:
-        """What it asks, in a few words."""
+        """The constraint in a few words."""
         return f"range of {self.column} by {self.by}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
@@ -302,11 +302,11 @@ class Unique(_Constraint, frozen=True, tag="unique"):
 
     @property
     def words(self) -> str:
-        """What it asks, in a few words."""
+        """The constraint in a few words."""
         return f"unique: {', '.join(self.columns)}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
-        """Raise SchemaError for a column that is named twice, or none."""
+        """Raise SchemaError for a column that is named twice, or for no column."""
         _check_number(self.words, self.columns, least=1)
 
 
@@ -327,7 +327,7 @@ class MissingTogether(_Constraint, frozen=True, tag="missing_together"):
 
     @property
     def words(self) -> str:
-        """What it asks, in a few words."""
+        """The constraint in a few words."""
         return f"missing together: {', '.join(self.columns)}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
@@ -359,12 +359,12 @@ class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it speaks of."""
+        """The names of the columns in the constraint."""
         return *self.dependent, self.by
 
     @property
     def words(self) -> str:
-        """What it asks, in a few words."""
+        """The constraint in a few words."""
         options = []
         for value in self.values:
             option = "missing" if value is None else repr(value)
@@ -430,12 +430,12 @@ class Computed(_Constraint, frozen=True, tag="computed"):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it speaks of."""
+        """The names of the columns in the constraint."""
         return *self.sources, self.column
 
     @property
     def words(self) -> str:
-        """What it asks, in a few words."""
+        """The constraint in a few words."""
         if self.formula in DATED:
             body = f"{self.formula} from {' to '.join(self.sources)}"
         else:
@@ -447,7 +447,7 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         return f"{self.column} = {body}{squared}{times}{rounded}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
-        """Raise SchemaError where the sources do not give such a column, or never within bounds."""
+        """Raise SchemaError if the sources never give such a column, or no value within bounds."""
         _check_number(self.words, self.columns)
         self._check_recipe()
         sources = [declared[name] for name in self.sources]
@@ -490,7 +490,7 @@ class Computed(_Constraint, frozen=True, tag="computed"):
             )
 
     def _check_missing(self, sources: Sequence[Column], column: Column) -> None:
-        """Raise SchemaError for a column that is never missing, where its sources leave gaps."""
+        """Raise SchemaError if a column is never missing and its sources may leave gaps."""
         if column.missing:
             return
         optional = [source.name for source in sources if source.missing]
@@ -550,7 +550,7 @@ TAGS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Constraint))
 def check_constraints(
     constraints: Sequence[Constraint], declared: Mapping[str, Column]
 ) -> None:
-    """Check what can be checked without a row.
+    """Check all that can be checked of constraints without a row.
 
     Args:
         constraints: Of one schema.
@@ -626,19 +626,19 @@ def _computed_twice(rule: Constraint, name: str) -> SchemaError:
 
 
 def _have_bounds(columns: Sequence[Column]) -> bool:
-    """Return whether all columns declare both bounds."""
+    """Return whether every column declares both bounds."""
     return not any(None in (column.low, column.high) for column in columns)
 
 
 def _spans_zero(column: Column) -> bool:
-    """Return whether a column of numbers may be 0, by its bounds."""
+    """Return whether a column of numbers may be 0, as far as its bounds say."""
     may_be_low = column.low is None or float(column.low) <= 0
     may_be_high = column.high is None or float(column.high) >= 0
     return may_be_low and may_be_high
 
 
 def _reached(start: str, by_low: Mapping[str, Sequence[Inequality]]) -> set[str]:
-    """Return columns that are at least as large as one, by inequalities; itself among them."""
+    """Return the columns at least as large as one column, by inequalities; itself among them."""
     reached = {start}
     waiting = [start]
     while waiting:
@@ -727,14 +727,14 @@ def _check_kind_of(where: str, column: Column, value: Value) -> None:
 
 
 def _comparable(column: Column, value: Value) -> Any:
-    """Return a value of a numeric column so that it can be compared with others."""
+    """Convert a value of a numeric column so that it can be compared with others."""
     if column.kind == "datetime":
         return datetime.fromisoformat(str(value))
     return value
 
 
 def _last(column: Column, bound: Value) -> Any:
-    """Return the largest value that an upper bound includes: of a date, the end of its day."""
+    """Return the largest value that an upper bound allows; of a date, the end of its day."""
     end = _comparable(column, bound)
     if column.kind == "datetime" and is_date(bound):
         end += timedelta(days=1) - timedelta.resolution
@@ -742,12 +742,12 @@ def _last(column: Column, bound: Value) -> Any:
 
 
 def _at_step(when: datetime, step: int) -> int:
-    """Return a time in whole steps of so many microseconds since the first of all days."""
+    """Count the whole steps, of so many microseconds, from the first of all days to a time."""
     return (when - datetime.min) // timedelta(microseconds=step)  # noqa: DTZ901
 
 
 def _typed(row: Sequence[Value]) -> tuple[tuple[bool, Value], ...]:
-    """Return values so that they differ where meanings do: True is not 1, and 1 is 1.0."""
+    """Mark the values that are bools, so that True is not 1; 1 and 1.0 are equal."""
     return tuple((isinstance(value, bool), value) for value in row)
 
 
@@ -755,7 +755,7 @@ def _typed(row: Sequence[Value]) -> tuple[tuple[bool, Value], ...]:
 
 
 def sdv_of(constraints: Sequence[Constraint]) -> Iterator[dict[str, Any]]:
-    """Yield those constraints that the Synthetic Data Vault has a class for, in its form."""
+    """Yield, in the form of the Synthetic Data Vault, those constraints that it has a class for."""
     for rule in constraints:
         if isinstance(rule, FixedCombinations | Unique):
             parameters: dict[str, Any] = {"column_names": list(rule.columns)}
@@ -771,7 +771,7 @@ def sdv_of(constraints: Sequence[Constraint]) -> Iterator[dict[str, Any]]:
 
 
 def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
-    """Return constraints of SDV's form, and the names of the classes that are ignored.
+    """Read constraints from SDV's form; return them, and the classes that are ignored.
 
     Combinations are not listed there, so they are left open.
     """
@@ -796,7 +796,7 @@ def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
 
 
 def _of_sdv(kind: str, parameters: Any) -> list[Constraint]:
-    """Return the constraints of one of SDV; none for a class that has no equal here."""
+    """Convert one constraint of SDV; an empty list if it has no equal here."""
     is_strict = bool(parameters.get("strict_boundaries", False))
     if kind == "FixedCombinations":
         return [FixedCombinations(tuple(map(str, parameters["column_names"])))]

@@ -72,7 +72,7 @@ _BINNED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class DatabaseCodes:
-    """The rows of a database, each as codes; conforms to `codes.CountedRows`.
+    """The rows of a database as codes that stay there; conforms to `codes.CountedRows`.
 
     Args:
         database: Where they are.
@@ -98,7 +98,7 @@ class DatabaseCodes:
     moved: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
-        """Return how many rows are in every cell of each clique.
+        """Count the rows in every cell of each clique.
 
         Raises:
             DataError: The database is away, or rows were changed meanwhile.
@@ -114,15 +114,15 @@ class DatabaseCodes:
         return [self.marginals[clique] for clique in requested]
 
     def _without_counted(self, cliques: Sequence[Clique]) -> list[Clique]:
-        """Return the cliques that were not counted yet."""
+        """Return the cliques that are not counted yet."""
         return [clique for clique in cliques if clique not in self.marginals]
 
     def digest(self) -> bytes:
-        """Return bytes that the same rows have: of what was asked for, and of single columns."""
+        """Return bytes that are equal for the same rows, by what was asked and single columns."""
         return _digest(self, self.database)
 
     def _count(self, cliques: Sequence[Clique]) -> None:
-        """Count cliques in as few groupings as their sizes allow, and remember them."""
+        """Count cliques, in as few groupings as their sizes allow, and store the counts."""
         for clique in cliques:
             num_cells = self.domain.size(clique)
             if num_cells > _MOST_CELLS:
@@ -148,7 +148,7 @@ class DatabaseCodes:
                     self.marginals[clique] = _marginal_of(table, block, clique)
 
     def _block_table(self, block: Clique, frame: pl.DataFrame) -> Ints:
-        """Return the counts of a block's cells as an array with one axis a column."""
+        """Return the counts of a block's cells as an array with one axis per column."""
         cells = frame["v"]
         cell_counts = frame["n"].to_numpy()
         # A new row may be outside the schema, or one too many; neither was checked.
@@ -162,7 +162,7 @@ class DatabaseCodes:
         return counts.reshape(self.domain.shape(block))
 
     def _blocks(self, cliques: Sequence[Clique]) -> list[Clique]:
-        """Return sets of columns that hold all cliques, few of them and of few cells each."""
+        """Return a few sets of columns, of few cells each, that together hold all cliques."""
         blocks: list[set[str]] = []
         # Large cliques first, so that small ones find a block that holds them.
         for clique in sorted(map(set, cliques), key=len, reverse=True):
@@ -176,7 +176,7 @@ class DatabaseCodes:
     def _block_for(
         self, clique: set[str], blocks: Sequence[set[str]]
     ) -> set[str] | None:
-        """Return a block that holds a clique, or else one that stays small with it; else None."""
+        """Return a block that holds a clique, or that stays small with it; None without either."""
         for block in blocks:
             if clique <= block:
                 return block
@@ -187,7 +187,7 @@ class DatabaseCodes:
         return None
 
     def _cell_number(self, block: Clique, aliases: Mapping[str, str]) -> str:
-        """Return SQL of the number of a row's cell in a table of some columns, in C order."""
+        """Write SQL for the number of a row's cell in a table of some columns, in C order."""
         terms = []
         for place, name in enumerate(block):
             stride = prod(self.domain.shape(block[place + 1 :]))
@@ -196,7 +196,7 @@ class DatabaseCodes:
 
 
 def _marginal_of(table: Ints, block: Clique, clique: Clique) -> Ints:
-    """Return the counts of a clique from those of a block that holds it."""
+    """Sum the counts of a block to those of a clique in it."""
     other_axes = tuple(axis for axis, name in enumerate(block) if name not in clique)
     remaining_names = [name for name in block if name in clique]
     clique_axes = [remaining_names.index(name) for name in clique]
@@ -207,7 +207,7 @@ def _marginal_of(table: Ints, block: Clique, clique: Clique) -> Ints:
 def counted(
     database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
 ) -> DatabaseCodes | _RowsHere:
-    """Check that a database's rows fit a schema, and return them as codes that stay there.
+    """Check that a database's rows fit a schema, and return their codes, which stay there.
 
     Where columns that are looked up have more than a million different values, the rows are read
     here instead, some at a time, and only their codes are kept.
@@ -295,32 +295,32 @@ class _RowsHere:
 
     @property
     def domain(self) -> Domain:
-        """The codes' attributes, and how many codes each has."""
+        """The domain of the codes."""
         return self.codes.domain
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.codes.num_rows
 
     def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
-        """Return how many rows are in every cell of each clique."""
+        """Count the rows in every cell of each clique."""
         return self.codes.count(cliques)
 
     def digest(self) -> bytes:
-        """Return bytes that the same rows have, in whatever order they come."""
+        """Return bytes that are equal for the same rows, in any order."""
         return _digest(self, self.database)
 
 
 def _digest(rows: CountedRows, database: Database) -> bytes:
-    """Return a digest of what was asked for, and of the counts of single columns."""
+    """Hash what was asked, and the counts of single columns."""
     singles = [(name,) for name in rows.domain.names]
     source = (database.address, database.table, database.query)
     return digest_of(source, rows.domain.names, *rows.count(singles))
 
 
 def _coded_here(database: Database, encoder: Encoder) -> _RowsHere:
-    """Return rows as codes in memory, read some at a time."""
+    """Encode rows in memory, reading some at a time."""
     pieces = [encoder.read(read(piece)) for piece in database.pieces()]
     # A table without rows gives no piece, and is checked against the schema all the same.
     if not pieces:
@@ -334,7 +334,7 @@ def _coded_here(database: Database, encoder: Encoder) -> _RowsHere:
 
 @dataclass(frozen=True)
 class _LookedUp:
-    """Groups of equal cells, coded as a table's are.
+    """Groups of equal cells, encoded as a table's cells are.
 
     Attributes:
         codes: The code of each group.
@@ -348,7 +348,7 @@ class _LookedUp:
 
 
 def _look_up(coding: _Coding, groups: pl.DataFrame) -> _LookedUp:
-    """Code the different values of a column, each by itself."""
+    """Encode the different values of a column, each by itself."""
     name = coding.column.name
     codes = np.zeros(groups.height, dtype=np.int64)
     moved = 0
@@ -371,7 +371,7 @@ def _look_up(coding: _Coding, groups: pl.DataFrame) -> _LookedUp:
 
 
 def _literal(value: Any, database: Database) -> str:
-    """Return a value as SQL has it; quotation marks in a text are doubled."""
+    """Write a value in SQL, with quotation marks in a text doubled."""
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, bytes) and database.kind == "sqlite":
@@ -386,14 +386,14 @@ def _literal(value: Any, database: Database) -> str:
 
 
 def _text_literal(text: str) -> str:
-    """Return a text as SQL has it, where no query may hold a NUL."""
+    """Write a text in SQL, also one with a NUL, which no query may hold."""
     doubled_marks = text.replace("'", "''")
     without_nul = doubled_marks.replace("\0", "' || chr(0) || '")
     return f"'{without_nul}'"
 
 
 def _mark(code: int, *, checked: bool) -> str:
-    """Return what stands instead of the code of a cell that does not fit: a mark, or NULL."""
+    """Return the code of a cell that does not fit: a mark when rows are checked, else NULL."""
     return str(code) if checked else "NULL"
 
 
@@ -402,7 +402,7 @@ def _mark(code: int, *, checked: bool) -> str:
 
 @dataclass(frozen=True)
 class _Coding:
-    """How the cells of one column become codes, in SQL.
+    """The SQL that turns the cells of one column into codes.
 
     Args:
         column: It is coded.
@@ -416,22 +416,22 @@ class _Coding:
 
     @cached_property
     def size(self) -> int:
-        """How many codes the column has."""
+        """The number of codes of the column."""
         return self.encoder.domain.size_of(self.column.name)
 
     @cached_property
     def family(self) -> str:
-        """What sort of values it holds there."""
+        """The sort of values that the column holds in the database."""
         return self.database.family(self.column.name)
 
     @property
     def is_binned(self) -> bool:
-        """Whether the database finds its codes itself; those of SQLite's numbers only."""
+        """Whether SQL computes the codes itself; of SQLite's columns, only those of numbers."""
         return self.family in _BINNED.get(self.column.kind, ())
 
     @property
     def moves(self) -> bool:
-        """Whether what does not fit is put where the column declares."""
+        """Whether cells that do not fit are moved to the place that the column declares."""
         return self.column.outside == "move"
 
     @property
@@ -441,7 +441,7 @@ class _Coding:
 
     @property
     def is_missing(self) -> str:
-        """Whether a cell has no value, before spellings of a missing value are looked at."""
+        """SQL for whether a cell is empty, before spellings of a missing value are considered."""
         is_nan = ""
         if self.family == "number":
             is_nan = f" OR {self.database.sql.nan.format(self.cell)}"
@@ -449,7 +449,7 @@ class _Coding:
 
     @property
     def key(self) -> str:
-        """What is equal where cells are, and only there; NULL where they are missing."""
+        """SQL for a key that is equal exactly for equal cells; NULL for missing ones."""
         sql = self.database.sql
         if self.family in ("text", "cells"):
             return sql.binary.format(self.cell)
@@ -463,22 +463,22 @@ class _Coding:
 
     @property
     def first_key(self) -> str:
-        """What rows are grouped by when they are checked: their codes, or their values."""
+        """SQL for the key by which rows are grouped when they are checked: codes, or values."""
         return self.direct(checked=True) if self.is_binned else self.key
 
     @property
     def _is_odd(self) -> str:
-        """Whether a cell of SQLite is no number."""
+        """SQL for whether a cell of SQLite is no number."""
         return f"typeof({self.cell}) IN ('text', 'blob')"
 
     def match(self, value: str) -> str:
-        """Return SQL of whether a cell's key is that of a value which was listed."""
+        """Write SQL for whether a cell's key is that of a listed value."""
         if self.family == "text":
             value = self.database.sql.binary.format(value)
         return f"{self.key} = {value}"
 
     def parts(self, groups: pl.DataFrame) -> list[tuple[Ints, pl.DataFrame]]:
-        """Return values of one type each, as a table in memory has them, with their places."""
+        """Divide groups by the type of their values, with their places in the whole."""
         types: dict[str, Any] = {
             "text": pl.String,
             "datetime": DATETIME,
@@ -508,7 +508,7 @@ class _Coding:
 
     @cached_property
     def _refuge(self) -> int | None:
-        """The code of a missing cell where none may be missing; None if it is refused."""
+        """The code of a missing cell in a column without missing values; None if it is refused."""
         column = self.column
         value = column.other if column.fallback is None else column.fallback
         if not self.moves or value is None:
@@ -520,7 +520,7 @@ class _Coding:
 
     @cached_property
     def homeless(self) -> int | None:
-        """The code of a cell that is no value of the column; None if it is refused."""
+        """The code of a cell whose value the column lacks; None if it is refused."""
         if self._refuge is not None:
             return self._refuge
         if self.column.other is not None:
@@ -535,7 +535,7 @@ class _Coding:
 
     @property
     def rest(self) -> str:
-        """SQL of the code of a value that was not listed."""
+        """SQL for the code of a value that was not listed."""
         return (
             f"CAST(CASE WHEN {self.is_missing} THEN {_or_null(self._absent)} "
             f"ELSE {_or_null(self.homeless)} END AS BIGINT)"
@@ -544,7 +544,7 @@ class _Coding:
     # Codes that the database finds
 
     def add_binned(self, groups: pl.DataFrame, counts: Ints) -> int:
-        """Count groups of `direct(checked=True)`, and return how many rows' cells were moved.
+        """Add groups of `direct(checked=True)` to counts; return how many rows' cells were moved.
 
         Raises:
             SchemaError: Cells do not fit.
@@ -569,7 +569,7 @@ class _Coding:
         return int(row_counts[codes >= self.size].sum())
 
     def odd_groups(self, groups: pl.DataFrame) -> pl.DataFrame | None:
-        """Return different cells that are no number, if there are some; None if too many."""
+        """Return the different cells that are no number, perhaps none; None if too many."""
         if not groups["v"].cast(pl.Int64).is_in([_ODD]).any():
             return groups.clear()
         key = f"CASE WHEN {self._is_odd} THEN {self.key} END"
@@ -579,7 +579,7 @@ class _Coding:
         return frames[0].filter(pl.col("v").is_not_null())
 
     def direct(self, *, checked: bool, odd: str = "") -> str:
-        """Return SQL of the code of a number or a datetime.
+        """Write SQL for the code of a number or a datetime.
 
         Args:
             checked: Whether a cell that does not fit has a number below 0 instead of a code, and
@@ -604,7 +604,7 @@ class _Coding:
         return f"CASE {' '.join(cases)} ELSE {code} END"
 
     def _missing_case(self, offset: int, *, checked: bool) -> str:
-        """Return the case of missing cells, which are moved where none may be missing."""
+        """Write the SQL case of missing cells, which are moved where none may be missing."""
         code = _mark(_MISSING, checked=checked)
         if self._absent is not None:
             is_moved = not self.column.missing
@@ -612,7 +612,7 @@ class _Coding:
         return f"WHEN {self.is_missing}{self._missing_marks} THEN {code}"
 
     def _unfit_cases(self, *, checked: bool) -> list[str]:
-        """Return the cases of cells that are no number of the column, unless it moves them."""
+        """Write the SQL cases of cells that are no number of the column, unless it moves them."""
         if self.moves:
             return []
         cases = []
@@ -633,7 +633,7 @@ class _Coding:
         return cases
 
     def _bound_cases(self, offset: int, *, checked: bool) -> list[str]:
-        """Return the cases of numbers beyond the bounds: marks, or the codes of the bounds."""
+        """Write the SQL cases of numbers beyond the bounds: marks, or the codes of the bounds."""
         low_code = _mark(_OUTSIDE, checked=checked)
         high_code = low_code
         if self.moves or self._has_learned_bounds:
@@ -659,16 +659,16 @@ class _Coding:
 
     @property
     def _has_learned_bounds(self) -> bool:
-        """Whether the bounds were learned from rows, so that others may lie beyond them."""
+        """Whether the bounds were learned from rows, so that other rows may lie beyond them."""
         return {"low", "high"} <= set(self.column.learned)
 
     def _real(self, value: float) -> str:
-        """Return a float64 as SQL has it, exactly."""
+        """Write a float64 in SQL, exactly."""
         return self.database.sql.real(value)
 
     @cached_property
     def _missing_marks(self) -> str:
-        """Whether a cell is a declared spelling of a missing value; begins with OR."""
+        """SQL for whether a cell is a declared spelling of a missing value; begins with OR."""
         spellings = self.column.missing_values
         if self.family == "datetime":
             marks = [str(time) for time in _times_among(spellings)]
@@ -680,7 +680,7 @@ class _Coding:
 
     @cached_property
     def _number(self) -> _Number:
-        """A cell's number."""
+        """SQL for the number of a cell."""
         if self.column.kind == "continuous":
             return self._real_number()
         if self.column.kind == "datetime":
@@ -690,7 +690,7 @@ class _Coding:
         return self._rounded_number()
 
     def _whole_number(self) -> _Number:
-        """Return the number of a cell whose type holds nothing but whole numbers."""
+        """Write SQL for the number of a cell whose type holds whole numbers only."""
         cell = self.cell
         return _Number(
             value=cell,
@@ -701,7 +701,7 @@ class _Coding:
         )
 
     def _real_number(self) -> _Number:
-        """Return the number of a cell of a column of numbers."""
+        """Write SQL for the number of a cell in a column of numbers."""
         real = self.database.sql.real
         value = f"CAST({self.cell} AS DOUBLE PRECISION)"
         return _Number(
@@ -713,7 +713,7 @@ class _Coding:
         )
 
     def _time_number(self) -> _Number:
-        """Return the microseconds of a cell of a column of datetimes."""
+        """Write SQL for the microseconds of a cell in a column of datetimes."""
         cell = self.cell
         sql = self.database.sql
         step = step_of(self.column)
@@ -736,7 +736,7 @@ class _Coding:
         )
 
     def _rounded_number(self) -> _Number:
-        """Return the whole number of a cell that may have decimals, in a column of whole ones."""
+        """Write SQL for the whole number of a cell that may have decimals."""
         cell = self.cell
         # Rounds half to even in DuckDB and PostgreSQL, and cuts decimals off in SQLite.
         integer = f"CAST({cell} AS BIGINT)"
@@ -774,7 +774,7 @@ class _Coding:
 
     @cached_property
     def _beyond(self) -> tuple[str, str]:
-        """Whether a number is below the column's lower bound, and above its upper one."""
+        """SQL for whether a number is below the lower bound, and above the upper one."""
         number = self._number
         lowest = self.encoder.edges(self.column.name)[0]
         last = last_of(self.column)
@@ -786,17 +786,17 @@ class _Coding:
 
 
 def _time(sql: DatabaseKind, microseconds: int) -> str:
-    """Return SQL of a timestamp that is compared with others."""
+    """Write SQL for a timestamp that is compared with others."""
     return sql.time.format(np.datetime64(microseconds, "us"))
 
 
 def _or_null(code: int | None) -> str:
-    """Return a code in SQL; NULL for a cell that is refused."""
+    """Write a code in SQL; NULL for a cell that is refused."""
     return "NULL" if code is None else str(code)
 
 
 def _cell(key: Any) -> Any:
-    """Return a cell of SQLite by the key that it is grouped by.
+    """Return a cell of SQLite from the key by which it is grouped.
 
     A text is grouped by its bytes, and bytes by an empty text, see `DatabaseKind.binary`.
     """
@@ -810,7 +810,7 @@ def _cell(key: Any) -> Any:
 
 
 def _all_numbers_among(spellings: Sequence[str]) -> list[float]:
-    """Return numbers that texts stand for, or whose own text one is, such as 999 or 1e-07."""
+    """Return the numbers that texts stand for, or are written as, such as 999 or 1e-07."""
     numbers = numbers_among(spellings)
     for text in spellings:
         try:
@@ -824,7 +824,7 @@ def _all_numbers_among(spellings: Sequence[str]) -> list[float]:
 
 
 def _times_among(spellings: Sequence[str]) -> list[int]:
-    """Return datetimes whose own text one of some texts is, in microseconds."""
+    """Return the datetimes that are written as one of some texts, in microseconds."""
     times = []
     for text in spellings:
         try:
@@ -838,7 +838,7 @@ def _times_among(spellings: Sequence[str]) -> list[int]:
 
 
 def _rounds_to(cell: str, whole: str, side: int) -> str:
-    """Return whether SQLite's number rounds (half to even) to the whole one next to its own.
+    """Write SQL for whether a number rounds (half to even) away from its integer part.
 
     Args:
         cell: The number in SQL.
@@ -851,7 +851,7 @@ def _rounds_to(cell: str, whole: str, side: int) -> str:
 
 
 def _rounded_below(cell: str, edge: int) -> str:
-    """Return SQL of whether a number, rounded half to even, is below a whole one."""
+    """Write SQL for whether a number, rounded half to even, is below a whole one."""
     # From here on doubles are whole.
     if abs(edge) >= 2**52:
         return f"{cell} < {edge}"
@@ -865,7 +865,7 @@ def _rounded_below(cell: str, edge: int) -> str:
 
 @dataclass(frozen=True)
 class _Number:
-    """A number in SQL whose bin is sought.
+    """A number in SQL, and the edges of the bin that is sought.
 
     Attributes:
         value: The number; of a datetime in microseconds.
@@ -884,7 +884,7 @@ class _Number:
 
 
 def _by_octaves(column: Column, encoder: Encoder, number: _Number) -> str:
-    """Return SQL of the bin of a number: within its octave, where the bins are `octaves`."""
+    """Write SQL for the bin of a number whose bins are `octaves`: within its octave."""
     bin_of = _real_bin if column.kind == "continuous" else _whole_bin
     edges = encoder.edges(column.name)
     starts = octave_starts(column, encoder.bins)
@@ -905,7 +905,7 @@ def _by_octaves(column: Column, encoder: Encoder, number: _Number) -> str:
 
 
 def _whole_bin(number: _Number, edges: NDArray[Any]) -> str:
-    """Return SQL of the bin of a whole number that is within the edges, which are in steps."""
+    """Write SQL for the bin of a whole number that is within the edges, which are in steps."""
     first = int(edges[0])
     count = int(edges[-1] - edges[0])
     bins = len(edges) - 1
@@ -924,7 +924,7 @@ def _whole_bin(number: _Number, edges: NDArray[Any]) -> str:
 
 
 def _real_bin(number: _Number, edges: NDArray[Any]) -> str:
-    """Return SQL of the bin of a number that is within the edges.
+    """Write SQL for the bin of a number that is within the edges.
 
     Where bins are many and equally wide, a division guesses it, and the bin's own edges, computed
     as numpy does, correct the guess. PostgreSQL stops a query at a quotient that no double holds,
@@ -955,7 +955,7 @@ def _real_bin(number: _Number, edges: NDArray[Any]) -> str:
 
 
 def _halved(number: _Number, edges: Sequence[Any], first: int = 0) -> str:
-    """Return SQL of how many edges are at or below a number, found by halving."""
+    """Write SQL that counts the edges at or below a number, by halving."""
     if not edges:
         return str(first)
     middle = len(edges) // 2

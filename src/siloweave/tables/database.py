@@ -138,12 +138,12 @@ _SAFE_ERRORS = (
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL has it; a quotation mark in it is doubled."""
+    """Quote a name for SQL; a quotation mark in it is doubled."""
     return '"' + name.replace('"', '""') + '"'
 
 
 class _Connection(NamedTuple):
-    """An open connection: what a SELECT gives, whole or in pieces, and its columns' names."""
+    """An open connection: functions that run a SELECT, whole or in pieces, or name its columns."""
 
     frame: Callable[[str], pl.DataFrame]
     pieces: Callable[[str], Iterator[pl.DataFrame]]
@@ -151,7 +151,7 @@ class _Connection(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A column: what it holds, and how it is selected from the table or the query."""
+    """A column's sort of values, and the SQL that selects it."""
 
     family: Family
     selected: str
@@ -159,7 +159,7 @@ class _Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Database:
-    """A table, or what a query gives, in a database; nothing is read before it is needed.
+    """A table in a database, or the result of a query; nothing is read before it is needed.
 
     Methods that only count rows (AIM, TwoRound, FLAIM, PrivMRF, DistAIM) let the database count,
     and load no row. Others load the table, or a sample of it (`sample` of `Synthesizer.fit`).
@@ -203,19 +203,19 @@ class Database:
 
     @property
     def kind(self) -> str:
-        """Duckdb, sqlite or postgresql."""
+        """The kind of database: duckdb, sqlite or postgresql."""
         return self.address.partition("://")[0]
 
     @property
     def file(self) -> Path | None:
-        """Where the database is, if it is a file."""
+        """The database's file; None for a database on a server."""
         if self.kind == "postgresql":
             return None
         path = self.address.partition("://")[2].removeprefix("/")
         return Path(unquote(path))
 
     def below(self, folder: str | Path) -> Database:
-        """Return the same database, where the path of its file is relative to a folder."""
+        """Return the same database, with the path of its file relative to a folder."""
         file = self.file
         if file is None or file.is_absolute():
             return self
@@ -247,22 +247,24 @@ class Database:
 
     @property
     def sql(self) -> DatabaseKind:
-        """What this kind of database writes in its own way."""
+        """The SQL that this kind of database writes in its own way."""
         return _KINDS[self.kind]
 
     def family(self, name: str) -> Family:
-        """Return what sort of values a column holds, by its type."""
+        """Return the sort of values in a column, by the column's type."""
         return self._columns[name].family
 
     @cached_property
     def num_rows(self) -> int:
-        """How many rows there are, as the database counts them."""
+        """The number of rows, as the database counts them."""
         count = self.frame(f"SELECT COUNT(*) AS n FROM {self.rows}")
         return int(count["n"].item())
 
     @property
     def rows(self) -> str:
-        """All rows in SQL, to be selected from; what has no plain type is text or a number.
+        """SQL to select all rows from, in which every column has a plain type.
+
+        A type that is not plain becomes text or a number.
 
         Texts are compared byte by byte, whatever collation their column has. No cell stops the
         query: datetimes beyond the years 1 to 9999 are the nearest ones within, numbers that no
@@ -277,7 +279,7 @@ class Database:
         return f"(SELECT {selected} FROM {self._source} AS asked{fence}) AS siloweave"
 
     def frame(self, select: str) -> pl.DataFrame:
-        """Return what a SELECT gives.
+        """Run a SELECT, and return its result.
 
         Raises:
             DataError: The database is away, or refuses the query.
@@ -295,7 +297,7 @@ class Database:
         most: int | None = None,
         numbers: bool = False,
     ) -> list[pl.DataFrame]:
-        """Count rows by each of some expressions, in as few queries as the database allows.
+        """Count the rows by each of some expressions, in as few queries as the database allows.
 
         Args:
             values: SQL over `rows`.
@@ -327,7 +329,7 @@ class Database:
         return frames
 
     def pieces(self) -> Iterator[pl.DataFrame]:
-        """Yield the rows in an order that is the same each time, some at a time."""
+        """Yield the rows some at a time, in an order that is the same each time."""
         with self._opened() as connection:
             if self.sql.ordered:
                 connection.frame(self.sql.ordered)
@@ -379,7 +381,7 @@ class Database:
             return self._readable(connection.frame(select))
 
     def _readable(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return a frame of `rows` with durations as such, and cells of several types as text."""
+        """Give durations in a frame of `rows` their type, and write mixed columns as text."""
         durations = []
         for name in self.names:
             if self.family(name) == "duration":
@@ -388,7 +390,7 @@ class Database:
 
     @property
     def _source(self) -> str:
-        """The table or the query in SQL, to be selected from."""
+        """SQL of the table or the query, to select from."""
         if self.table:
             return ".".join(quoted(part) for part in self.table.split("."))
         # The line break ends a comment at the end of the query.
@@ -396,7 +398,7 @@ class Database:
 
     @cached_property
     def _columns(self) -> dict[str, _Column]:
-        """What each column holds, and the column in SQL."""
+        """The columns' sorts of values and their SQL, by name."""
         with self._opened() as connection:
             no_rows = f"SELECT * FROM {self._source} AS asked LIMIT 0"
             names = connection.names(no_rows)
@@ -414,7 +416,7 @@ class Database:
 
     @contextmanager
     def _opened(self) -> Iterator[_Connection]:
-        """Open a connection with one transaction, which only reads."""
+        """Open a connection with a single transaction, which only reads."""
         file = self.file
         if file is not None and not file.is_file():
             raise DataError(
@@ -434,7 +436,7 @@ class Database:
 
 
 def _grouping(values: Sequence[str], rows: str, *, numbers: bool) -> str:
-    """Return a SELECT that counts rows by each of some expressions.
+    """Write a SELECT that counts rows by each of some expressions.
 
     Column ``g`` has the expression's number, ``n`` the count. Values of the first expression are
     in column ``v0`` and so on, or of all in ``v`` where they are numbers.
@@ -462,7 +464,7 @@ def _grouping(values: Sequence[str], rows: str, *, numbers: bool) -> str:
 
 
 def _in_sql(column_type: str, column: str) -> tuple[Family, str]:
-    """Return what a column of a type holds, and the column in SQL, where no cell stops a query."""
+    """Return the sort of values of a column's type, and SQL in which no cell stops a query."""
     if column_type == _CELLS:
         # The sign takes away the type that the table declares, by which texts become numbers.
         return "cells", f"+{column}"
@@ -486,7 +488,7 @@ def _in_sql(column_type: str, column: str) -> tuple[Family, str]:
 
 
 def _first_and_last(column_type: str) -> tuple[str, str]:
-    """Return the first and last datetime that is read, as a type has them."""
+    """Return the first and the last datetime that can be read, as a type has them."""
     if column_type == "DATE":
         return f"DATE '{_FIRST_DAY}'", f"DATE '{_LAST_DAY}'"
     first = f"{_FIRST_DAY} 00:00:00"
@@ -497,7 +499,7 @@ def _first_and_last(column_type: str) -> tuple[str, str]:
 
 
 def source_of(word: str | Path) -> Path | Database:
-    """Return rows as a word of the command line names them.
+    """Read the source of rows from a word of the command line: a path, or a database.
 
     Example:
         >>> source_of("sqlite:///ward.db#SELECT age FROM stays").query
@@ -519,7 +521,7 @@ def source_of(word: str | Path) -> Path | Database:
 
 
 def _has_password(address: str) -> bool:
-    """Return whether an address has a password, or is no URL and so may have one."""
+    """Return whether an address has a password, or may have one as it is no URL."""
     try:
         url = urlsplit(address)
         return url.password is not None or "password" in url.query.lower()
@@ -528,7 +530,7 @@ def _has_password(address: str) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return what went wrong and what to do, without what may quote a row."""
+    """Describe what went wrong and what to do, without text that may quote a row."""
     message = str(error).partition("\n")[0]
     # ADBC writes its status in capitals before the database's own message.
     status, _, database_message = message.partition(": ")
@@ -554,7 +556,7 @@ def _reason(error: Exception) -> str:
 
 
 class DatabaseKind(NamedTuple):
-    """How a kind of database is reached, and what it writes in its own way.
+    """The way to reach a kind of database, and the SQL that it writes in its own way.
 
     Attributes:
         error: Returns what it raises; raises ModuleNotFoundError without its package.
@@ -585,7 +587,7 @@ class DatabaseKind(NamedTuple):
     together: int = _MOST_TOGETHER
 
     def real(self, value: float) -> str:
-        """Return a float64 in SQL, exactly; SQLite's own reading of decimals may err."""
+        """Write a float64 in SQL, exactly: SQLite's own reading of decimals may err."""
         if self.together > 1:
             return f"CAST('{value!r}' AS DOUBLE PRECISION)"
         if isinf(value):
@@ -605,19 +607,19 @@ class DatabaseKind(NamedTuple):
 
 
 def _dbapi() -> Any:
-    """Import what connects to databases by ADBC."""
+    """Import the package that connects to databases by ADBC."""
     return import_module("adbc_driver_manager.dbapi")
 
 
 def _duckdb_error() -> type[Exception]:
-    """Return what DuckDB raises; ModuleNotFoundError names its package if that is missing."""
+    """Return DuckDB's class of errors; ModuleNotFoundError names the package if it is missing."""
     import_module("adbc_driver_duckdb")
     error: type[Exception] = _dbapi().Error
     return error
 
 
 def _postgresql_error() -> type[Exception]:
-    """Return what PostgreSQL raises; ModuleNotFoundError names its package if that is missing."""
+    """Return PostgreSQL's class of errors; ModuleNotFoundError names a missing package."""
     import_module("adbc_driver_postgresql")
     error: type[Exception] = _dbapi().Error
     return error
@@ -655,7 +657,7 @@ def _postgresql(database: Database) -> Iterator[_Connection]:
 
 
 def _adbc(cursor: Any) -> _Connection:
-    """Return the connection of a cursor of ADBC."""
+    """Wrap a cursor of ADBC as a connection."""
 
     def frame(sql: str) -> pl.DataFrame:
         cursor.execute(sql)
@@ -674,7 +676,7 @@ def _adbc(cursor: Any) -> _Connection:
 
 
 def _names_of(cursor: Any) -> list[str]:
-    """Return the names of the columns that a cursor gives."""
+    """Return the names of the columns in a cursor's result."""
     return [column[0] for column in cursor.description or ()]
 
 
@@ -704,12 +706,12 @@ def _sqlite(database: Database) -> Iterator[_Connection]:
 
 
 def _sha256(text: str) -> str:
-    """Return SHA-256 of a text, in hexadecimal: a function that SQLite lacks."""
+    """Hash a text with SHA-256, in hexadecimal: a function that SQLite lacks."""
     return sha256(text.encode()).hexdigest()
 
 
 def _sqlite_frame(cursor: sqlite3.Cursor, rows: Sequence[Any]) -> pl.DataFrame:
-    """Return rows of SQLite as a frame."""
+    """Build a frame from rows of SQLite."""
     names = _names_of(cursor)
     # Without a row, there are columns all the same.
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
@@ -718,7 +720,7 @@ def _sqlite_frame(cursor: sqlite3.Cursor, rows: Sequence[Any]) -> pl.DataFrame:
 
 
 def _series(name: str, cells: Sequence[Any]) -> pl.Series:
-    """Return a column of SQLite, whose cells have a type each; objects where these differ."""
+    """Build a column from cells of SQLite, which have a type each; objects if the types differ."""
     types = {type(cell) for cell in cells} - {type(None)}
     if types == {int, float}:
         whole_numbers = [cell for cell in cells if isinstance(cell, int)]
@@ -732,7 +734,7 @@ def _series(name: str, cells: Sequence[Any]) -> pl.Series:
 
 
 def _with_texts(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame in which columns of several types are text, each cell read by itself."""
+    """Write the columns of a frame that mix types as text, each cell by itself."""
     columns = []
     for name, dtype in frame.schema.items():
         if dtype == pl.Object:
@@ -742,7 +744,7 @@ def _with_texts(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def as_text(cell: str | int | float | bytes | None) -> str | None:
-    """Return a cell of SQLite as text: a whole number by its digits, bytes as no value.
+    """Write a cell of SQLite as text: whole numbers by their digits, bytes as a mark.
 
     Example:
         >>> as_text(3.0), as_text(0.5), as_text(b"3")
@@ -807,7 +809,7 @@ def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, 
 
 
 def _sqlite_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the one type that columns of SQLite have here.
+    """Return the types of columns of SQLite, which all have the same one here.
 
     Raises:
         DataError: A column's texts are compared by rules that are not in the file.

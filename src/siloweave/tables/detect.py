@@ -55,7 +55,7 @@ _THREADS = 4
 
 
 def _lexicon(words: str) -> frozenset[str]:
-    """Return the words of a list that blanks part."""
+    """Split a text at blanks into a set of words."""
     return frozenset(words.split())
 
 
@@ -271,7 +271,7 @@ _MOMENTS = (
 
 @dataclass(frozen=True)
 class ColumnEvidence:
-    """What a column seems to be; see `Column` for the facts.
+    """The kind that a column seems to have, and why; see `Column` for the facts.
 
     Attributes:
         otherwise: The other reading of its dates, where both fit all of them.
@@ -295,7 +295,7 @@ class ColumnEvidence:
 def evidence(
     table: Table, names: Sequence[str] | None = None
 ) -> dict[str, ColumnEvidence]:
-    """Judge columns, all if not named, by their own values and by the table's other columns.
+    """Judge columns (all by default) by their own values and the table's other columns.
 
     Example:
         >>> table = Table.from_columns({"paid": (["$1,250.50", "$80.00"] * 20, None)})
@@ -313,7 +313,7 @@ def evidence(
 
 
 def _with_notes(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
-    """Add to a column's reason what its file says, and what cannot be read as a number."""
+    """Add to a column's reason what its file says of it, and which values are no numbers."""
     name = finding.name
     why = finding.why
     codes = table.declared_missing(name)
@@ -330,7 +330,7 @@ def _with_notes(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
 
 
 def _judged(table: Table, name: str) -> ColumnEvidence:
-    """Judge a column, which may hold nothing or have value labels."""
+    """Judge one column, which may be empty or have value labels."""
     if table.missing(name).all():
         return ColumnEvidence(
             name, "text", "no value in any row: not modelled, and drawn empty"
@@ -406,7 +406,7 @@ def _unlabelled(table: Table, name: str) -> ColumnEvidence:
 
 
 def _of_levels(table: Table, name: str) -> ColumnEvidence:
-    """Judge a column of a categorical type, which may still hold identifiers."""
+    """Judge a column of a categorical type, which may still be of identifiers."""
     core = table.text_counts(name) if table.kind(name) == "text" else {}
     if sum(core.values()) >= _SOME:
         finding = _not_modelled(table, name, core)
@@ -440,7 +440,7 @@ def _of_durations(table: Table, name: str, unit: str) -> ColumnEvidence:
 
 
 def _with_unlike(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
-    """Name codes of a missing value among a column's numbers."""
+    """Add the likely codes of a missing value among a column's numbers to its reason."""
     name = finding.name
     is_number = finding.kind in ("integer", "continuous")
     is_number_code = finding.kind == "categorical" and table.kind(name) != "text"
@@ -453,7 +453,7 @@ def _with_unlike(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
 
 
 def _codes_in_words(finding: ColumnEvidence, numbers: Floats) -> str:
-    """Describe numbers that are codes of a missing value, such as 998 and 999; else empty."""
+    """Describe values that look like codes for "missing", such as 998 and 999; empty if none do."""
     distinct, counts = np.unique(numbers, return_counts=True)
     low = _low_codes(distinct, counts)
     high = _high_codes(distinct[low:], counts[low:])
@@ -471,7 +471,7 @@ def _codes_in_words(finding: ColumnEvidence, numbers: Floats) -> str:
 
 
 def _low_codes(distinct: NDArray[Any], counts: Ints) -> int:
-    """Count the smallest different numbers that are codes, such as -99, or -8 and -9.
+    """Count the smallest different numbers that look like codes, such as -99, or -8 and -9.
 
     Below numbers of which none is negative they need not lie as far away.
     """
@@ -496,7 +496,7 @@ def _low_codes(distinct: NDArray[Any], counts: Ints) -> int:
 
 
 def _high_codes(distinct: NDArray[Any], counts: Ints) -> int:
-    """Count the largest different numbers that are codes, such as 998 and 999.
+    """Count the largest different numbers that look like codes, such as 998 and 999.
 
     They lie far from all others; or they are at least two in a row up to 99 or such, above a gap
     that is no chance, and each is more frequent than the numbers below the gap.
@@ -529,7 +529,7 @@ def _high_codes(distinct: NDArray[Any], counts: Ints) -> int:
 
 @dataclass(frozen=True)
 class _WholeNumbers:
-    """Whole numbers of a column, where they are not missing.
+    """The whole numbers in a column, without missing values.
 
     Attributes:
         values: Of each row.
@@ -549,17 +549,17 @@ class _WholeNumbers:
 
     @property
     def rows(self) -> int:
-        """How many rows have a number."""
+        """The number of rows with a number."""
         return len(self.values)
 
     @property
     def kinds(self) -> int:
-        """How many different numbers there are."""
+        """The number of different numbers."""
         return len(self.distinct)
 
     @property
     def spread(self) -> str:
-        """How many different ones there are in how many rows, in words."""
+        """The number of different values and of rows, in words."""
         return f"{_different(self.kinds)} in {self.rows:,} rows"
 
 
@@ -585,7 +585,7 @@ def _of_numbers(table: Table, name: str) -> ColumnEvidence:
 
 
 def _of_whole(name: str, numbers: _WholeNumbers, table: Table) -> ColumnEvidence:
-    """Judge a column of whole numbers: dates, postcodes, ids, codes, or numbers indeed."""
+    """Judge a column of whole numbers: dates, postcodes, ids, codes, or really numbers."""
     words = _words_in(table, name)
     distinct = numbers.distinct
     if numbers.kinds == 1:
@@ -623,7 +623,7 @@ def _of_whole(name: str, numbers: _WholeNumbers, table: Table) -> ColumnEvidence
 def _of_day_numbers(
     name: str, numbers: _WholeNumbers, table: Table
 ) -> ColumnEvidence | None:
-    """Judge whole numbers that are days or months, such as 20240131; None for others."""
+    """Judge whole numbers that are days or months, such as 20240131; None if they are not."""
     distinct = numbers.distinct
     # Months of a few years are codes.
     are_months = numbers.kinds > _FEW_CODES and 0 < distinct[0] <= distinct[-1] < 10**6
@@ -639,7 +639,7 @@ def _of_day_numbers(
 
 
 def _of_postcodes(name: str, numbers: _WholeNumbers) -> ColumnEvidence:
-    """Judge whole numbers that are named as postcodes: categories where they are few."""
+    """Judge whole numbers that the name calls postcodes: categories if there are few."""
     why = f"{numbers.spread}, named as a postcode: "
     if numbers.kinds > min(0.2 * numbers.rows, _MOST_CODES):
         why += f"not modelled; {_if_not('categorical')}"
@@ -650,7 +650,7 @@ def _of_postcodes(name: str, numbers: _WholeNumbers) -> ColumnEvidence:
 def _of_codes(
     name: str, words: Sequence[str], numbers: _WholeNumbers, table: Table
 ) -> ColumnEvidence | None:
-    """Judge whole numbers that are codes of categories, or a scale with codes beside it."""
+    """Judge whole numbers as codes of categories, or as a scale with codes beside it."""
     reason = _are_codes(name, words, numbers, table)
     if not reason:
         return None
@@ -665,7 +665,7 @@ def _of_codes(
 def _scale_of(
     name: str, words: Sequence[str], numbers: _WholeNumbers, table: Table
 ) -> ColumnEvidence | None:
-    """Judge whole numbers that are a scale of ten values or more but for a few far above it.
+    """Judge whole numbers as a scale of ten values or more, with a few codes far above it.
 
     Scales of surveys go from 0 to 10, say, and 77 and 88 are refusals. Of fewer values they may as
     well be categories: nothing between them is drawn then.
@@ -726,14 +726,14 @@ def _are_days(distinct: Ints, counts: Ints) -> bool:
 
 
 def _as_long(distinct: Ints) -> int:
-    """Return how many digits positive numbers, in order, all have; 0 if not all have as many."""
+    """Return the number of digits that all of some positive numbers have; 0 if they differ."""
     shortest = len(str(distinct[0]))
     longest = len(str(distinct[-1]))
     return shortest if distinct[0] > 0 and shortest == longest else 0
 
 
 def _even(distinct: Ints) -> bool:
-    """Return whether different numbers, in order, are evenly spread (Kolmogorov-Smirnov)."""
+    """Return whether different numbers are evenly spread (Kolmogorov-Smirnov)."""
     count = len(distinct)
     levels = (distinct - distinct[0] + 0.5) / (distinct[-1] - distinct[0] + 1)
     expected = (np.arange(count) + 0.5) / count
@@ -742,7 +742,7 @@ def _even(distinct: Ints) -> bool:
 
 
 def _counts_up(values: Ints) -> bool:
-    """Return whether numbers rise from row to row, more evenly than with chance gaps."""
+    """Return whether numbers rise from row to row, more evenly than at random."""
     steps = np.diff(values)
     if len(steps) < _SOME or steps.min() <= 0:
         return False
@@ -753,7 +753,7 @@ def _counts_up(values: Ints) -> bool:
 
 
 def _is_key(words: Sequence[str], numbers: _WholeNumbers) -> str:
-    """Say why whole numbers name a row each, or what has several; or return an empty text."""
+    """Return why whole numbers look like identifiers of rows or of units; empty if they do not."""
     rows = numbers.rows
     kinds = numbers.kinds
     names_people = _numbers_people(words) or (len(words) == 1 and words[0] in _ALONE)
@@ -776,7 +776,7 @@ def _is_key(words: Sequence[str], numbers: _WholeNumbers) -> str:
 
 
 def _is_key_by_form(numbers: _WholeNumbers, width: int) -> str:
-    """Say why whole numbers, all different, name a row each by their form; or return nothing."""
+    """Return why different whole numbers look like identifiers by form; empty if they do not."""
     rows = numbers.rows
     if width == rows:
         return "without a gap"
@@ -792,7 +792,7 @@ def _is_key_by_form(numbers: _WholeNumbers, width: int) -> str:
 
 
 def _repeats(words: Sequence[str], numbers: _WholeNumbers) -> str:
-    """Say why whole numbers identify what has several rows each, or return an empty text.
+    """Return why whole numbers look like identifiers of units with several rows, or empty.
 
     By their form alone they do, if they are spread as evenly as numbers that were given out, and
     repeat more often than chance could repeat a measure.
@@ -815,7 +815,7 @@ def _repeats(words: Sequence[str], numbers: _WholeNumbers) -> str:
 def _are_codes(
     name: str, words: Sequence[str], numbers: _WholeNumbers, table: Table
 ) -> str:
-    """Say why whole numbers are codes of categories, or return an empty text."""
+    """Return why whole numbers look like codes of categories; empty if they do not."""
     kinds = numbers.kinds
     if kinds * 4 > numbers.rows or numbers.distinct[0] < 0:
         return ""
@@ -837,7 +837,7 @@ def _are_codes(
 
 
 def _has_valley(numbers: _WholeNumbers) -> bool:
-    """Return whether a value is rarer by far than values on both of its sides, or never occurs."""
+    """Return whether a value is far rarer than values on both of its sides, or never occurs."""
     texts = list(map(str, numbers.distinct.tolist()))
     # 99 and 999 may stand for no answer; many numbers are 0 more often than 1.
     is_ordinary = np.array([len(text) < 2 or set(text) != {"9"} for text in texts])
@@ -856,7 +856,7 @@ def _has_valley(numbers: _WholeNumbers) -> bool:
 
 
 def _has_unknown(numbers: _WholeNumbers) -> bool:
-    """Return whether the last of few numbers are 7, 8, 9, 98, 99 or so, far above the others.
+    """Return whether the last of few numbers look like codes: 7, 8, 9, 98, 99, far above the rest.
 
     Surveys write unknown answers so. Values between them would not all be absent by chance.
     """
@@ -872,7 +872,7 @@ def _has_unknown(numbers: _WholeNumbers) -> bool:
 
 
 def _without_order(name: str, numbers: _WholeNumbers, table: Table) -> bool:
-    """Return whether other columns differ between these values, but not in their order.
+    """Return whether other columns depend on these values, but not on their order.
 
     A column of numbers is explained by them as categories (the correlation ratio) or as numbers
     (the squared correlation); it counts where the first is beyond chance and far larger.
@@ -913,7 +913,7 @@ def _without_order(name: str, numbers: _WholeNumbers, table: Table) -> bool:
 
 
 def _of_text(table: Table, name: str) -> ColumnEvidence:
-    """Judge a column of texts: numbers and dates as they are written, categories, or personal."""
+    """Judge a column of texts: written numbers or dates, categories, or personal data."""
     counts = table.text_counts(name)
     blanks = _blank_marks(counts)
     core = counts
@@ -946,7 +946,7 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
 
 
 def _blank_marks(counts: Mapping[str, int]) -> set[str]:
-    """Return the texts that stand for a missing value, or for an error of a spreadsheet."""
+    """Return the texts that stand for a missing value, or for a spreadsheet's error."""
     short = [text for text in counts if len(text) < 10]
     blanks = {text for text in short if not text or text.lower() in _BLANKS}
     hashed = [text for text in short if text[:1] == "#"]
@@ -972,7 +972,7 @@ def _with_advice(
     blanks: set[str],
     most: _MostTexts,
 ) -> ColumnEvidence:
-    """Say what keeps a column from being one of numbers or dates, where most texts are such."""
+    """Explain what keeps a column from being one of numbers or dates, if most texts are such."""
     name = finding.name
     others = set(most.others)
     rows = sum(core[text] for text in others)
@@ -992,7 +992,7 @@ def _with_advice(
 
 
 def _spelled(table: Table, name: str, core: Mapping[str, int]) -> list[str]:
-    """Return texts as they are written, with the spaces around them."""
+    """Return texts as they are written, with spaces around them."""
     spellings, _ = table.counts(name)
     return [text for text in spellings if text.strip() in core]
 
@@ -1000,7 +1000,7 @@ def _spelled(table: Table, name: str, core: Mapping[str, int]) -> list[str]:
 def _two_words(
     table: Table, name: str, core: Mapping[str, int]
 ) -> ColumnEvidence | None:
-    """Judge a column of two words that are false and true in some language; None for others."""
+    """Judge a column of two words that mean false and true in some language; None for others."""
     texts = _spelled(table, name, core) if len(core) < _PROBE else []
     by_word = {text.strip().lower(): text for text in texts}
     if len(texts) > 2:  # which a frame cannot hold as booleans
@@ -1018,14 +1018,14 @@ def _two_words(
 
 @dataclass(frozen=True)
 class _MostTexts:
-    """What most texts of a column are, in a word, and those that are something else; or nothing."""
+    """The kind of most texts of a column, in a word, and the other texts; both may be empty."""
 
     things: str
     others: list[str]
 
 
 def _most_texts(core: Mapping[str, int]) -> _MostTexts:
-    """Return what most texts are, numbers or dates, if some are no such."""
+    """Return what most texts of a column are, numbers or dates, if some are neither."""
     probe = list(core)[:_PROBE]
     # Texts with digits as dates have them, and the form that fits most of these.
     dated = [text for text in probe[:6] if re.search(r"\d\W.*\d|\d{8}", text)]
@@ -1048,7 +1048,7 @@ def _most_texts(core: Mapping[str, int]) -> _MostTexts:
 
 
 def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
-    """Return texts among many numbers or dates that stand for none: few, each in several rows.
+    """Return the texts among numbers or dates that are neither, if they are few and repeated.
 
     They are limits of what can be measured, such as <0.5, and words: nothing with other digits.
     """
@@ -1059,7 +1059,7 @@ def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
 
 
 def _flags(core: Mapping[str, int]) -> list[str]:
-    """Return marks behind numbers, such as the flags p and e of official statistics."""
+    """Return the marks that stand behind numbers, such as flags p and e in official statistics."""
     probe = list(core)[: 10 * _PROBE]
     number = re.compile(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?")
     matches = [match for match in map(number.fullmatch, probe) if match is not None]
@@ -1071,7 +1071,7 @@ def _flags(core: Mapping[str, int]) -> list[str]:
 
 
 def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence:
-    """Return the evidence of categories, which names those that may be slips of one another."""
+    """Return the evidence of categories, with names of those that may be slips of others."""
     texts = _spelled(table, name, core)
     rows = sum(core.values())
     if len(texts) == 1:
@@ -1088,7 +1088,7 @@ def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvide
 def _not_modelled(
     table: Table, name: str, core: Mapping[str, int]
 ) -> ColumnEvidence | None:
-    """Judge what is personal, near-unique or free text; None for categories."""
+    """Judge texts that are personal, nearly unique, or free; None for categories."""
     rows = sum(core.values())
     kinds = len(core)
     share = kinds / rows
@@ -1135,7 +1135,7 @@ def _not_modelled(
 
 
 def _shape_of(texts: Sequence[str]) -> str | None:
-    """Return what nearly all texts are by their form alone, such as email; None if nothing."""
+    """Return what nearly all texts are by form, such as email; None if nothing known."""
     for name, shape in _SHAPES.items():
         if _most(texts, shape.fullmatch):
             return name
@@ -1143,7 +1143,7 @@ def _shape_of(texts: Sequence[str]) -> str | None:
 
 
 def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
-    """Say why texts are identifiers of what has several rows each, or return an empty text."""
+    """Return why texts look like identifiers of units with several rows; empty if they do not."""
     texts = list(core)
     rows = sum(core.values())
     kinds = len(core)
@@ -1165,7 +1165,7 @@ def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
 
 
 def _are_alike(texts: Sequence[str]) -> bool:
-    """Return whether texts are of one shape, with five digits or more that differ."""
+    """Return whether texts have one shape, in which five digits or more differ."""
     width = max(map(len, texts))
     places = map(set, zip(*(text.rjust(width) for text in texts), strict=True))
     num_digits = sum(sum(map(str.isdigit, place)) > 1 for place in places)
@@ -1177,7 +1177,7 @@ def _are_alike(texts: Sequence[str]) -> bool:
 
 
 def _numbered(texts: Sequence[str]) -> bool:
-    """Return whether texts are equal letters and long numbers, or numbers from 1 on: P00017."""
+    """Return whether texts are equal letters with long numbers, or numbers from 1 on: P00017."""
     form = re.compile(r"(\D*[^\W\d_]\D*)(\d+)")
     matches = [match for match in map(form.fullmatch, texts) if match]
     if len(matches) < len(texts) or len({match[1] for match in matches}) > 1:
@@ -1191,12 +1191,12 @@ def _numbered(texts: Sequence[str]) -> bool:
 
 
 def _kind_of_things(words: Sequence[str]) -> bool:
-    """Return whether a name says that values are places, products or sorts."""
+    """Return whether a column's name calls its values places, products or sorts."""
     return bool({*words} & (_POST | _CODES | _THINGS) - {"id", "code"})
 
 
 def _named_id(words: Sequence[str]) -> bool:
-    """Return whether a name says that values identify something, such as `loan_id`."""
+    """Return whether a column's name calls its values identifiers, such as `loan_id`."""
     last = words[-1]
     names_people = _PEOPLE.match(last) and not last.endswith("s")
     names_id = {*words} & (_IDS - {"index", "idx"})
@@ -1204,7 +1204,7 @@ def _named_id(words: Sequence[str]) -> bool:
 
 
 def _numbers_people(words: Sequence[str]) -> bool:
-    """Return whether a name numbers people, or their cases: patient_id."""
+    """Return whether a column's name says that it numbers people, or their cases: patient_id."""
     last = words[-1]
     if _PEOPLE.match(last):
         return bool(_MARK.search(last)) or words[0] in _FIRST or last in ("pid", "kvnr")
@@ -1218,7 +1218,7 @@ def _numbers_people(words: Sequence[str]) -> bool:
 def _personal(
     words: set[str], probe: Sequence[str], share: float, kinds: int
 ) -> str | None:
-    """Return which personal kind texts are by their form, or by the column's name and their form.
+    """Return the kind of personal data that texts are, by name and form, or None.
 
     Args:
         words: Of the column's name.
@@ -1263,17 +1263,17 @@ def _personal(
 
 
 def _is_proper_name(text: str) -> bool:
-    """Return whether a text is two words or more, all with capital letters as names have them."""
+    """Return whether a text looks like a proper name: two words or more, all with capitals."""
     return bool(_PERSON.fullmatch(text)) and (text.istitle() or text.isupper())
 
 
 def _has_number_and_word(text: str) -> bool:
-    """Return whether a text has a digit and a letter, as addresses do."""
+    """Return whether a text has a digit and a letter, as postal addresses do."""
     return bool(re.search(r"\d", text) and re.search(r"[^\W\d]", text))
 
 
 def _varied(texts: Sequence[str]) -> bool:
-    """Return whether words mostly differ at both ends of texts: names of people, no titles.
+    """Return whether words mostly differ at both ends of texts, as in people's names.
 
     Gold Yearly and Gold Monthly share words. One with a point, such as Dr., does not count.
     """
@@ -1351,7 +1351,7 @@ _CHARACTER_CLASSES = (
 def _written(
     table: Table, name: str, core: Mapping[str, int], blanks: Iterable[str]
 ) -> ColumnEvidence | None:
-    """Judge texts that are numbers, dates or times, as they are written; None for others.
+    """Judge texts that are written numbers, dates or times; None for others.
 
     Args:
         table: All columns.
@@ -1447,7 +1447,7 @@ def _written_numbers(
 
 
 def _have_powers(texts: Iterable[str]) -> bool:
-    """Return whether texts are numbers of which some have a power of ten, such as 1.2E-05."""
+    """Return whether texts are numbers, some with a power of ten, such as 1.2E-05."""
     return all(map(_POWER.fullmatch, texts)) and "e" in "".join(texts).lower()
 
 
@@ -1493,7 +1493,7 @@ def _written_whole(
 def _brackets_in_words(
     numbers: Sequence[re.Match[str]], counts: Mapping[str, int]
 ) -> str:
-    """Describe numbers in brackets: negative in accounts, uncertain in statistics."""
+    """Describe numbers in brackets: negative ones in accounts, uncertain ones in statistics."""
     bracketed = [number for number in numbers if number["open"]]
     if not bracketed:
         return ""
@@ -1508,7 +1508,7 @@ def _brackets_in_words(
 
 
 def _marks(bodies: Sequence[str], *, comma: bool) -> tuple[str, str] | None:
-    """Return the thousands and decimal marks of written numbers, or None if they are no numbers.
+    """Return the thousands and decimal marks of written numbers; None if they are no numbers.
 
     Where `comma` is true a comma is a decimal mark, as in files of semicolons, if both may be.
     """
@@ -1542,7 +1542,7 @@ def _marks(bodies: Sequence[str], *, comma: bool) -> tuple[str, str] | None:
 
 
 def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:
-    """Return whether a mark divides thousands: that of 1,234 could be a decimal mark, too."""
+    """Return whether a mark surely divides thousands; in 1,234 it could be a decimal mark."""
     marked = [body for body in bodies if mark in body]
     if any(body.count(mark) > 1 for body in marked):
         return True
@@ -1646,7 +1646,7 @@ def _compact_times(
 
 
 def _are_likely(times: Any) -> bool:
-    """Return whether times lie in some years, and in several hours if not whole days."""
+    """Return whether times lie in likely years, at several hours unless they are whole days."""
     clock = times.dt.time().unique()
     is_one_hour = clock.dt.hour().n_unique() == 1 and len(clock) > 1
     years = times.dt.year()
@@ -1674,7 +1674,7 @@ def _compact_form(cells: Any) -> str:
 
 
 def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
-    """Judge times of which some have a zone and some have none, and which cannot be compared."""
+    """Judge times of which only some have a zone, so that they cannot be compared."""
     probe = [_ZONE.sub("", text) for text in texts[:_PROBE]]
     if not _have_one_form(probe):
         return None
@@ -1688,12 +1688,12 @@ def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
 
 
 def _have_one_form(texts: Sequence[str]) -> bool:
-    """Return whether texts are times of one form."""
+    """Return whether all texts are times of one form."""
     return any(all(_follows(text, form) for text in texts) for form in _MOMENTS)
 
 
 def _resolution(when: Ints, form: str | None) -> tuple[str | None, str]:
-    """Return the resolution of different times, and what is said of it; None where it is known.
+    """Return the resolution of times (None if it is known otherwise), and a note about it.
 
     Their format says it, and the days of a frame do. Times are on whole hours, or the like, only if
     chance would hardly have put all of them there.
@@ -1719,7 +1719,7 @@ def _resolution(when: Ints, form: str | None) -> tuple[str | None, str]:
 
 
 def _far_off(when: Ints, texts: Sequence[str], how: str) -> str:
-    """Describe dates that are years away from all others, if there are any.
+    """Describe dates that are years away from all others; empty without such dates.
 
     First and last days of a year stand for no date, others are typing errors: 0198 for 1980.
     """
@@ -1756,7 +1756,7 @@ def _far_off(when: Ints, texts: Sequence[str], how: str) -> str:
 
 
 def _padded(form: str, texts: Sequence[str]) -> str:
-    """Return the form with or without zeros before one digit, as most texts are written."""
+    """Return the form with or without zeros before single digits, as most texts are written."""
     if "%f" in form:
         return form
     # Days and months without zeros, then hours without them as well.
@@ -1774,7 +1774,7 @@ def _padded(form: str, texts: Sequence[str]) -> str:
 
 
 def _follows(text: str, form: str) -> bool:
-    """Return whether a text is a date or time of a form."""
+    """Return whether a text is a date or time of one form."""
     if not re.search(r":\d\d\.\d", text):
         form = form.replace(".%f", "")  # some writers leave off zeros
     if not _outline(form).fullmatch(text):
@@ -1790,7 +1790,7 @@ def _follows(text: str, form: str) -> bool:
 
 @cache
 def _outline(form: str) -> re.Pattern[str]:
-    """Return a pattern that every text of a form has, and few others.
+    """Build a pattern that every text of a form matches, and few others.
 
     `strptime` keeps the patterns of five forms, and we try sixty of them: each would be compiled
     again for each column.
@@ -1800,14 +1800,14 @@ def _outline(form: str) -> re.Pattern[str]:
 
 
 def _outlined(part: str) -> str:
-    """Return the pattern of a code, a blank or what stands between."""
+    """Return the pattern of one code of a form, of blanks, or of a text between codes."""
     if part.startswith("%"):
         return r"[ \d]\d*" if part[1] in "dmyYHIMSfj" else ".+"
     return r"\s+" if part.isspace() else f"(?i:{re.escape(part)})"
 
 
 def _fits(table: Table, name: str, form: str) -> bool:
-    """Return whether all of a column's texts are datetimes of a form."""
+    """Return whether all texts of a column are datetimes of one form."""
     try:
         table.datetimes(name, form)
     except SchemaError:
@@ -1816,7 +1816,7 @@ def _fits(table: Table, name: str, form: str) -> bool:
 
 
 def _settled(findings: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
-    """Read columns of dates where day and month may be swapped as the other columns are read."""
+    """Decide, for dates with ambiguous day and month, by the order in the table's other dates."""
     sure = [f.format for f in findings.values() if f.format and not f.otherwise]
     has_month_first = any(re.match("%-?m[-/.]", form) for form in sure)
     has_day_first = any(re.match("%-?d[-/.]", form) for form in sure)
@@ -1846,13 +1846,13 @@ def _settled(findings: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a column's name: of patient_id, PatientID and patientId alike."""
+    """Split a column's name into words: patient_id, PatientID and patientId alike."""
     parts = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])", " ", name)
     return re.findall(r"[^\W\d_]+", parts.lower()) or [""]
 
 
 def _words_in(table: Table, name: str) -> list[str]:
-    """Return the words of a column's name, without a school subject.
+    """Split a column's name into words, and leave out a school subject.
 
     A subject numbers people, unless the table has a column of more pupils, who learn it.
     """
@@ -1867,16 +1867,16 @@ def _words_in(table: Table, name: str) -> list[str]:
 
 
 def _num_kinds(table: Table, name: str) -> int:
-    """Return how many different values a column has."""
+    """Count the different values of a column."""
     distinct, _ = table.counts(name)
     return len(distinct)
 
 
 def _different(count: int, things: str = "whole numbers") -> str:
-    """Say how many different things there are."""
+    """Write in words how many different things there are."""
     return f"{count:,} different {things}"
 
 
 def _if_not(kind: str) -> str:
-    """Say what to declare where a reading is wrong."""
+    """Say what to declare if a reading is wrong."""
     return f"declare it {kind} if that is wrong"

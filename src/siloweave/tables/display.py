@@ -12,7 +12,7 @@ _LONGEST = 60
 
 
 def listed(names: Sequence[str], most: int = MOST) -> str:
-    """Return names with commas; of many, the first and how many more there are."""
+    """List names with commas; of many, the first ones and how many more there are."""
     if len(names) <= most:
         return ", ".join(names)
     first_names = ", ".join(names[:most])
@@ -22,7 +22,7 @@ def listed(names: Sequence[str], most: int = MOST) -> str:
 def html_table(
     caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> str:
-    """Return a small HTML table; all texts are escaped, and of many rows the first are shown.
+    """Write a small HTML table; all texts are escaped, and of many rows the first are shown.
 
     Example:
         >>> html_table("a<b", ["x"], [["1 & 2"]])
@@ -40,14 +40,14 @@ def html_table(
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:
-    """Return a row of an HTML table, of cells of one kind."""
+    """Write one row of an HTML table, of cells of one kind."""
     texts = [escape(_shortened(str(cell))) for cell in cells]
     tagged_texts = [f"<{tag}>{text}</{tag}>" for text in texts]
     return f"<tr>{''.join(tagged_texts)}</tr>"
 
 
 def _shortened(text: str) -> str:
-    """Return a text, without its end where it is long."""
+    """Cut off the end of a long text."""
     if len(text) <= _LONGEST:
         return text
     return f"{text[: _LONGEST - 1]}…"

@@ -54,7 +54,7 @@ _ROUNDS = 50
 def drawn_anew(
     rows: Table, schema: Schema, *, key: Key, like: Table | None = None
 ) -> Table:
-    """Add to drawn rows the columns that are not modelled, in the schema's order.
+    """Add new values to drawn rows for the columns that are not modelled, in the schema's order.
 
     Ids are whole numbers from 1 or, with a format, texts of it, all different; where a format has
     fewer texts than there are rows, digits are added at its end. A text with a format has such a
@@ -92,7 +92,7 @@ def drawn_anew(
 def listed_instead(
     rows: Table, schema: Schema, *, key: Key, kept: Collection[str] = ()
 ) -> Table:
-    """Put listed categories into drawn rows, in place of one that is no value.
+    """Replace a category that is no value in drawn rows by listed categories.
 
     Where a schema was detected, ``__other__`` stands for all values that are not listed. No cell of
     the source holds it, so it does not belong into a column of postcodes: such a cell gets one of
@@ -142,7 +142,7 @@ def listed_instead(
 
 
 def drawn_as(column: Column) -> str:
-    """Say in a few words what the values of a column that is not modelled are drawn as.
+    """Describe in a few words how values of a column that is not modelled are drawn.
 
     Example:
         >>> drawn_as(Column("who", "id", format="P[0-9]{3}")), drawn_as(Column("note", "text"))
@@ -157,7 +157,7 @@ def drawn_as(column: Column) -> str:
 def _column(
     column: Column, count: int, random: np.random.Generator, kind: str | None
 ) -> tuple[NDArray[Any], Bools | None]:
-    """Return a column's values, and which are missing.
+    """Draw a column's values; return them, and which are missing.
 
     Args:
         column: An id or a text.
@@ -193,7 +193,7 @@ def _column(
 def _numbered(
     column: Column, count: int, kind: str | None
 ) -> tuple[NDArray[Any], Bools | None]:
-    """Return values of a column without a format: numbers, numbered texts, or nothing."""
+    """Draw values of a column without a format: numbers, numbered texts, or nothing."""
     if column.kind == "id":
         numbers = np.arange(1, count + 1)
         return _texts(numbers.tolist()) if kind == "text" else numbers, None
@@ -205,7 +205,7 @@ def _numbered(
 def _different(
     form: TextForm, count: int, random: np.random.Generator, is_whole: bool
 ) -> list[str]:
-    """Return different texts, as many as are asked or as the form has.
+    """Draw different texts, as many as are asked for, or as many as the form has.
 
     Where `is_whole`, they are read as numbers, and different as these: 7 and 07 are one.
     """
@@ -228,7 +228,7 @@ def _different(
 
 
 def _numbers(size: int, count: int, random: np.random.Generator) -> NDArray[Any]:
-    """Return whole numbers below a size, as objects where that is beyond numpy's."""
+    """Draw whole numbers below a size, as Python's own where the size is beyond numpy's."""
     if size < 2**63:
         return random.integers(size, size=count)
     # So many bytes that no remainder is likelier than others by more than 2**-64.
@@ -242,7 +242,7 @@ def _numbers(size: int, count: int, random: np.random.Generator) -> NDArray[Any]
 
 
 def _iban(account: str) -> str:
-    """Return an IBAN of Germany with its check digits.
+    """Complete an IBAN of Germany with its check digits.
 
     These are 98 less the remainder by 97 of account, country (D is 13, E is 14) and two zeros
     (ISO 13616).
@@ -252,12 +252,12 @@ def _iban(account: str) -> str:
 
 
 def _texts(values: Iterable[Any]) -> NDArray[np.object_]:
-    """Return values as texts."""
+    """Write values as texts."""
     return np.array([str(value) for value in values], dtype=object)
 
 
 def _named(name: str, count: int, random: np.random.Generator) -> list[str]:
-    """Return names or addresses; many rows share those of fewer, since faker is slow."""
+    """Draw names or addresses; many rows share a few, since faker is slow."""
     function, token = _NUMBERED[name]
     if find_spec("faker") is None:
         return [token.format(i) for i in range(1, count + 1)]

@@ -84,7 +84,7 @@ _NU = 1.0
 
 
 class Mixture(msgspec.Struct, frozen=True, tag="modes"):
-    """Mode-specific normalisation: a mode, and how far from its mean a value lies.
+    """A mode-specific normalisation: the mode of a value, and its distance from the mode's mean.
 
     The number is ``(value - mean) / (4 * scale)`` of a mode that is drawn by how likely it made
     the value, among those that reach it; it is clipped to 0.99 (Xu et al. 2019). Means ascend,
@@ -97,11 +97,11 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
 
     @property
     def modes(self) -> int:
-        """How many modes there are."""
+        """The number of modes."""
         return len(self.means)
 
     def takes(self, low: float, high: float) -> bool:
-        """Return whether every value between these becomes a finite number."""
+        """Return whether all values between two bounds become finite numbers."""
         has_modes = 0 < len(self.means) == len(self.scales) == len(self.weights)
         if not has_modes or not min(*self.scales, *self.weights) > 0:
             return False
@@ -114,7 +114,7 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
     def split(
         self, values: Floats, random: np.random.Generator
     ) -> tuple[_Modes, Floats]:
-        """Return the drawn modes and the numbers, one of each per value."""
+        """Encode values: draw a mode for each, and return modes and numbers."""
         means = np.array(self.means)
         scales = np.array(self.scales)
         deviations = (values[:, None] - means) / scales
@@ -133,14 +133,14 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
         return modes, np.clip(numbers, -_MOST, _MOST)
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
-        """Return the values."""
+        """Decode modes and numbers to values."""
         means = np.array(self.means)[modes]
         scales = np.array(self.scales)[modes]
         return means + scales * _REACH * numbers
 
 
 class _OneMode(msgspec.Struct, frozen=True):
-    """A scale whose number is relative to nothing; `split` returns zeros for the modes."""
+    """A scale with a single mode, for which `split` returns zeros."""
 
     modes: ClassVar[int] = 0
 
@@ -152,19 +152,19 @@ class Line(_OneMode, frozen=True, tag="line"):
     scale: float
 
     def takes(self, low: float, high: float) -> bool:
-        """Return whether every value between these becomes a finite number."""
+        """Return whether all values between two bounds become finite numbers."""
         ends = [low - self.centre, high - self.centre]
         return self.scale > 0 and _small(*(end / self.scale for end in ends))
 
     def split(
         self, values: Floats, random: np.random.Generator
     ) -> tuple[_Modes, Floats]:
-        """Return zeros and the numbers."""
+        """Encode values: return zeros for the modes, and the numbers."""
         no_modes = np.zeros(len(values), dtype=np.int64)
         return no_modes, (values - self.centre) / self.scale
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
-        """Return the values."""
+        """Decode numbers to values."""
         return numbers * self.scale + self.centre
 
 
@@ -181,7 +181,7 @@ class Steps(_OneMode, frozen=True, tag="steps"):
     levels: tuple[float, ...]
 
     def takes(self, low: float, high: float) -> bool:
-        """Return whether every value between these becomes a finite number."""
+        """Return whether all values between two bounds become finite numbers."""
         levels = (0.0, *self.levels, 1.0)
         has_levels = len(levels) == len(self.values) + 1
         return has_levels and ascending(self.values) and ascending(levels)
@@ -189,7 +189,7 @@ class Steps(_OneMode, frozen=True, tag="steps"):
     def split(
         self, values: Floats, random: np.random.Generator
     ) -> tuple[_Modes, Floats]:
-        """Return zeros and the numbers."""
+        """Encode values: return zeros for the modes, and the numbers."""
         from scipy.special import ndtri
 
         places = nearest(np.array(self.values), values)
@@ -202,7 +202,7 @@ class Steps(_OneMode, frozen=True, tag="steps"):
         return no_modes, ndtri(low + (high - low) * share)
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
-        """Return the values."""
+        """Decode numbers to values."""
         from scipy.special import ndtri
 
         inner = ndtri(np.array(self.levels))
@@ -212,13 +212,13 @@ class Steps(_OneMode, frozen=True, tag="steps"):
 
 
 class _Knots(_OneMode, frozen=True):
-    """Values that rise, each with a normal score."""
+    """Ascending values, each with a normal score."""
 
     values: tuple[float, ...]
     scores: tuple[float, ...]
 
     def takes(self, low: float, high: float) -> bool:
-        """Return whether every value between these becomes a finite number."""
+        """Return whether all values between two bounds become finite numbers."""
         has_knots = 0 < len(self.values) == len(self.scores)
         if not has_knots or not _small(*self.scores):
             return False
@@ -226,7 +226,7 @@ class _Knots(_OneMode, frozen=True):
 
 
 class Curve(_Knots, frozen=True, tag="curve"):
-    """Quantile to normal: straight lines between knots of (value, normal score).
+    """A map from quantiles to normal scores: straight lines between knots (value, score).
 
     Values beyond the knots become the scores of the outermost knots, and scores beyond them their
     values. Values ascend; scores strictly, each a float32, so that a knot comes back exactly.
@@ -235,19 +235,19 @@ class Curve(_Knots, frozen=True, tag="curve"):
     def split(
         self, values: Floats, random: np.random.Generator
     ) -> tuple[_Modes, Floats]:
-        """Return zeros and the numbers."""
+        """Encode values: return zeros for the modes, and the numbers."""
         numbers = np.interp(values, np.array(self.values), np.array(self.scores))
         return np.zeros(len(values), dtype=np.int64), numbers
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
-        """Return the values."""
+        """Decode numbers to values."""
         knots = np.array(self.values)
         values: Floats = np.interp(numbers, np.array(self.scores), knots)
         return values
 
 
 class Ranks(_Knots, frozen=True, tag="ranks"):
-    """Quantile to normal, where a value that several rows share keeps its share of the scores.
+    """A map from quantiles to normal scores, in which a repeated value keeps its share of scores.
 
     Knots are (value, normal score), with straight lines between them. A value of two knots is an
     atom: it becomes a score drawn between them, and every score there is that value again, so it is
@@ -257,7 +257,7 @@ class Ranks(_Knots, frozen=True, tag="ranks"):
     def split(
         self, values: Floats, random: np.random.Generator
     ) -> tuple[_Modes, Floats]:
-        """Return zeros and the numbers."""
+        """Encode values: return zeros for the modes, and the numbers."""
         from scipy.special import ndtr, ndtri
 
         knots = np.array(self.values)
@@ -279,7 +279,7 @@ class Ranks(_Knots, frozen=True, tag="ranks"):
         return np.zeros(len(values), dtype=np.int64), numbers
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
-        """Return the values; between two atoms without a knot between them, the nearer one."""
+        """Decode numbers to values; between two atoms without a knot between them, the nearer."""
         knots = np.array(self.values)
         scores = np.array(self.scores)
         values: Floats = np.interp(numbers, scores, knots)
@@ -308,7 +308,7 @@ def _small(*numbers: float) -> bool:
 
 
 def _rising(numbers: Sequence[float]) -> bool:
-    """Return whether numbers are finite, and no number is below the one before."""
+    """Return whether numbers are finite, and none is below the one before."""
     return bool(np.isfinite(numbers).all() and (np.diff(numbers) >= 0).all())
 
 
@@ -318,13 +318,13 @@ def ascending(numbers: Sequence[float]) -> bool:
 
 
 def nearest(points: Floats, values: Floats) -> Ints:
-    """Return the position of the nearest of some ascending points, for each value."""
+    """Return the position of the nearest of some ascending points to each value."""
     middles = (points[1:] + points[:-1]) / 2.0
     return np.searchsorted(middles, values).astype(np.int64)
 
 
 def curve_of_values(values: Floats, weights: Floats) -> Curve:
-    """Fit a curve to strictly ascending values, each with how often it occurs.
+    """Fit a curve to strictly ascending values and their frequencies.
 
     It goes through the middle of each value's step of the distribution, or through 1,000 levels
     of it and the 16 values at either end when there are more values.
@@ -343,7 +343,7 @@ def curve_of_values(values: Floats, weights: Floats) -> Curve:
 
 
 def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
-    """Fit ranks to strictly ascending values, each with how often it occurs.
+    """Fit ranks to strictly ascending values and their frequencies.
 
     What five rows or more share is an atom, at most 16,384 of them, the most frequent first. Of the
     other values, those that follow an atom, 1,000 more and the 16 at either end are knots.
@@ -396,7 +396,7 @@ def curve_of_edges(edges: Floats, weights: Floats) -> Curve:
 
 
 def _curve(values: Floats, levels: Floats) -> Curve:
-    """Return the curve through ascending values at levels of the distribution.
+    """Build the curve through ascending values at levels of the distribution.
 
     Of knots whose scores are one float32, the first stays.
     """
@@ -506,7 +506,7 @@ def _middle_levels(weights: Floats) -> Floats:
 
 
 def _robust(x: Floats, weights: Floats, spreads: Floats) -> tuple[float, float]:
-    """Return mean and deviation of the points, those far out pulled in."""
+    """Return the mean and deviation of points, with those far out pulled in."""
     low, middle, high = np.interp((0.25, 0.5, 0.75), _middle_levels(weights), x)
     # The quartiles of a normal distribution are 1.35 deviations apart.
     wide = 30.0 * (high - low) / 1.35
@@ -586,7 +586,7 @@ def _reaching(
     scales: Floats,
     shares: Floats,
 ) -> tuple[Floats, Floats, Floats]:
-    """Add a wide mode where the others leave points out."""
+    """Add a wide mode if the other modes leave points out."""
     farthest = np.abs(x[:, None] - means) + halves[:, None]
     is_left_out = (farthest > _REACH * _MOST * scales).all(axis=1)
     if not is_left_out.any():
@@ -623,7 +623,9 @@ _BASE = 128
 
 
 class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
-    """A categorical of codes, as one block or as the digits of a rank, most significant first.
+    """The encoding of a column of codes, as one block or as the digits of a rank.
+
+    The most significant digit comes first.
 
     Args:
         column: Name of the column.
@@ -640,7 +642,7 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
     number: ClassVar[bool] = False
 
     def digits(self, codes: Ints) -> list[Ints]:
-        """Return each block's options, one per row."""
+        """Return the options of each block, one per row."""
         ranks = codes
         if self.order:
             rank_of_code = np.empty(self.options, dtype=np.int64)
@@ -659,14 +661,14 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
         return np.array(self.order, dtype=np.int64)[ranks]
 
     def limits(self, prefix: Ints, block: int) -> Ints:
-        """Return the largest digit of a block, after the number that the digits before it make."""
+        """Return the largest digit in a block that gives a code, after the digits before it."""
         unit = int(np.prod(self.sizes[block + 1 :], dtype=np.int64))
         most = (self.options - 1) // unit - prefix * self.sizes[block]
         return np.minimum(most, self.sizes[block] - 1)
 
 
 class NumberLink(msgspec.Struct, frozen=True):
-    """Another column that a value equals in some rows, or two columns whose sum it is.
+    """A column that a value equals in some rows, or two columns of which it is the sum.
 
     Args:
         columns: One column or two, each before the linked one in the schema's order.
@@ -677,7 +679,7 @@ class NumberLink(msgspec.Struct, frozen=True):
     signs: tuple[int, ...]
 
     def sums(self, values: Mapping[str, tuple[Floats, Bools]]) -> tuple[Floats, Bools]:
-        """Return the sum in every row, from values and which are missing; and where it is known."""
+        """Return the sum in every row, and where it is known, from values and their gaps."""
         terms = []
         for name, sign in zip(self.columns, self.signs, strict=True):
             term, _ = values[name]
@@ -688,7 +690,7 @@ class NumberLink(msgspec.Struct, frozen=True):
 
 
 class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
-    """A number, a categorical of what sort of value it is, or both.
+    """The encoding of a number: a number, a categorical of the sort of value, or both.
 
     The categorical's options are the modes of the scale (one option when it has none), then the
     spikes, then the links, then missing; with a single option there is no categorical, unless there
@@ -719,7 +721,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
     @property
     def relations(self) -> tuple[NumberLink, ...]:
-        """What a value may be computed from in some rows: nothing but in `LinkedEncoding`."""
+        """The links by which a value is computed in some rows: none but in `LinkedEncoding`."""
         return ()
 
     @property
@@ -729,17 +731,17 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
     @property
     def _modes(self) -> int:
-        """How many options the continuum has."""
+        """The number of options of the continuum."""
         return 0 if self.scale is None else max(self.scale.modes, 1)
 
     @property
     def _first_link(self) -> int:
-        """The option of the first link; that of a missing value is after the last."""
+        """The option of the first link; the option of a missing value comes after the last link."""
         return self._modes + len(self.spikes)
 
     @property
     def options(self) -> int:
-        """How many options the categorical has; 0 without one."""
+        """The number of options of the categorical; 0 without one."""
         num_values = self._first_link + len(self.relations)
         num_options = num_values + self.missing
         # A single option says nothing beside a number.
@@ -747,7 +749,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Options of each one-hot block: one block, or none."""
+        """The number of options in each one-hot block: of one block, or none."""
         return (self.options,) if self.options else ()
 
     def split(
@@ -757,7 +759,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         random: np.random.Generator,
         linked: Sequence[Bools] = (),
     ) -> tuple[Ints, Floats]:
-        """Return options and numbers; the number is 0 where a spike or nothing was chosen.
+        """Encode values as options and numbers; the number is 0 for a spike or a missing value.
 
         `linked` says of each link which rows have it.
         """
@@ -782,7 +784,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         return options, numbers
 
     def join(self, options: Ints, numbers: Floats) -> tuple[Floats, _Mask]:
-        """Return values, within the bounds and the resolution, and which are missing."""
+        """Decode to values, within the bounds and the resolution, and to which are missing."""
         values = np.full(len(options), self.low)
         after_links = self._first_link + len(self.relations)
         is_linked = (options >= self._first_link) & (options < after_links)
@@ -800,7 +802,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     def sums_into(
         self, values: Floats, options: Ints, others: Mapping[str, tuple[Floats, _Mask]]
     ) -> Floats:
-        """Return joined values, with the sum of other columns wherever a link was chosen.
+        """Replace joined values by the sums of other columns wherever a link was chosen.
 
         `others` are the columns before this one as they were decoded, with their origins. A row in
         which one of them is missing keeps its own value, and so does one whose sum is out of
@@ -818,14 +820,14 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         return joined
 
     def _tidy(self, values: Floats) -> Floats:
-        """Return decoded values as the column can have them: an atom, or a multiple in bounds."""
+        """Move decoded values to ones that the column can have: an atom, or a multiple."""
         if self.atoms and not isinstance(self.scale, Steps):
             atoms = np.array(self.atoms)
             return atoms[nearest(atoms, values)]
         return np.clip(rounded(values, self.resolution), self.low, self.high)
 
     def values_of(self, column: Column, table: Table) -> tuple[Floats, _Mask]:
-        """Return a column's values less the origin, and which are missing.
+        """Return a column's values, less the origin, and which are missing.
 
         SchemaError when they do not fit the schema.
         """
@@ -835,7 +837,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         return values, is_missing
 
     def typed(self, column: Column, values: Floats, like: Table | None) -> Any:
-        """Return a column's values, given less the origin, in its own type."""
+        """Convert values without the origin to the column's own values and type."""
         if column.kind == "continuous":
             numbers = with_decimals(column, values, self.low, self.high)
             return as_written(column, numbers, like)
@@ -846,7 +848,9 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
 
 class LinkedEncoding(NumericEncoding, frozen=True, tag="linked"):
-    """A number that other columns give in some rows; where they do, its number is there as well.
+    """The encoding of a number that other columns determine in some rows.
+
+    In these rows its number is there as well.
 
     Args:
         links: What a value may be computed from. The scale has no modes.
@@ -856,7 +860,7 @@ class LinkedEncoding(NumericEncoding, frozen=True, tag="linked"):
 
     @property
     def relations(self) -> tuple[NumberLink, ...]:
-        """What a value may be computed from in some rows."""
+        """The links by which a value is computed in some rows."""
         return self.links
 
 
@@ -866,7 +870,7 @@ ColumnEncoding = CategoricalEncoding | NumericEncoding | LinkedEncoding
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """What is known about the values of a column of numbers.
+    """The known values of a numeric column, with their weights.
 
     Values ascend: distinct values, or means of bins; each has a weight, 0 or more. Edges are those
     of the bins, one more than values, or None when values are exact.
@@ -877,14 +881,14 @@ class Points:
     edges: Floats | None = None
 
     def without(self, spikes: Sequence[float]) -> Points:
-        """Return the points that are no spikes; bins are left as they are."""
+        """Remove the points that are spikes; points of bins stay."""
         if self.edges is not None or not spikes:
             return self
         is_rest = ~np.isin(self.values, np.array(spikes))
         return Points(self.values[is_rest], self.weights[is_rest])
 
     def with_every_whole_number(self, encoding: NumericEncoding) -> Points:
-        """Add the whole numbers in the bounds that never occur, if there are so few in all."""
+        """Add the whole numbers within bounds that never occur, if there are few in all."""
         low = encoding.low
         high = encoding.high
         is_small = high - low + 1.0 <= FEW_VALUES
@@ -897,7 +901,7 @@ class Points:
 
 
 def rounded(values: Floats, resolution: float) -> Floats:
-    """Return the nearest multiples of a resolution; 0 changes nothing."""
+    """Round values to multiples of a resolution; 0 changes nothing."""
     if not resolution:
         return values
     # 10**-d: a quotient of whole numbers is the double that the decimals name.
@@ -906,7 +910,7 @@ def rounded(values: Floats, resolution: float) -> Floats:
 
 
 def resolution_of(values: Floats) -> float:
-    """Return 10**-d for the fewest decimals d, at most 7, that all values have; else 0."""
+    """Return 10**-d for the fewest decimals d, up to 7, that all values have; 0 beyond."""
     if not len(values):
         return 0.0  # missing values alone have no known resolution
     decimals = decimals_of(values, len(RESOLUTIONS) - 1, 50)
@@ -914,7 +918,7 @@ def resolution_of(values: Floats) -> float:
 
 
 def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
-    """Raise DataError for anything that is not `Numeric`, or that needs rows for lack of them."""
+    """Raise DataError for a value that is not `Numeric`, or for one that needs rows without any."""
     if numeric not in get_args(Numeric):
         options = ", ".join(get_args(Numeric))
         raise DataError(f"numeric={numeric!r} is unknown; use one of {options}")
@@ -928,7 +932,7 @@ def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
 def encoding_of_options(
     column: str, weights: Floats | None, options: int
 ) -> CategoricalEncoding:
-    """Encode a categorical column; weights, how often each code occurs, order ranks of digits."""
+    """Build the encoding of a categorical column from its codes' weights, and its order."""
     if options <= WIDE:
         return CategoricalEncoding(column, options, (options,))
     # As few digits as keep each block below the base; the first may have fewer options.
@@ -951,7 +955,7 @@ def _root(number: int, degree: int) -> int:
 
 
 def encoding_of_bounds(column: Column) -> NumericEncoding:
-    """Return a numeric column's encoding with what its schema says: bounds, but no scale.
+    """Build a numeric column's encoding from its schema alone: bounds, but no scale.
 
     SchemaError if a bound is not declared, or squares of its values would overflow.
     """
@@ -981,7 +985,7 @@ def encoding_of_bounds(column: Column) -> NumericEncoding:
 def learned(
     bounds: NumericEncoding, points: Points, numeric: Numeric
 ) -> NumericEncoding:
-    """Learn the encoding of a numeric column from its values; no value makes a line.
+    """Learn the encoding of a numeric column from its values; without a value it is a line.
 
     Bounds, origin, resolution and missing are those of `bounds`, whose spikes are kept.
     """
@@ -1022,7 +1026,7 @@ def learned(
 
 
 def _ending_apart(points: Points, step: float) -> Floats:
-    """Return the values, with an end of a single row a tenth nearer to the next.
+    """Move an end that a single row holds a tenth of the gap towards the next value.
 
     Drawn numbers beyond those that were seen become a curve's ends, which are then no value of a
     row; these points are encoded as before. Values of neighbouring steps stay as they are.
@@ -1038,7 +1042,7 @@ def _ending_apart(points: Points, step: float) -> Floats:
 
 
 def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
-    """Return the scale of a continuum.
+    """Fit the scale of a continuum.
 
     Args:
         points: Its values, without spikes.
@@ -1079,7 +1083,7 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
 
 
 def declared(column: Column) -> ColumnEncoding:
-    """Return a column's encoding from its schema alone; a number lies between -1 and 1."""
+    """Build a column's encoding from its schema alone; its number lies between -1 and 1."""
     if column.kind not in BINNED:
         return encoding_of_options(column.name, None, options_of(column))
     bounds = encoding_of_bounds(column)
@@ -1092,7 +1096,7 @@ def declared(column: Column) -> ColumnEncoding:
 
 
 def counted(column: Column, weights: Floats, numeric: Numeric) -> NumericEncoding:
-    """Return the encoding of a numeric column from one count, 0 or more, per declared bin."""
+    """Build a numeric column's encoding from a count, 0 or more, for each declared bin."""
     bounds = encoding_of_bounds(column)
     edges = edges_of(column, len(weights) - column.missing)
     heavy = spike_bins(column, edges, weights)
@@ -1102,7 +1106,7 @@ def counted(column: Column, weights: Floats, numeric: Numeric) -> NumericEncodin
 
 
 def binned(column: Column, weights: Floats) -> Points:
-    """Return counts over a column's declared equal-width bins, less the missing ones, as points.
+    """Turn counts of declared bins of equal width, less the missing ones, into points.
 
     They are less the encoding's origin, and exact where each bin holds one value.
     """
@@ -1120,7 +1124,7 @@ def binned(column: Column, weights: Floats) -> Points:
 
 
 def _middles(edges: Floats, weights: Floats) -> Points:
-    """Return middles of bins as points; neighbours that hold as much are one bin."""
+    """Turn bins into points in their middles, merging neighbours of equal density."""
     is_start = new_densities(edges, weights)
     wide_edges = np.append(edges[:-1][is_start], edges[-1])
     summed = np.add.reduceat(weights, np.flatnonzero(is_start))

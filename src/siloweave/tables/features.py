@@ -92,12 +92,12 @@ class Block:
 
     @property
     def stop(self) -> int:
-        """Where the next block starts."""
+        """The place in the vector where the next block starts."""
         return self.start + self.size
 
 
 class SphereCode(NamedTuple):
-    """Which of a row's numbers are the vector of a categorical, see `sphere_codes`."""
+    """The place of a categorical's vector among a row's numbers, see `sphere_codes`."""
 
     start: int
     dimensions: int
@@ -110,7 +110,7 @@ SphereCodes = tuple[SphereCode, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocks of a feature vector; models order them: numbers, then categoricals by size."""
+    """The blocks of a feature vector; models order them: numbers, then categoricals by size."""
 
     blocks: tuple[Block, ...]
     sphere_codes: SphereCodes = ()
@@ -122,23 +122,23 @@ class Layout:
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
-        """Position of every real number in the feature vector."""
+        """The position of every number in the feature vector."""
         return tuple(b.start for b in self.blocks if b.kind == "number")
 
     @cached_property
     def categoricals(self) -> tuple[Block, ...]:
-        """Blocks that are categoricals, smallest first."""
+        """The blocks that are categoricals, smallest first."""
         categoricals = [b for b in self.blocks if b.kind == "categorical"]
         return tuple(sorted(categoricals, key=lambda b: b.size))
 
     @cached_property
     def groups(self) -> tuple[tuple[int, int], ...]:
-        """(how many, of which size) for each run of categoricals of equal size."""
+        """The runs of categoricals of equal size, as (how many, of which size)."""
         sizes = [b.size for b in self.categoricals]
         return tuple((sizes.count(size), size) for size in sorted(set(sizes)))
 
     def check(self, X: Matrix, what: str = "X", *, least: int = 1) -> Matrix:
-        """Refuse a matrix that is not one of these feature vectors, one per row.
+        """Refuse a matrix whose rows are not such feature vectors.
 
         Raises:
             InputError: For another shape, too few rows, NaN or infinities, or a categorical that is
@@ -168,7 +168,7 @@ class Layout:
         return X
 
     def split(self, X: Matrix) -> tuple[Matrix, _Codes]:
-        """Return numbers (n, d) and the index of each categorical (n, c), in layout order."""
+        """Return the numbers (n, d), and the option of each categorical (n, c), in layout order."""
         numbers = np.ascontiguousarray(X[:, list(self.numbers)])
         codes = [X[:, b.start : b.stop].argmax(1) for b in self.categoricals]
         stacked = np.stack(codes, 1) if codes else np.zeros((len(X), 0))
@@ -202,18 +202,18 @@ class Layout:
         return is_set[:, list(self.numbers)], stacked
 
     def without(self, block: Block | None) -> Layout:
-        """Return the layout of the other blocks; their places in the vector stay."""
+        """Return the layout of the other blocks, whose places in the vector stay."""
         return replace(self, blocks=tuple(b for b in self.blocks if b != block))
 
     def label_of(self, column: str | None) -> Block | None:
-        """Return the categorical of a label column; None without one, or if it is all."""
+        """Return the block of a label column; None without a label, or if nothing else is there."""
         # The only block cannot be the condition of others.
         if column is None or len(self.blocks) == 1:
             return None
         return self.categorical_of(column)
 
     def categorical_of(self, column: str) -> Block:
-        """Return the block of a column that is one categorical, or InputError."""
+        """Return the block of a column that is one categorical; InputError for any other column."""
         blocks = [b for b in self.blocks if b.column == column]
         if len(blocks) == 1 and blocks[0].kind == "categorical":
             return blocks[0]
@@ -224,25 +224,25 @@ class Layout:
         )
 
     def facts(self, label: Block | None) -> dict[str, Any]:
-        """Return what a model's file says of its blocks and of the one that is its label."""
+        """Return the facts that a model's file has about its blocks and its label."""
         column = None if label is None else label.column
         return {"blocks": [asdict(b) for b in self.blocks], "label": column}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> tuple[Layout, Block | None]:
-        """Return layout and label from `facts`."""
+        """Read a layout and its label from `facts`."""
         layout = cls(tuple(Block(**block) for block in facts["blocks"]))
         label = facts["label"]
         return layout, None if label is None else layout.categorical_of(label)
 
 
 def _is_one_hot(part: Matrix) -> bool:
-    """Return whether every row has one 1 and is 0 otherwise."""
+    """Return whether every row has a single 1 and is 0 elsewhere."""
     return bool(np.isin(part, (0.0, 1.0)).all() and (part.sum(1) == 1.0).all())
 
 
 def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:
-    """Return the blocks of some columns, in order; numbers come before categoricals."""
+    """Build the blocks of some columns, in order; a column's number precedes its categoricals."""
     blocks: list[Block] = []
     start = 0
     for encoding in encodings:
@@ -258,7 +258,7 @@ def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:
 def _read_vectors(
     vectors: _Reals, encodings: Sequence[ColumnEncoding], key: Key
 ) -> list[tuple[Ints, Floats]]:
-    """Read which option each row has of every column, and its number.
+    """Read each row's option of every column, and its number.
 
     The option is the rank for digits, and 0 without a categorical; a column without a number
     has 0. The key decides which of several equal largest entries is taken.
@@ -302,7 +302,7 @@ def _check_finite(vectors: _Reals, blocks: Sequence[Block]) -> None:
 def _chosen(
     encoding: ColumnEncoding, parts: list[_Reals], random: np.random.Generator
 ) -> Ints:
-    """Return the number that digits make, each the largest among those that some category has."""
+    """Return the rank that digits make, each the most likely digit with which a category exists."""
     ranks = np.zeros(parts[0].shape[1], dtype=np.int64)
     for block, part in enumerate(parts):
         if isinstance(encoding, CategoricalEncoding) and len(parts) > 1:
@@ -315,7 +315,7 @@ def _chosen(
 
 
 def _largest(part: _Reals, random: np.random.Generator) -> Ints:
-    """Return the position of each column's largest entry; of several, one at random."""
+    """Return the position of each column's largest entry, one at random among equal ones."""
     is_largest = part == part.max(axis=0)
     places: Ints = is_largest.argmax(axis=0)
     tied = np.flatnonzero(np.count_nonzero(is_largest, axis=0) > 1)
@@ -335,7 +335,7 @@ class _FeaturesFile(msgspec.Struct, frozen=True):
 
 
 def _as_numbers(options: Sequence[Category]) -> Floats | None:
-    """Return options as numbers, if all of them are: 1 and 0 for booleans; else None."""
+    """Return options as numbers, if all are numbers: 1 and 0 for booleans; else None."""
     try:
         numbers = np.array([float(option) for option in options])
     except ValueError:
@@ -345,7 +345,9 @@ def _as_numbers(options: Sequence[Category]) -> Floats | None:
 
 @dataclass(frozen=True)
 class Features:
-    """How a table's rows become vectors, and back; made by `fit`, `from_counts` or `declared`.
+    """The mapping from a table's rows to vectors and back.
+
+    It is made by `fit`, `from_counts` or `declared`.
 
     * A categorical or boolean column is one categorical; ``missing`` adds a last option. With more
       than 256 options it is the digits of the category's rank by frequency, most significant
@@ -377,12 +379,12 @@ class Features:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The parts of the vector, in order; a column's number comes before its categoricals."""
+        """The blocks of the vector, in order; a column's number comes before its categoricals."""
         return _blocks(self.encodings)
 
     @cached_property
     def orders(self) -> dict[str, tuple[int, ...]]:
-        """The codes in order, by column, for columns that are one block of values with an order.
+        """The codes in order, by column, for columns that are one block of ordered values.
 
         These are numbers and datetimes of few values, booleans, and categories that are numbers or
         texts of numbers. A missing value has no place in an order.
@@ -402,18 +404,18 @@ class Features:
 
     @property
     def width(self) -> int:
-        """How many entries a row's vector has."""
+        """The number of entries in a row's vector."""
         return self.blocks[-1].stop if self.blocks else 0
 
     @cached_property
     def _terms(self) -> frozenset[str]:
-        """Columns that others are computed from."""
+        """The columns from which others are computed."""
         links = chain(*(encoding.links for encoding in self._linked))
         return frozenset(chain(*(link.columns for link in links)))
 
     @property
     def _linked(self) -> list[LinkedEncoding]:
-        """Columns that are computed from others in some rows."""
+        """The columns that are computed from others in some rows."""
         return [
             encoding
             for encoding in self.encodings
@@ -421,7 +423,7 @@ class Features:
         ]
 
     def _numbers(self, table: Table) -> dict[str, tuple[Floats, Bools]]:
-        """Return values of all columns that links name, and which of them are missing.
+        """Return the values of all columns that links name, and which of them are missing.
 
         A column that the table lacks, as where a condition gives one column alone, is missing in
         all rows.
@@ -441,7 +443,7 @@ class Features:
     def fit(
         cls, table: Table, schema: Schema, *, numeric: Numeric = "quantile", key: Key
     ) -> Features:
-        """Learn encoders from rows; nothing here is private.
+        """Learn encoders from rows, without any privacy.
 
         Args:
             table: At least one row of the schema's columns.
@@ -478,7 +480,7 @@ class Features:
 
     @classmethod
     def declared(cls, schema: Schema) -> Features:
-        """Make encoders of public facts alone: a number lies between -1 (``low``) and 1 (``high``).
+        """Make encoders from public facts alone: numbers lie between -1 (``low``) and 1 (``high``).
 
         **Guarantee.** No row is read: the result depends on the schema only, so a private fit owes
         nothing for it as long as the schema is public.
@@ -542,7 +544,7 @@ class Features:
         return cls(encoder.schema, tuple(encodings))
 
     def cover(self, schema: Schema) -> bool:
-        """Return whether rows of a schema have bounded vectors, whatever they hold.
+        """Return whether all rows that a schema allows have bounded vectors.
 
         A party asks this before it encodes by features that it received: whether its rows fit, or
         become finite numbers, or how many of them fit into memory, would reveal them.
@@ -555,7 +557,7 @@ class Features:
         return all(map(_covers, self.encodings, columns))
 
     def encode(self, table: Table, *, key: Key) -> Matrix:
-        """Turn rows into (rows, width) float32; a number never fitted counts as the nearest.
+        """Turn rows into vectors, (rows, width) float32; an unknown number counts as the nearest.
 
         Args:
             table: Rows of the schema's columns.
@@ -655,7 +657,7 @@ class Features:
 
 
 def _fitted_numeric(column: Column, table: Table, numeric: Numeric) -> NumericEncoding:
-    """Learn the encoding of a column of numbers or datetimes from its rows."""
+    """Learn the encoding of a column of numbers or datetimes from rows."""
     bounds = encoding_of_bounds(column)
     values, is_missing = bounds.values_of(column, table)
     distinct, counts = np.unique(values[~is_missing], return_counts=True)
@@ -668,7 +670,7 @@ def _fitted_numeric(column: Column, table: Table, numeric: Numeric) -> NumericEn
 def _numbers_with_links(
     table: Table, schema: Schema, encodings: Sequence[ColumnEncoding]
 ) -> dict[str, tuple[Floats, Bools]]:
-    """Return columns of numbers between which links are looked for, in order.
+    """Return the numeric columns between which links are searched for, in order.
 
     These have a continuum. Spikes count as missing, since an option of their own draws them.
     """
@@ -694,7 +696,7 @@ def check_rows(schema: Schema, table: Table) -> None:
 
 
 def _covers(encoding: ColumnEncoding, column: Column) -> bool:
-    """Return whether every value of a column has a place in an encoding that was received."""
+    """Return whether a received encoding has a place for every value of a column."""
     if isinstance(encoding, CategoricalEncoding):
         return column.kind not in BINNED and _covers_options(
             encoding, options_of(column)
@@ -715,7 +717,7 @@ def _covers(encoding: ColumnEncoding, column: Column) -> bool:
 
 
 def _covers_options(encoding: CategoricalEncoding, options: int) -> bool:
-    """Return whether an encoding has a place for each of so many codes, and few entries."""
+    """Return whether an encoding has a place for each of so many codes, and is not large."""
     if encoding.options != options:
         return False
     sizes = encoding.sizes
@@ -727,7 +729,10 @@ def _covers_options(encoding: CategoricalEncoding, options: int) -> bool:
 
 
 def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
-    """Return counts of a column's codes as weights, 0 or more; DataError for wrong ones."""
+    """Return the counts of a column's codes as weights, with negative ones as 0.
+
+    DataError if they have another shape, or are not finite.
+    """
     weights = np.asarray(counts, dtype=np.float64)
     size = encoder.domain.size_of(name)
     if weights.shape != (size,):
@@ -758,7 +763,7 @@ _NOISE = 0.4
 
 
 def far_off(column: Column, codes: Ints, shares: Floats) -> bool:
-    """Return whether numbers are distributed otherwise than chance explains, and by over 5 %.
+    """Return whether numbers are distributed otherwise than chance explains, by over 5 %.
 
     That is, whether the total variation distance between the shares of ranges and those that they
     should hold is above 0.05 + 0.4 √(ranges / n). Codes and shares are those of `Cells`: numbers
@@ -781,7 +786,7 @@ def far_off(column: Column, codes: Ints, shares: Floats) -> bool:
 def quantile_mapped(
     values: Floats, ends: Floats, shares: Floats, alone: Bools
 ) -> Floats:
-    """Move numbers so that each range holds its share; their order stays, but equal ones may part.
+    """Move numbers so that each range gets its share; their order stays, but equal ones may part.
 
     Between the ends of ranges the map is linear; below the first and above the last but one it
     shifts, so that tails keep their shape, but for an upper tail that would reach the last end,
@@ -817,7 +822,7 @@ def quantile_mapped(
 
 
 def _apart(values: Floats) -> Floats:
-    """Spread equal numbers, in the order they come, halfway to the nearest other one."""
+    """Spread equal numbers, in the order they come, halfway to the nearest different one."""
     distinct, place, times = np.unique(values, return_inverse=True, return_counts=True)
     if len(distinct) < 2 or times.max() == 1:
         return values
@@ -835,7 +840,7 @@ def _apart(values: Floats) -> Floats:
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """Cells of one column.
+    """The cells of one column, with the share of rows in each.
 
     Attributes:
         column: Its public facts.
@@ -860,7 +865,7 @@ class Cells(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_options(cls, column: Column, weights: Floats, rows: int) -> Cells:
-        """Return the cells of a categorical or boolean column.
+        """Build the cells of a categorical or boolean column.
 
         Weights are of every option, and of missing values behind them if the column has them; they
         stand for so many rows.
@@ -882,7 +887,7 @@ class Cells(msgspec.Struct, frozen=True):
     def of_numbers(
         cls, column: Column, values: Floats, weights: Floats, missing: float
     ) -> Cells:
-        """Return the cells of a column of numbers, or of datetimes in the steps of bins.py.
+        """Build the cells of a column of numbers, or of datetimes in the steps of bins.py.
 
         Values are distinct and ascending, each with a weight; `missing` is that of missing values.
         """
@@ -917,7 +922,7 @@ class Cells(msgspec.Struct, frozen=True):
         return np.where(is_missing, len(self.shares) - 1, cells).astype(np.int64)
 
     def moved(self, table: Table, pool: Table) -> Any:
-        """Return numbers of a table, moved until their shares are right; None if they stay."""
+        """Move the column's numbers in a table until their shares are right; None if they are."""
         column = self.column
         shares = np.asarray(self.shares)
         ends = np.asarray(self.ends)
@@ -948,7 +953,7 @@ class Cells(msgspec.Struct, frozen=True):
 
 
 def _tidy(values: Floats, pool: Floats) -> Floats:
-    """Return the nearest numbers of a pool; beyond it, numbers with as many decimals as there."""
+    """Return the nearest number in a pool; beyond the pool, one with as many decimals."""
     points = np.unique(pool)
     middles = (points[:-1] + points[1:]) / 2
     nearest = points[np.searchsorted(middles, values)]
@@ -965,7 +970,7 @@ class _SharesFile(msgspec.Struct, frozen=True):
 
 
 def _counted(column: Column, table: Table) -> Cells:
-    """Return the cells of a column, counted in rows."""
+    """Build the cells of a column from a table's rows."""
     if column.kind in BINNED:
         values, is_missing = numbers_of(column, table)
         distinct, counts = np.unique(values[~is_missing], return_counts=True)
@@ -978,27 +983,27 @@ def _counted(column: Column, table: Table) -> Cells:
 
 @dataclass(frozen=True)
 class OneWay:
-    """Shares of every column's cells, ids apart."""
+    """The shares of every column's cells, without ids."""
 
     cells: tuple[Cells, ...]
 
     @classmethod
     def of(cls, table: Table, schema: Schema) -> OneWay:
-        """Count the rows of a table; exact, and so a release of them."""
+        """Count the rows of a table, exactly: the result is a release about them."""
         columns = [column for column in schema.coded if column.name in table.names]
         return cls(tuple(_counted(column, table) for column in columns))
 
     @property
     def shares(self) -> list[Floats]:
-        """Per column, the share of each cell; other and missing values are the last two."""
+        """The share of each cell, by column; other and missing values have the last two cells."""
         return [np.asarray(cells.shares) for cells in self.cells]
 
     def codes(self, table: Table) -> list[Ints]:
-        """Return the cell of every row, per column."""
+        """Return the cell of every row, by column."""
         return [cells.codes(table) for cells in self.cells]
 
     def moved(self, table: Table, pool: Table) -> Table:
-        """Return a table whose numbers are moved in columns that `far_off` finds.
+        """Move the numbers of a table in columns that `far_off` finds.
 
         The rows were chosen for these shares, as far as possible, from a pool: numbers become
         numbers of the pool. Datetimes stay.
@@ -1017,13 +1022,13 @@ class OneWay:
         return Table.from_columns(columns, like=table)
 
     def to_json(self) -> str:
-        """Return plain data as JSON; `from_json` reads it."""
+        """Return the shares as JSON; `from_json` reads it."""
         file = _SharesFile("siloweave-one-way", 1, self.cells)
         return msgspec.json.encode(file).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> OneWay:
-        """Read what `to_json` wrote; raises DataError if it is something else."""
+        """Read the shares from JSON that `to_json` wrote; raises DataError for anything else."""
         try:
             return cls(msgspec.json.decode(text, type=_SharesFile).cells)
         except msgspec.MsgspecError as error:

@@ -50,7 +50,7 @@ _SIGN = r"[-+\u2212]?\s?"
 
 @dataclass(frozen=True)
 class NumberForm:
-    """The parts of a written number, digits apart; a mark that is not used is empty.
+    """The parts of a written number other than its digits; an unused mark is empty.
 
     Example:
         >>> form = number_form("1.234,5 €")
@@ -84,7 +84,7 @@ class NumberForm:
     def written(
         self, values: NDArray[Any], decimals: int | None, padded: int | None = None
     ) -> NDArray[np.object_]:
-        """Return numbers as text, of so many decimals; without one, of all they have.
+        """Write numbers as text with so many decimals, or with all that they have.
 
         Where `padded` is given, zeros at the end are left off beyond so many decimals.
         """
@@ -105,7 +105,7 @@ class NumberForm:
 
 
 def _plain_digits(size: float, decimals: int | None) -> str:
-    """Return a number with commas and a point, of so many decimals or of all that it has."""
+    """Write a number with commas and a point, with so many decimals or all that it has."""
     if decimals is not None:
         return format(size, f",.{decimals}f")
     # Decimal writes 1e-7 without an exponent.
@@ -114,7 +114,7 @@ def _plain_digits(size: float, decimals: int | None) -> str:
 
 @lru_cache(maxsize=256)
 def number_form(example: str) -> NumberForm:
-    """Return the form in which 1234.5, or 1234, is written so; SchemaError if in none.
+    """Read a format, which is how 1234.5, or 1234, is written; SchemaError for other texts.
 
     Example:
         >>> number_form("$1,234.5").prefix
@@ -131,7 +131,7 @@ def number_form(example: str) -> NumberForm:
 
 
 def numbers_among(texts: Iterable[str]) -> list[float]:
-    """Return those of some texts that are plain numbers, such as 999 or -99.9."""
+    """Return the numbers that some texts plainly are, such as 999 or -99.9."""
     plain = re.compile(r"[-+]?\d+(\.\d+)?")
     return [float(text) for text in texts if plain.fullmatch(text.strip())]
 
@@ -151,7 +151,7 @@ def resolution_of(pattern: str) -> str:
 
 
 def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
-    """Return a UTC time as `strftime` writes it, with four digits of a year.
+    """Write a UTC time as `strftime` does, with four digits of the year.
 
     A second's fraction has so many `digits`. ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a
     leading zero. An offset has a colon where the clock has.
@@ -184,7 +184,7 @@ _TIMES = re.compile(r"[?*+]|\{(?:(\d+)|(\d*),(\d*))\}")
 
 @dataclass(frozen=True)
 class TextForm:
-    """A numbered list of texts: one of several forms, or several one after the other.
+    """A numbered list of texts: alternative forms, or several forms one after the other.
 
     Attributes:
         parts: Forms, or texts that stand for themselves.
@@ -205,7 +205,7 @@ class TextForm:
 
     @classmethod
     def of(cls, parts: Iterable[TextForm | str], *, either: bool) -> TextForm:
-        """Count the texts of the parts."""
+        """Build a form from its parts, and count its texts."""
         parts = tuple(parts)
         sizes = [_size(part) for part in parts]
         lengths = [_longest(part) for part in parts]
@@ -214,7 +214,7 @@ class TextForm:
         return cls(parts, False, prod(sizes), sum(lengths))
 
     def texts(self, numbers: NDArray[Any]) -> NDArray[np.object_]:
-        """Return the texts of numbers from 0 to `size` - 1."""
+        """Return the texts with certain numbers, from 0 to `size` - 1."""
         if self.either and self.size == len(self.parts):
             # Each part is one text: look them up.
             options = [_first_text(part) for part in self.parts]
@@ -245,17 +245,17 @@ _FIRST = np.zeros(1, dtype=np.int64)
 
 
 def _size(part: TextForm | str) -> int:
-    """Return how many texts a part has."""
+    """Count the texts of a part."""
     return 1 if isinstance(part, str) else part.size
 
 
 def _longest(part: TextForm | str) -> int:
-    """Return how many characters a part's longest text has."""
+    """Return the length of a part's longest text."""
     return len(part) if isinstance(part, str) else part.longest
 
 
 def _texts(part: TextForm | str, numbers: NDArray[Any]) -> Any:
-    """Return a part's texts of some numbers; a text that stands for itself is the same in all."""
+    """Return a part's texts with some numbers; a part that is a fixed text is the same in all."""
     return part if isinstance(part, str) else part.texts(numbers)
 
 
@@ -265,13 +265,13 @@ def _first_text(part: TextForm | str) -> Any:
 
 
 def _one_of(characters: Iterable[str]) -> TextForm:
-    """Return the form of one of some characters, each once."""
+    """Build the form of one of some characters, each once."""
     return TextForm.of(dict.fromkeys(characters), either=True)
 
 
 @lru_cache(maxsize=256)
 def text_form(pattern: str) -> TextForm:
-    r"""Return the form of the texts that a regular expression matches as a whole.
+    r"""Build the form of the texts that a regular expression matches as a whole.
 
     It may have characters, classes such as ``[A-Z0-9]``, ``\d``, ``\w`` (both ASCII) and ``\s`` (a
     space), groups, ``|`` and repeats. What has no upper bound (``*``, ``+``, ``{2,}``) repeats at
@@ -295,14 +295,14 @@ def text_form(pattern: str) -> TextForm:
 
 
 class _Reader:
-    """Reads a regular expression that Python can compile: one method for each of its parts."""
+    """A reader of regular expressions that Python can compile, with a method for each part."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.place = 0  # of the next character
 
     def either(self) -> TextForm:
-        """Read options that ``|`` parts, up to a closing bracket or the end."""
+        """Read alternatives between ``|``, up to a closing bracket or the end."""
         options = [self.sequence()]
         while self.passes("|"):
             options.append(self.sequence())
@@ -359,19 +359,19 @@ class _Reader:
         return _one_of(chain.from_iterable(characters))
 
     def member(self) -> str:
-        """Read what a class has at this place: one character, or those of an escape."""
+        """Read one member of a class: a character, or the characters of an escape."""
         first = self.next()
         return self.escaped() if first == "\\" else first
 
     def escaped(self) -> str:
-        """Read the character behind a backslash, and return all that both stand for."""
+        """Read the character behind a backslash, and return all that the escape stands for."""
         letter = self.next()
         if letter.isalnum() and letter not in _SETS:
             self.refuse("\\" + letter)
         return _SETS.get(letter, letter)
 
     def repeated(self, part: TextForm | str) -> TextForm | str:
-        """Read how often a part comes, and return it so often."""
+        """Read how often a part is repeated, and return its repetitions."""
         match = _TIMES.match(self.text, self.place)
         if match is None:
             return part
@@ -392,18 +392,18 @@ class _Reader:
         return repeats[0] if len(repeats) == 1 else TextForm.of(repeats, either=True)
 
     def next(self) -> str:
-        """Pass a character, and return it."""
+        """Read one character."""
         self.place += 1
         return self.text[self.place - 1]
 
     def passes(self, mark: str) -> bool:
-        """Return whether this comes next; it is then passed."""
+        """Read past a mark if it comes next; return whether it does."""
         is_next = self.text[self.place : self.place + 1] == mark
         self.place += is_next
         return is_next
 
     def refuse(self, part: str) -> NoReturn:
-        """Raise SchemaError for a part of which no texts are drawn."""
+        """Raise SchemaError for a part for which no texts can be drawn."""
         raise SchemaError(
             f"format={self.text!r}: texts cannot be drawn from {part}; use characters, classes "
             "such as [A-Z0-9], \\d, \\w, groups, | and repeats such as {7}"

@@ -31,7 +31,7 @@ _Array = NDArray[Any]
 def raw_values(
     rule: Computed, columns: Sequence[Column], sources: Sequence[_Array]
 ) -> tuple[_Array, Bools]:
-    """Compute a column from its sources, before it is rounded.
+    """Compute a column from its sources, without rounding.
 
     Args:
         rule: The formula and its factor.
@@ -52,7 +52,7 @@ def raw_values(
 def _formula(
     rule: Computed, columns: Sequence[Column], sources: Sequence[_Array]
 ) -> Any:
-    """Return a formula's result, before its factor; infinite or NaN by a division by 0."""
+    """Compute a formula without its factor; infinite or NaN after a division by 0."""
     first = sources[0]
     second = sources[1]
     if rule.formula == "years":
@@ -76,12 +76,12 @@ def _formula(
 
 
 def _days(column: Column, values: _Array) -> _Array:
-    """Return datetimes as days since 1970."""
+    """Convert datetimes to days since 1970."""
     return values * step_of(column) // _DAY
 
 
 def _birthdays(start: _Array, end: _Array) -> _Array:
-    """Count the whole years between days; who was born on 29 February has March's first, too."""
+    """Count the whole years between days; a birthday on 29 February is 1 March in other years."""
     start_year, start_day = _calendar(start)
     end_year, end_day = _calendar(end)
     is_before_birthday = end_day < start_day
@@ -89,7 +89,7 @@ def _birthdays(start: _Array, end: _Array) -> _Array:
 
 
 def _calendar(days: _Array) -> tuple[_Array, _Array]:
-    """Return the year of each day, and a number that rises from day to day of any year."""
+    """Return each day's year, and a number that rises with the days of any year."""
     dates = np.asarray(days).astype("datetime64[D]")
     months = dates.astype("datetime64[M]")
     day = (dates - months).astype(np.int64)
@@ -99,7 +99,7 @@ def _calendar(days: _Array) -> tuple[_Array, _Array]:
 
 
 def rounded_values(rule: Computed, column: Column, values: _Array) -> _Array:
-    """Round computed numbers as the column has them: whole, or with its decimals."""
+    """Round computed numbers as the column is declared: to whole numbers, or its decimals."""
     is_whole = column.kind == "integer"
     if not is_whole and column.decimals is None:
         return values
@@ -120,7 +120,7 @@ def rounded_values(rule: Computed, column: Column, values: _Array) -> _Array:
 
 
 def does_follow(rule: Computed, column: Column, values: _Array, raw: _Array) -> Bools:
-    """Return which values of a column are what its sources give, but for rounding."""
+    """Return which values of a column equal what its sources give, up to rounding."""
     tolerance = 1e-9 * np.maximum(np.abs(raw), 1.0)
     is_whole = column.kind == "integer"
     if rule.rounding != "nearest":
@@ -141,7 +141,7 @@ def solved_source(
     name: str,
     random: np.random.Generator,
 ) -> _Array:
-    """Find the values of one source that give a computed column the values that are wanted.
+    """Find the values of one source with which a computed column has the wanted values.
 
     Args:
         rule: The formula.
@@ -175,7 +175,7 @@ def solved_source(
 def _solved_of_two(
     rule: Computed, result: _Array, other: _Array, *, is_first: bool
 ) -> _Array:
-    """Return one of the two sources of a difference, ratio or BMI, of the other and the result."""
+    """Solve a difference, ratio or BMI for one source, from the other source and the result."""
     if rule.formula == "difference":
         return result + other if is_first else other - result
     if rule.formula == "ratio":
@@ -191,7 +191,7 @@ def _solved_time(
     index: int,
     random: np.random.Generator,
 ) -> _Array:
-    """Find the datetimes that lie so many years, days or hours before or after others."""
+    """Find the datetimes that are so many years, days or hours before or after others."""
     sought = rule.sources[index]
     base = rule.sources[1 - index]
     step = step_of(columns[sought])

@@ -44,7 +44,7 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class IdPolicy:
-    """What a party does with rows that cannot be matched one to one.
+    """A party's policy for rows that cannot be matched one to one.
 
     Rows where a part of the id is missing are refused or left out; rows that share an id are
     refused, all left out, or left out but the first.
@@ -66,7 +66,7 @@ class IdPolicy:
 
 @dataclass(frozen=True)
 class Ids:
-    """The ids of a table that can be matched.
+    """The ids of those rows of a table that can be matched.
 
     Attributes:
         values: One per row that is kept, all different; the columns of an id are kept apart.
@@ -120,7 +120,7 @@ def normal_ids(
     policy: IdPolicy | None = None,
     columns: Sequence[str] | None = None,
 ) -> Ids:
-    """Read and normalise a table's ids.
+    """Read a table's ids, and normalise them.
 
     A composite id keeps its parts apart, so ("1", "23") is not ("12", "3"). What is empty once the
     rules were applied is missing.
@@ -177,7 +177,7 @@ def normal_ids(
 def _check_distinct(
     ids: Sequence[bytes | None], counts: Mapping[bytes, int], names_text: str
 ) -> None:
-    """Raise DataError where rows share an id; it names some rows, and no id."""
+    """Raise DataError for rows that share an id; it names some of the rows, and no id."""
     places = []
     for place, id_bytes in enumerate(ids):
         if id_bytes is not None and counts[id_bytes] > 1:
@@ -194,13 +194,13 @@ def _check_distinct(
 
 
 def _is_list_of_texts(value: Any) -> bool:
-    """Return whether a value is a list of texts, and not one text."""
+    """Return whether a value is a list of texts, and not a single text."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     return is_list and all(isinstance(item, str) for item in value)
 
 
 def _joined(parts: Sequence[str | None]) -> bytes | None:
-    """Return an id's parts as bytes; None where one is missing.
+    """Join the parts of one id into bytes; None where a part is missing.
 
     The length of each part is before it, so that no two ids have the same bytes.
     """
@@ -214,7 +214,7 @@ def _joined(parts: Sequence[str | None]) -> bytes | None:
 
 
 def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
-    """Return one column's texts after its rules; None for an empty one."""
+    """Read one column of ids, and apply its rules; None for an empty result."""
     if name not in table.names:
         raise DataError(
             f"there is no id column {name!r}; name one that every party has"
@@ -235,7 +235,7 @@ def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
 
 
 def id_texts(table: Table, name: str) -> list[str | None]:
-    """Return one column's ids as text, before any rule; None where one is missing.
+    """Read one column of ids as text, before any rule; None for a missing one.
 
     Each is read by itself, so that no other row decides whose a row is: 7, 7.0 and the texts "7",
     " 7" and "7.0" are one id, whatever else the column holds, and "007" is another.
@@ -248,7 +248,7 @@ def id_texts(table: Table, name: str) -> list[str | None]:
 
 
 def _plain_id(text: str) -> str:
-    """Return a whole number as its digits, a datetime in UTC, any other text in form NFC."""
+    """Write an id plainly: a whole number by its digits, a datetime in UTC, other texts in NFC."""
     number = _WHOLE_NUMBER.fullmatch(text)
     if number is not None:
         return number[1]
@@ -256,7 +256,7 @@ def _plain_id(text: str) -> str:
 
 
 def _in_utc(text: str) -> str:
-    """Return a datetime in UTC, without zeros at its end, a midnight as its day; or other text."""
+    """Write a datetime in UTC, without zeros at its end, midnight as a day; other texts stay."""
     match = _ISO.fullmatch(text)
     if match is None:
         return text
@@ -318,22 +318,22 @@ def _day(name: str, pattern: str | None, text: str) -> str:
 
 
 def _casefolded(text: str) -> str:
-    """Return a text without differences of case and of Unicode width."""
+    """Remove differences of case and of Unicode width from a text."""
     return normalize("NFKC", text).casefold()
 
 
 def _digits(text: str) -> str:
-    """Return a text's decimal digits, those of any script as 0 to 9."""
+    """Keep the decimal digits of a text; those of any script become 0 to 9."""
     return "".join(str(int(letter)) for letter in text if letter.isdecimal())
 
 
 def _letters_and_digits(text: str) -> str:
-    """Return a text without white space, signs and marks."""
+    """Remove white space, signs and marks from a text."""
     return "".join(letter for letter in text if letter.isalnum())
 
 
 def _without_leading_zeros(text: str) -> str:
-    """Return a text without zeros at its beginning; of zeros alone, the last."""
+    """Remove zeros at the beginning of a text; of zeros alone, one stays."""
     return re.sub(r"^0+(?=.)", "", text)
 
 
@@ -347,13 +347,13 @@ _CHANGES: dict[str, Callable[[str], str]] = {
 
 
 def shape_of(values: Sequence[bytes]) -> str:
-    """Return what `Ids.values` look like, in words: lengths and kinds of characters, no id."""
+    """Describe the lengths and kinds of characters of `Ids.values`, without any id."""
     parts = zip(*map(_split, values), strict=True)
     return "; ".join(_shape(texts) for texts in parts) or "no ids"
 
 
 def _split(value: bytes) -> list[str]:
-    """Return the parts of an id, see `_joined`."""
+    """Split an id into the parts that `_joined` joined."""
     parts = []
     while value:
         size = int.from_bytes(value[:4], "big")
@@ -377,7 +377,7 @@ _KINDS: dict[str, Callable[[str], bool]] = {
 
 
 def _shape(texts: Sequence[str]) -> str:
-    """Return what texts look like: their lengths, and the kinds of their characters."""
+    """Describe texts by their lengths and kinds of characters."""
     sizes = [len(text) for text in texts]
     shortest = min(sizes)
     longest = max(sizes)

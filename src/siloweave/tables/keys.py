@@ -21,7 +21,7 @@ Key = int | np.random.SeedSequence
 
 
 def _sequence(key: Key) -> np.random.SeedSequence:
-    """Return a key as a seed sequence; InputError where it is no key."""
+    """Turn a key into numpy's seed sequence; InputError for a value that is no key."""
     if isinstance(key, np.random.SeedSequence):
         return key
     number: Any = key
@@ -34,14 +34,14 @@ def _sequence(key: Key) -> np.random.SeedSequence:
 
 
 def _words(part: int | str) -> tuple[int, ...]:
-    """Return the words of one name or number of a path; the letter before it keeps these apart."""
+    """Hash one name or number of a path to words; a letter before it keeps both kinds apart."""
     text = f"s:{part}" if isinstance(part, str) else f"i:{int(part)}"
     digest = blake2b(text.encode(), digest_size=8).digest()
     return tuple(int(word) for word in np.frombuffer(digest, dtype="<u4"))
 
 
 def words_of(key: Key) -> tuple[int, ...]:
-    """Return the words that lead from its seed to a key, as `key_at` takes them."""
+    """Return the words that lead from a key's seed to the key, for `key_at`."""
     return tuple(_sequence(key).spawn_key)
 
 
@@ -57,7 +57,7 @@ def key_at(seed: int, words: tuple[int, ...]) -> np.random.SeedSequence:
 
 
 def fold_in(key: Key, *path: int | str) -> np.random.SeedSequence:
-    """Derive the child of a key that a path names.
+    """Derive the child of a key that belongs to a path of names and numbers.
 
     The child depends on the key and the whole path only; the key is not changed.
 
@@ -81,7 +81,7 @@ def fold_in(key: Key, *path: int | str) -> np.random.SeedSequence:
 
 
 def generator(key: Key) -> np.random.Generator:
-    """Return a fresh generator (PCG64) for a key, which stays as it is: the same key, same draws.
+    """Return a new random generator (PCG64) for a key; equal keys give equal draws.
 
     Raises:
         InputError: When ``key`` is not a key.

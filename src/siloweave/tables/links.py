@@ -42,7 +42,7 @@ _TOLERANCE = 1e-9
 
 
 def holds(link: NumberLink, column: str, numbers: _Numbers) -> Bools:
-    """Return in which rows a column equals a link's sum; no row where a term is missing."""
+    """Return the rows in which a column equals a link's sum; never those that lack a term."""
     values, is_missing = numbers[column]
     sums, has_terms = link.sums(numbers)
     is_near = _near(values, sums, link, numbers)
@@ -51,7 +51,7 @@ def holds(link: NumberLink, column: str, numbers: _Numbers) -> Bools:
 
 
 def _near(values: Floats, sums: Floats, link: NumberLink, numbers: _Numbers) -> Bools:
-    """Return where values are the sums, as exactly as float64 has these."""
+    """Return where values equal sums, as exactly as float64 can add them."""
     # Copies are the same to the last bit.
     tolerance = np.zeros(len(values))
     if len(link.columns) > 1:
@@ -64,7 +64,7 @@ def _near(values: Floats, sums: Floats, link: NumberLink, numbers: _Numbers) -> 
 def with_links(
     encodings: Sequence[ColumnEncoding], numbers: _Numbers
 ) -> list[ColumnEncoding]:
-    """Return encodings with the relations that rows show, each to columns before its own.
+    """Add to encodings the relations that rows show, each to columns before its own.
 
     A relation holds in 2 % of the rows or more, in 50 at least, and four times as often as between
     values of rows that have nothing to do with each other. Rows that break it are learned as they
@@ -93,7 +93,7 @@ def with_links(
 def _links(
     column: str, earlier_names: Sequence[str], numbers: _Numbers
 ) -> tuple[NumberLink, ...]:
-    """Return the relations of one column, the one of most rows first; each adds rows of its own."""
+    """Find the relations of one column, that of most rows first; each must add rows of its own."""
     candidates = [NumberLink((name,), (1,)) for name in earlier_names]
     # The nearest columns: a total mostly follows its parts.
     nearest_names = earlier_names[-_MOST_COLUMNS:]
@@ -120,7 +120,7 @@ def _links(
 
 
 def _num_by_chance(link: NumberLink, column: str, numbers: _Numbers) -> int:
-    """Count in how many rows a relation holds between a row and one that is not related to it."""
+    """Count the rows in which a relation holds by chance: with the column taken from other rows."""
     values, is_missing = numbers[column]
     # Half a table away: neighbours may be related, as visits of one person are.
     distance = len(values) // 2
@@ -131,7 +131,7 @@ def _num_by_chance(link: NumberLink, column: str, numbers: _Numbers) -> int:
 
 
 def _num_varied(values: Floats) -> int:
-    """Count rows but those of the most frequent value: -9 in all columns is no relation."""
+    """Count the rows without the most frequent value, such as -9 in all columns."""
     _, row_counts = np.unique(values, return_counts=True)
     return int(row_counts.sum() - row_counts.max(initial=0))
 

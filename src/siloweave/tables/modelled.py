@@ -79,14 +79,14 @@ _Random = np.random.Generator
 
 
 class WantedCells(NamedTuple):
-    """What is wanted in a column of some rows; `fixed` where anything is."""
+    """The cells wanted in a column of some rows; `fixed` marks the rows that have one."""
 
     cells: CellValues
     fixed: _Mask
 
 
 class _Decoded(NamedTuple):
-    """Cells of declared columns, by name, and rows in which their constraint cannot be met."""
+    """The cells of declared columns, by name, and the rows that cannot meet their constraint."""
 
     columns: dict[str, CellValues]
     unmet: _Mask
@@ -99,7 +99,7 @@ _WantedByColumn = dict[str, WantedCells]
 def written(
     column: Column, cells: CellValues, like: Table | None
 ) -> tuple[_Array, _Mask | None]:
-    """Return a column's values and where they are missing, as `Table.from_columns` takes them."""
+    """Return a column's values, and where they are missing, as `Table.from_columns` takes them."""
     if column.kind not in BINNED:
         codes = np.where(cells.gone, len(column.options), cells.values)
         return labels_of(column, codes)
@@ -109,7 +109,7 @@ def written(
 
 
 def _step(column: Column) -> int:
-    """Return the microseconds of a datetime's step; 1 for numbers."""
+    """Return the step of a datetime column in microseconds; 1 for numbers."""
     return step_of(column) if column.kind == "datetime" else 1
 
 
@@ -119,7 +119,7 @@ def _lowest(column: Column) -> int | float:
 
 
 def _outside(column: Column, cells: CellValues) -> _Mask:
-    """Return the rows outside a column's bounds, as far as these are declared."""
+    """Return the rows that are outside a column's declared bounds."""
     is_outside: _Mask = np.zeros(len(cells.values), dtype=np.bool_)
     if column.low is not None:
         is_outside |= cells.values < number_at(column, column.low)
@@ -133,7 +133,7 @@ def _outside(column: Column, cells: CellValues) -> _Mask:
 
 @dataclass(frozen=True)
 class _RuleTransform:
-    """A constraint, the declared columns that are made so that it is kept, and others they need."""
+    """A constraint kept by construction: what is made, and the other columns that this needs."""
 
     rule: Constraint
     targets: tuple[str, ...]
@@ -141,12 +141,12 @@ class _RuleTransform:
 
 
 def _all_move(columns: Iterable[Column]) -> bool:
-    """Return whether all of some columns move what does not fit them."""
+    """Return whether all of some columns move cells that do not fit."""
     return all(column.outside == "move" for column in columns)
 
 
 def _outside_of(columns: Sequence[Column]) -> Outside | None:
-    """Return what a column that is made of others does with what does not fit it."""
+    """Return what a column made of others does with cells that do not fit; see `Column`."""
     if any(column.outside == "refuse" for column in columns):
         return "refuse"
     return "move" if _all_move(columns) else None
@@ -162,7 +162,7 @@ def _numbers_or_none(cells: CellValues) -> list[Any]:
 
 
 def _are_open(categories: Sequence[Any]) -> _Mask:
-    """Return which categories stand for combinations that were not learned."""
+    """Return which categories stand for combinations that are not learned yet."""
     return np.array([category == _OPEN for category in categories], dtype=np.bool_)
 
 
@@ -175,7 +175,7 @@ class _MergedColumns(_RuleTransform):
 
     @cached_property
     def column(self) -> Column:
-        """The column that methods learn."""
+        """The column that methods learn instead."""
         rows = [map(self._number, self.columns, row) for row in self.rule.rows]
         texts = tuple(self.text(row) for row in rows)
         # Combinations that a method learns have no list yet: their category is open till then.
@@ -194,7 +194,7 @@ class _MergedColumns(_RuleTransform):
 
     @staticmethod
     def _number(column: Column, value: Value) -> int | float | None:
-        """Return a value of a column as a number or a code; None where it is missing."""
+        """Convert a value of a column to a number or a code; None for a missing one."""
         if value is None:
             return None
         if column.kind in BINNED:
@@ -202,19 +202,19 @@ class _MergedColumns(_RuleTransform):
         return _place(column, value)
 
     def text(self, numbers: Any) -> str:
-        """Return a combination of numbers or codes as a category."""
+        """Write a combination of numbers or codes as a category."""
         values = list(map(value_of, self.columns, numbers))
         return msgspec.json.encode(values).decode()
 
     def texts(self, cells: Sequence[CellValues]) -> tuple[_Array, _Array]:
-        """Return every combination that rows have, as categories; and the place of each row's."""
+        """Return all combinations in rows as categories, and each row's place among them."""
         first_rows, group = groups_of(cells)
         columns = [_numbers_or_none(column.take(first_rows)) for column in cells]
         texts = [self.text(combination) for combination in zip(*columns, strict=True)]
         return np.array(texts, dtype=object), group
 
     def broken(self, cells: Sequence[CellValues]) -> _Mask:
-        """Return which rows have a combination that is not listed, where any are."""
+        """Return the rows whose combination is not listed; none if no combination is."""
         texts, group = self.texts(cells)
         listed = set(self.column.categories)
         if not self.rule.rows:
@@ -223,12 +223,12 @@ class _MergedColumns(_RuleTransform):
         return is_broken[group]
 
     def encode(self, cells: _CellsByColumn) -> tuple[_Array, _Mask | None]:
-        """Return the learned column of declared ones."""
+        """Build the learned column from the declared ones."""
         texts, group = self.texts([cells[name] for name in self.rule.columns])
         return texts[group], None
 
     def table(self, categories: Sequence[Any]) -> list[CellValues]:
-        """Return every combination's value in each column; an open one is missing everywhere."""
+        """Return each category's values in every column; an open category is missing everywhere."""
         nothing: list[Any] = [None] * len(self.columns)
         rows = []
         for category in categories:
@@ -251,7 +251,7 @@ class _MergedColumns(_RuleTransform):
     def decode(
         self, column: Column, learned: CellValues, inputs: _CellsByColumn
     ) -> _Decoded:
-        """Return the declared columns of a learned one."""
+        """Rebuild the declared columns from the learned one."""
         codes = learned.values.astype(np.int64)
         options = self.table(column.categories)
         parts = [option.take(codes) for option in options]
@@ -265,7 +265,7 @@ class _MergedColumns(_RuleTransform):
         pilot: _CellsByColumn,
         random: _Random,
     ) -> _WantedByColumn:
-        """Return the combination of each row for which some of its values are wanted.
+        """Choose a combination for each row in which some of its values are wanted.
 
         It is that of the row's pilot if it has the wanted values, else one of another pilot row,
         else any.
@@ -306,7 +306,7 @@ class _MergedColumns(_RuleTransform):
 
 
 def _has_wanted(options: CellValues, wanted: CellValues, row: int) -> _Mask:
-    """Return which of a column's options are what is wanted in a row."""
+    """Return which options of a column have the cells that a row wants."""
     if wanted.gone[row]:
         return options.gone
     return np.asarray(~options.gone & (options.values == wanted.values[row]))
@@ -314,7 +314,7 @@ def _has_wanted(options: CellValues, wanted: CellValues, row: int) -> _Mask:
 
 @dataclass(frozen=True)
 class _GapColumn(_RuleTransform):
-    """An inequality: the gap instead of the larger column."""
+    """An inequality, for which the gap is learned in place of the larger column."""
 
     rule: Inequality
     low: Column
@@ -327,23 +327,23 @@ class _GapColumn(_RuleTransform):
 
     @property
     def coarse(self) -> int:
-        """How many steps of the larger column are one of the coarser resolution; 1 for numbers."""
+        """The number of the larger column's steps in a step of the coarser one; 1 for numbers."""
         return coarser_step(self.low, self.high) // _step(self.high)
 
     @property
     def least(self) -> int:
-        """The smallest gap; that of a continuum may not be 0 if strict, which no bound can say."""
+        """The smallest gap. A strict one of a continuum is 0 too: no bound can say "above 0"."""
         return self.coarse * int(self.rule.strict and self.whole)
 
     @cached_property
     def floor(self) -> int | float:
-        """What the gap is counted from where the smaller column is missing."""
+        """The number from which the gap is counted where the smaller column is missing."""
         first: int | float = self._start(_lowest(self.low))
         return min(first, _lowest(self.high)) - self.least
 
     @cached_property
     def column(self) -> Column:
-        """The column that methods learn."""
+        """The column that methods learn instead."""
         low = self.floor if self.low.missing else self._start(_lowest(self.low))
         most: int | float = last_of(self.high) - low
         if self.rule.most is not None:
@@ -375,7 +375,7 @@ class _GapColumn(_RuleTransform):
         )
 
     def _start(self, values: Any) -> Any:
-        """Return the smaller column in steps of the larger: each value begins its coarser step."""
+        """Convert the smaller column to steps of the larger, from the start of its coarser step."""
         if self.low.kind != "datetime":
             return values
         coarse = coarser_step(self.low, self.high)
@@ -386,25 +386,25 @@ class _GapColumn(_RuleTransform):
         return (int(most) + 1) * self.coarse - 1
 
     def base(self, low: CellValues) -> _Array:
-        """Return what each row's gap is counted from."""
+        """Return the number from which each row's gap is counted."""
         return np.where(low.gone, self.floor, self._start(low.values))
 
     def gap(self, low: CellValues, high: CellValues) -> CellValues:
-        """Return each row's gap; missing where the larger column is."""
+        """Compute each row's gap; it is missing where the larger column is."""
         values = high.values - self.base(low)
         if self.column.decimals is not None:
             values = np.round(values, self.column.decimals)
         return CellValues(np.where(high.gone, self.least, values), high.gone)
 
     def encode(self, cells: _CellsByColumn) -> tuple[_Array, _Mask | None]:
-        """Return the learned column of declared ones."""
+        """Build the learned column from the declared ones."""
         gap = self.gap(cells[self.rule.low], cells[self.rule.high])
         return written(self.column, gap, None)
 
     def decode(
         self, column: Column, learned: CellValues, inputs: _CellsByColumn
     ) -> _Decoded:
-        """Return the larger column, of the learned gap and the smaller column."""
+        """Rebuild the larger column from the learned gap and the smaller column."""
         values = self.base(inputs[self.rule.low]) + learned.values
         high = CellValues(_rounded(self.high, values), learned.gone)
         return _within(self.high, high)
@@ -416,7 +416,7 @@ class _GapColumn(_RuleTransform):
         pilot: _CellsByColumn,
         random: _Random,
     ) -> _WantedByColumn:
-        """Return the gap where the larger value is wanted; the smaller one follows the pilot's."""
+        """Choose a gap where the larger value is wanted; the smaller one is near the pilot's."""
         wanted_high = wanted[self.rule.high]
         wanted_low = wanted.get(self.rule.low)
         start = pilot[self.rule.low]
@@ -451,7 +451,7 @@ class _GapColumn(_RuleTransform):
         }
 
     def _pilot_gap(self, pilot: CellValues, random: _Random) -> _Array:
-        """Return the pilot's gaps; where one is missing, that of a row with one."""
+        """Return the pilot rows' gaps, with a missing one replaced by that of another row."""
         num_rows = len(pilot.gone)
         present = np.flatnonzero(~pilot.gone)
         donors = np.arange(num_rows)
@@ -460,7 +460,7 @@ class _GapColumn(_RuleTransform):
         return np.where(pilot.gone, pilot.values[donors], pilot.values)
 
     def _nearest_start(self, values: _Array, start: CellValues) -> _Array:
-        """Return the smaller column's values, of values in steps of the larger column."""
+        """Convert steps of the larger column to the nearest values of the smaller column."""
         if self.low.kind != "datetime":
             return values
         # The time of day, which the gap does not say, stays that of the pilot.
@@ -472,7 +472,7 @@ class _GapColumn(_RuleTransform):
 
 @dataclass(frozen=True)
 class _ComputedTotal(_RuleTransform):
-    """A sum: the total is computed."""
+    """A sum, whose total is computed and not learned."""
 
     rule: ColumnSum
     parts: tuple[Column, ...]
@@ -480,7 +480,7 @@ class _ComputedTotal(_RuleTransform):
     column: None = None
 
     def decode(self, column: Any, learned: Any, inputs: _CellsByColumn) -> _Decoded:
-        """Return the total of the parts."""
+        """Compute the total from the parts."""
         parts = [inputs[name] for name in self.rule.parts]
         values = _rounded(self.total, _sum([part.values for part in parts]))
         is_missing = np.any([part.gone for part in parts], axis=0)
@@ -493,7 +493,7 @@ class _ComputedTotal(_RuleTransform):
         pilot: _CellsByColumn,
         random: _Random,
     ) -> _WantedByColumn:
-        """Return all parts where the total is wanted: free ones share it as the pilot's do."""
+        """Choose all parts where the total is wanted; free parts share it as in the pilot row."""
         wanted_total = wanted[self.rule.total]
         total = wanted_total.cells.values
         has_total = wanted_total.fixed & ~wanted_total.cells.gone
@@ -548,7 +548,7 @@ class _ComputedTotal(_RuleTransform):
 
 @dataclass(frozen=True)
 class _DerivedColumn(_RuleTransform):
-    """A column that is computed from others."""
+    """A column that is computed from others, and not learned."""
 
     rule: Computed
     sources: tuple[Column, ...]
@@ -556,11 +556,11 @@ class _DerivedColumn(_RuleTransform):
     column: None = None
 
     def decode(self, column: Any, learned: Any, inputs: _CellsByColumn) -> _Decoded:
-        """Return the column that follows from its sources."""
+        """Compute the column from its sources, with the rows outside its bounds."""
         return _within(self.target, self.computed(inputs))
 
     def computed(self, inputs: _CellsByColumn) -> CellValues:
-        """Return the column; missing without a source, or by a division by 0."""
+        """Compute the column; it is missing without a source, or after a division by 0."""
         sources = [inputs[name] for name in self.rule.sources]
         source_values = [source.values for source in sources]
         raw, is_undefined = raw_values(self.rule, self.sources, source_values)
@@ -575,7 +575,7 @@ class _DerivedColumn(_RuleTransform):
         pilot: _CellsByColumn,
         random: _Random,
     ) -> _WantedByColumn:
-        """Return the sources where the column is wanted: one is solved for, others are the pilot's.
+        """Choose the sources where the column is wanted: one is solved for, others are the pilot's.
 
         Where that fails, sources stay free, and rows are drawn until one has what is wanted.
         """
@@ -625,7 +625,7 @@ class _DerivedColumn(_RuleTransform):
 
 
 def _sum(columns: Sequence[_Array]) -> _Array:
-    """Return each row's sum."""
+    """Add up the values of each row."""
     return np.asarray(np.sum(columns, axis=0))
 
 
@@ -638,14 +638,14 @@ class _EditedRows:
         self.columns: dict[str, tuple[_Array, _Mask]] = {}
 
     def missing(self, name: str) -> _Mask:
-        """Return where a column is missing by now."""
+        """Return where a column is missing after the edits so far."""
         if name in self.columns:
             _, is_missing = self.columns[name]
             return is_missing
         return self.rows.missing(name)
 
     def cells(self, column: Column) -> CellValues:
-        """Return a column as it is by now."""
+        """Return a column after the edits so far."""
         if column.name not in self.columns:
             return cells_of(column, self.rows)
         changed = Table.from_columns(
@@ -669,7 +669,7 @@ class _EditedRows:
                 is_missing[rows] = True
 
     def fill(self, names: Sequence[str], rows: _Mask) -> None:
-        """Give columns values in some rows: those of rows that have all of them, in turn.
+        """Fill columns in some rows with values of rows that have all of them, in turn.
 
         Drawn rows are in no order, so that taking donors in turn is as good as at random. A column
         that no row has stays missing, and such rows are drawn again.
@@ -689,7 +689,7 @@ class _EditedRows:
                 gaps[needy] = False
 
     def table(self) -> Table:
-        """Return the rows as they are by now."""
+        """Return the rows after the edits so far."""
         if not self.columns:
             return self.rows
         changed = Table.from_columns(dict(self.columns), self.rows)
@@ -700,7 +700,7 @@ class _EditedRows:
 
 
 def _by_what_decides(rules: Sequence[MissingUnless]) -> list[MissingUnless]:
-    """Return rules in an order in which a category is settled before it decides others."""
+    """Order rules so that a category is settled before it decides about others."""
     ordered: list[MissingUnless] = []
     rest = list(rules)
     while rest:
@@ -717,7 +717,7 @@ _Transform = _MergedColumns | _GapColumn | _ComputedTotal | _DerivedColumn
 
 
 def _with_wanted(cells: CellValues, wanted: WantedCells | None) -> CellValues:
-    """Return cells with what is wanted in them."""
+    """Put wanted values into cells."""
     if wanted is None:
         return cells
     values = np.where(wanted.fixed, wanted.cells.values, cells.values)
@@ -726,14 +726,14 @@ def _with_wanted(cells: CellValues, wanted: WantedCells | None) -> CellValues:
 
 
 def _within(column: Column, cells: CellValues) -> _Decoded:
-    """Return a computed column, and rows outside its bounds, which are to be drawn again."""
+    """Return a computed column, and the rows outside its bounds, which are to be drawn again."""
     is_outside = _outside(column, cells)
     values = np.where(is_outside, _lowest(column), cells.values)
     return _Decoded({column.name: CellValues(values, cells.gone)}, is_outside)
 
 
 def _rounded(column: Column, values: _Array) -> _Array:
-    """Return numbers as a column has them: whole, or with its decimals."""
+    """Round numbers as a column is declared: to whole numbers, or its decimals."""
     if column.kind != "continuous":
         return np.rint(values).astype(np.int64)
     return values if column.decimals is None else np.round(values, column.decimals)
@@ -743,7 +743,7 @@ def _rounded(column: Column, values: _Array) -> _Array:
 
 
 def _broken_inequality(rule: Inequality, schema: Schema, table: Table) -> _Mask:
-    """Return the rows whose smaller value is not the smaller, or too far below the larger."""
+    """Return the rows whose smaller value exceeds the larger, or is too far below it."""
     low_column, high_column = (schema[name] for name in rule.columns)
     low = cells_of(low_column, table)
     high = cells_of(high_column, table)
@@ -819,17 +819,17 @@ def _places(rule: MissingUnless, by: Column) -> list[int]:
 
 
 def _has(column: Column, value: Value) -> bool:
-    """Return whether a category is among a column's, of which rare ones are not learned."""
+    """Return whether a category is among a column's; rare ones are not learned."""
     return value is None or (type(value) is bool, value) in _typed_options(column)
 
 
 def _typed_options(column: Column) -> list[tuple[bool, Value]]:
-    """Return the categories, each with whether it is a bool: True == 1 is no match."""
+    """Return a column's categories, each with whether it is a bool, as True == 1 must not match."""
     return [(type(option) is bool, option) for option in column.options]
 
 
 def _broken_unless(rule: MissingUnless, schema: Schema, table: Table) -> _Mask:
-    """Return the rows with values that their category rules out, or without required ones."""
+    """Return the rows with values that their category rules out, or without ones it requires."""
     by = schema[rule.by]
     is_allowed = allowed_rows(rule, by, cells_of(by, table).values)
     cells = [cells_of(schema[name], table) for name in rule.dependent]
@@ -841,7 +841,7 @@ def _broken_unless(rule: MissingUnless, schema: Schema, table: Table) -> _Mask:
 
 
 def _place(column: Column, value: Value) -> int:
-    """Return the code of a category; a missing one is the last."""
+    """Return the code of a category; a missing one has the last code."""
     options = _typed_options(column)
     if value is None:
         return len(options)
@@ -915,7 +915,7 @@ class Modelled:
 
     @cached_property
     def _transforms(self) -> tuple[_Transform, ...]:
-        """Of constraints that can be kept so; inputs are made before what is computed of them."""
+        """The ways in which constraints are kept by construction, in the order of computation."""
         transforms: list[_Transform] = []
         # By column that is made: all that it is computed from.
         needs: dict[str, set[str]] = {}
@@ -951,7 +951,7 @@ class Modelled:
         return tuple(sorted(transforms, key=depth))
 
     def _transform(self, rule: Constraint) -> _Transform | None:
-        """Return how a constraint is kept by what is learned, if it can be."""
+        """Return the way to keep a constraint by construction, or None."""
         columns = tuple(self.declared[name] for name in rule.columns)
         if isinstance(rule, FixedCombinations):
             return _MergedColumns(rule, rule.columns, (), columns)
@@ -973,7 +973,7 @@ class Modelled:
 
     @cached_property
     def schema(self) -> Schema:
-        """What methods learn; it has no constraints."""
+        """The schema that methods learn, without constraints."""
         if self.is_identity:
             return self.declared
         replacements: dict[str, Column | None] = {}
@@ -993,12 +993,12 @@ class Modelled:
         return Schema(learned)
 
     def local(self, rule: Constraint) -> bool:
-        """Return whether one party has all columns of a constraint."""
+        """Return whether a single party has all columns of a constraint."""
         needed = set(rule.columns)
         return not self.parts or any(needed <= set(part) for part in self.parts)
 
     def names_of(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns that methods learn of a party that holds these."""
+        """Return the names of the columns that methods learn at a party that holds these."""
         if self.is_identity:
             return tuple(columns)
         declared = [name for name in columns if name in self.declared.names]
@@ -1006,7 +1006,7 @@ class Modelled:
         return tuple(name for name in self.schema.names if name in learned)
 
     def check_open(self, learn: float) -> None:
-        """Raise SchemaError for combinations that are left open where nothing is learned."""
+        """Raise SchemaError for combinations that are left open while nothing is learned."""
         if learn:
             return
         for rule in self.declared.constraints:
@@ -1017,18 +1017,18 @@ class Modelled:
                 )
 
     def takes(self, wanted: Mapping[str, WantedCells]) -> bool:
-        """Return whether what is wanted must be translated by `asked`."""
+        """Return whether wanted values of these columns must be translated by `asked`."""
         targets = chain(*(transform.targets for transform in self._transforms))
         together = chain(*(rule.columns for rule in self._of_kind(MissingTogether)))
         unless = chain(*(rule.columns for rule in self._of_kind(MissingUnless)))
         return not wanted.keys().isdisjoint(chain(targets, together, unless))
 
     def _of_kind(self, kind: type[_Rule]) -> list[_Rule]:
-        """Return the declared constraints of one kind."""
+        """Return the declared constraints of one class."""
         return [rule for rule in self.declared.constraints if isinstance(rule, kind)]
 
     def keeps(self, rule: Constraint) -> bool:
-        """Return whether what methods learn keeps a constraint, but for bounds of what follows."""
+        """Return whether learned columns keep a constraint, apart from bounds of computed ones."""
         return any(transform.rule.words == rule.words for transform in self._transforms)
 
     def always(self, rule: Constraint) -> bool:
@@ -1039,7 +1039,7 @@ class Modelled:
         return isinstance(rule, FixedCombinations) and is_alone and self.keeps(rule)
 
     def own(self, rows: Table, party: int) -> Table:
-        """Return a party's drawn columns as declared; `party` is its place in `parts`."""
+        """Turn a party's drawn columns into its declared ones; `party` is its place in `parts`."""
         if self.is_identity:
             return rows
         names = [name for name in self.parts[party] if name in self.declared.names]
@@ -1048,7 +1048,7 @@ class Modelled:
         return table
 
     def broken(self, table: Table) -> dict[str, _Mask]:
-        """Return which rows break each constraint, by its words; of columns that the table has."""
+        """Return which rows break each constraint on the table's columns, by its words."""
         is_broken: dict[str, _Mask] = {}
         for rule in self.declared.constraints:
             if set(rule.columns) <= set(table.names):
@@ -1059,17 +1059,17 @@ class Modelled:
 
     @cached_property
     def _moving(self) -> frozenset[str]:
-        """Constraints, in words, on columns that all move what does not fit them."""
+        """The words of constraints on columns that all move cells which do not fit."""
         return frozenset(
             rule.words for rule in self.declared.constraints if self._moves(rule)
         )
 
     def _moves(self, rule: Constraint) -> bool:
-        """Return whether all columns of a constraint move what does not fit them."""
+        """Return whether all columns of a constraint move cells that do not fit."""
         return _all_move(self.declared[name] for name in rule.columns)
 
     def moved_rows(self, table: Table) -> dict[str, int]:
-        """Count the rows that break each constraint and are moved, if any; for their owner."""
+        """Count the rows that break each constraint and are moved; for the rows' owner alone."""
         if not self._moving:
             return {}
         counts = {}
@@ -1080,7 +1080,7 @@ class Modelled:
         return counts
 
     def check(self, table: Table) -> None:
-        """Raise SchemaError for rows that break a constraint: how many, and the first of them.
+        """Raise SchemaError for rows that break a constraint, with their number and the first ones.
 
         A constraint on columns that all move what does not fit them moves such rows, too.
         """
@@ -1099,7 +1099,7 @@ class Modelled:
                 )
 
     def inside(self, table: Table) -> Table:
-        """Return a party's table as methods learn it.
+        """Turn a party's table into the columns that methods learn.
 
         Raises:
             SchemaError: Columns are not the schema's, or rows break a constraint or leave bounds.
@@ -1137,7 +1137,7 @@ class Modelled:
 
     @staticmethod
     def _check_bounds(column: Column, table: Table, cells: CellValues) -> None:
-        """Raise SchemaError for values outside a column that methods do not learn.
+        """Raise SchemaError for values outside the bounds of a column that methods do not learn.
 
         Nobody else would look at them: encoding sees the learned columns alone.
         """
@@ -1149,7 +1149,7 @@ class Modelled:
 
     @cached_property
     def _carriers(self) -> dict[str, str]:
-        """The learned column that says where a declared column is missing, of those with one."""
+        """The learned column that says where a declared column is missing, by declared column."""
         carriers = {
             name: name for name in self.schema.names if name in self.declared.names
         }
@@ -1160,12 +1160,12 @@ class Modelled:
 
     @cached_property
     def _combined(self) -> frozenset[str]:
-        """Columns that methods learn as a part of a combination."""
+        """The names of the columns that methods learn as parts of a combination."""
         merged = [t for t in self._transforms if isinstance(t, _MergedColumns)]
         return frozenset(chain(*(transform.targets for transform in merged)))
 
     def leader(self, rule: MissingTogether) -> str:
-        """Return the column whose gaps the others follow.
+        """Return the column whose gaps the other columns of a constraint follow.
 
         It is one of a fixed combination, which cannot follow, else the first that is learned.
         """
@@ -1174,7 +1174,7 @@ class Modelled:
         return (*combined, *learned, *rule.columns)[0]
 
     def _with_gaps(self, table: Table, schema: Schema) -> Table:
-        """Return drawn rows of learned columns that are missing where the constraints say.
+        """Make learned columns of drawn rows missing where constraints say so.
 
         A value that a constraint asks for and the row lacks is that of another drawn row.
         """
@@ -1198,7 +1198,7 @@ class Modelled:
         return rows.table()
 
     def _carriers_of(self, names: Sequence[str]) -> list[str]:
-        """Return the learned columns that say where these are missing, of those with one."""
+        """Return the learned columns that say where these columns are missing."""
         return [self._carriers[name] for name in names if name in self._carriers]
 
     def _apply_category(
@@ -1208,7 +1208,7 @@ class Modelled:
         merged: _CellsByColumn,
         schema: Schema,
     ) -> None:
-        """Blank what a category rules out, and fill what it requires."""
+        """Make missing what a category rules out, and fill what it requires."""
         if rule.by in merged:
             by = self.declared[rule.by]
             is_allowed = allowed_rows(rule, by, merged[rule.by].values)
@@ -1225,7 +1225,7 @@ class Modelled:
     def _apply_leader(
         self, group: MissingTogether, rows: _EditedRows, merged: _CellsByColumn
     ) -> None:
-        """Make columns missing, or fill them, as the one that they follow is."""
+        """Make columns missing, or fill them, like the column whose gaps they follow."""
         leader = self.leader(group)
         if leader in merged:
             is_missing = merged[leader].gone
@@ -1240,7 +1240,7 @@ class Modelled:
     def _gaps_of_derived(
         self, table: Table, cells: _CellsByColumn, outer: Schema
     ) -> dict[str, _Mask]:
-        """Return where columns that are no learned ones are missing, since constraints say so."""
+        """Return where columns that are not learned are missing because constraints say so."""
         gaps: dict[str, _Mask] = {}
         for rule in self._of_kind(MissingUnless):
             by = outer[rule.by]
@@ -1258,7 +1258,7 @@ class Modelled:
         return {name: gaps[name] for name in gaps if name not in table.names}
 
     def _decoded(self, table: Table, schema: Schema) -> _Decoded:
-        """Return the columns that are made of what was drawn, their inputs, and rows to drop."""
+        """Rebuild columns from drawn ones; return them, their inputs, and the rows to drop."""
         cells: dict[str, CellValues] = {}
         unmet: _Mask = np.zeros(table.num_rows, dtype=np.bool_)
         for transform in self._transforms:
@@ -1278,7 +1278,7 @@ class Modelled:
     def outside(
         self, table: Table, schema: Schema, like: Table | None
     ) -> tuple[Table, _Mask]:
-        """Return drawn rows as the declared schema has them, and which could not be made so.
+        """Turn drawn rows into the declared columns; return also which rows could not be turned.
 
         Args:
             table: As methods draw it.
@@ -1307,7 +1307,7 @@ class Modelled:
         return Table.from_columns(columns, like, categories), unmet
 
     def restored(self, schema: Schema) -> Schema:
-        """Return the declared schema, with what was learned of the columns that methods learn."""
+        """Return the declared schema, with what was learned about its columns."""
         if self.is_identity:
             return schema
         rules = {id(rule): rule for rule in self.declared.constraints}
@@ -1333,7 +1333,7 @@ class Modelled:
         schema: Schema,
         random: np.random.Generator,
     ) -> dict[str, WantedCells]:
-        """Translate what is wanted of declared columns to the columns that methods learn.
+        """Translate wanted values of declared columns to the columns that methods learn.
 
         Args:
             wanted: By name of a declared column.
@@ -1369,7 +1369,7 @@ class Modelled:
     def _ask_leader(
         self, group: MissingTogether, wishes: _WantedByColumn, cells: _CellsByColumn
     ) -> None:
-        """Ask for a gap of the column that the others follow, where one of these shall have one."""
+        """Ask for a gap of the leading column where a column that follows it is to be missing."""
         leader = self.leader(group)
         for name in group.columns:
             if name in wishes and leader not in wishes:
@@ -1385,7 +1385,7 @@ class Modelled:
         cells: _CellsByColumn,
         random: _Random,
     ) -> None:
-        """Ask for a category that allows the values that are wanted, where it is open."""
+        """Ask for a category that allows the wanted values, where the category is free."""
         if rule.by in wishes:
             return
         by = schema[rule.by]

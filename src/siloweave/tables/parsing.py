@@ -46,7 +46,7 @@ _DAY_CODES = "%[YymdbBjcxDFsUWGVuA]"
 
 
 def texts_of(series: pl.Series) -> pl.Series:
-    """Return the text of every cell, null where there is no value.
+    """Return every cell as text; null where there is no value.
 
     A number that is whole is its digits, whatever type holds it, so that 1 and 1.0 have one text.
     A boolean is "true" or "false", a datetime its ISO-8601 text, and a midnight its day.
@@ -72,7 +72,7 @@ def texts_of(series: pl.Series) -> pl.Series:
 
 
 def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
-    """Return the text of every value of a list that mixes types, as `texts_of` has it.
+    """Return every value of a list of several types as text, as `texts_of` writes it.
 
     Example:
         >>> texts_of_mixed([7, 7.0, True, None, "x"])
@@ -107,7 +107,7 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
 def numbers_of(
     text: pl.Series, form: str | None = None, decimal: str = "."
 ) -> pl.Series:
-    """Return the number that each text stands for, null where a text is no number.
+    """Read each text as a number; null for a text that is no number.
 
     Args:
         text: Cells as text; blanks around a number do not count.
@@ -133,7 +133,7 @@ def numbers_of(
 
 
 def _numbers_in_form(text: pl.Series, form: str) -> pl.Series:
-    """Return the number that each text stands for, in a form such as "1.234,5 €"."""
+    """Read each text as a number in a form such as "1.234,5 €"; null for other texts."""
     parts = number_form(form)
     digits = text.str.extract(parts.pattern)
     if parts.thousands:
@@ -154,7 +154,7 @@ def _numbers_in_form(text: pl.Series, form: str) -> pl.Series:
 def whole_numbers_of(
     numbers: pl.Series, text: pl.Series | None = None
 ) -> tuple[pl.Series, pl.Series]:
-    """Return numbers as int64, the nearest whole number (half to even), and which were whole.
+    """Round numbers to int64 (half to even); return them, and which of them were whole.
 
     Args:
         numbers: The number in each cell, float64. Where it is null or NaN, there is no number,
@@ -177,7 +177,7 @@ def whole_numbers_of(
 
 
 def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
-    """Return the datetime in UTC that each text stands for, null where a text is no datetime.
+    """Read each text as a datetime in UTC; null for a text that is no datetime.
 
     Args:
         text: Cells as text. Where the pattern has no point, digits with ``.0`` behind them are the
@@ -216,7 +216,7 @@ def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
 
 
 def _polars_patterns(pattern: str) -> tuple[str, ...]:
-    """Return the formats of polars that read what one of Python reads.
+    """Return the patterns with which polars reads the datetimes of one of Python's formats.
 
     A fraction without a point before it has three digits or six.
     """
@@ -227,7 +227,7 @@ def _polars_patterns(pattern: str) -> tuple[str, ...]:
 
 
 def _completed(text: pl.Series, codes: str) -> tuple[pl.Series, str]:
-    """Return cells and codes with the parts of a date that polars needs and the text lacks."""
+    """Add to cells and codes the parts of a date that polars needs and the text lacks."""
     has_month = re.search("%-?[mbB]", codes)
     has_day_of_month = re.search("%-?[dejxDFcs]", codes)
     # A time of day is one of 1970-01-01.
@@ -246,7 +246,7 @@ def _completed(text: pl.Series, codes: str) -> tuple[pl.Series, str]:
 
 
 def in_utc(times: pl.Series) -> pl.Series:
-    """Return datetimes in UTC, without a time zone, in microseconds."""
+    """Convert datetimes to UTC in microseconds, without a time zone."""
     zone = getattr(times.dtype, "time_zone", None)
     utc = times.dt.convert_time_zone("UTC") if zone else times
     return utc.dt.replace_time_zone(None).cast(DATETIME)
@@ -266,7 +266,7 @@ def check_zone(where: str, zone: str) -> None:
 
 
 def durations_in(cells: pl.Series, unit: str) -> pl.Series:
-    """Return how many units each duration lasts, as float64; null where a cell is empty.
+    """Count how many units each duration lasts, as float64; null for an empty cell.
 
     Example:
         >>> durations_in(pl.Series([90_000_000], dtype=DURATION), "minutes").to_list()
@@ -276,6 +276,6 @@ def durations_in(cells: pl.Series, unit: str) -> pl.Series:
 
 
 def flags_of(text: pl.Series) -> pl.Series:
-    """Return the boolean that each text stands for: true, false, 1 or 0, in any case."""
+    """Read each text as a boolean: true, false, 1 or 0, in any case; null for others."""
     lower = text.str.strip_chars().str.to_lowercase()
     return lower.replace_strict(_FLAGS, default=None, return_dtype=pl.Boolean)

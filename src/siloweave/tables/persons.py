@@ -25,7 +25,7 @@ ROW = "row"
 def numbered(
     ids: Sequence[str | None], numbers: dict[str, int] | None = None, first: int = 0
 ) -> Ints:
-    """Number whose each row is; a row without an id has a number of its own.
+    """Number the person of each row; a row without an id is a person of its own.
 
     Args:
         ids: Whose each row is, as `units.rows_by_unit` reads it.
@@ -100,7 +100,7 @@ def _check_named(unit: object) -> None:
 def ids_in(
     name: str, table: Table, unit: str, schema: Schema | None = None
 ) -> list[str | None]:
-    """Read whose the rows of a named table are; None where an id is missing.
+    """Read the ids that say whose the rows of a named table are; None for a missing id.
 
     DataError where there is no such column, or it holds no ids.
     """
@@ -120,7 +120,7 @@ def ids_in(
 
 
 def without_ids(table: Table, unit: str) -> Table:
-    """Leave out the column that says whose row it is: nobody is compared by an id."""
+    """Leave out the column that says whose a row is: nobody is compared by an id."""
     if unit == ROW or unit not in table.names:
         return table
     return table.select([name for name in table.names if name != unit])
@@ -151,7 +151,7 @@ def refuse_shared(
 
 
 def places_of(owners: Ints, *, most: int) -> Ints:
-    """Gather the places of each unit's rows.
+    """Return the places of each unit's rows.
 
     Args:
         owners: The number of each row's unit, in any order.
@@ -187,7 +187,7 @@ def places_of(owners: Ints, *, most: int) -> Ints:
 
 
 def relabelled(owners: Ints) -> tuple[Ints, Ints]:
-    """Number units from 0 without gaps.
+    """Number units from 0 without gaps, and count the rows of each.
 
     Returns:
         The new number of each row, and how many rows each unit has.

@@ -243,7 +243,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class _Token:
-    """A word, a quoted name, a number, a string or a sign of a query.
+    """One part of a query: a word, a quoted name, a number, a string or a sign.
 
     Attributes:
         kind: Which of these it is.
@@ -254,11 +254,11 @@ class _Token:
     text: str
 
     def is_word(self, *words: str) -> bool:
-        """Return whether it is one of some words."""
+        """Return whether the token is one of some words."""
         return self.kind == "word" and self.text in words
 
     def is_sign(self, sign: str) -> bool:
-        """Return whether it is a sign."""
+        """Return whether the token is a sign."""
         return self.kind == "sign" and self.text == sign
 
 
@@ -267,7 +267,7 @@ _OPENING = _Token("sign", "(")
 
 
 def _tokens(query: str, *, brackets: bool) -> list[_Token]:
-    """Return a query's words and signs in order; names stand in brackets in SQLite, too."""
+    """Split a query into words and signs, in order; in SQLite a name may stand in brackets."""
     tokens = []
     place = 0
     while place < len(query):
@@ -298,7 +298,7 @@ def _tokens(query: str, *, brackets: bool) -> list[_Token]:
 
 
 def _end_of_comment(query: str, place: int, *, nested: bool) -> int:
-    """Return where a comment ends that begins before a place; it may be nested, but in SQLite."""
+    """Return where a comment ends; it may be nested, except in SQLite."""
     depth = 1
     for mark in re.finditer(r"/\*|\*/", query[place:]):
         if mark[0] == "*/":
@@ -312,7 +312,7 @@ def _end_of_comment(query: str, place: int, *, nested: bool) -> int:
 
 @dataclass
 class _Frame:
-    """What stands in one pair of parentheses, as far as it was read.
+    """The contents of one pair of parentheses, as far as they were read.
 
     Attributes:
         opener: The word before them, in small letters.
@@ -331,7 +331,7 @@ class _Frame:
 
 @dataclass
 class _Reading:
-    """What was found in a query.
+    """The findings in a query so far.
 
     Attributes:
         words: Words by which a row may move others, each with the reason, in order.
@@ -343,7 +343,7 @@ class _Reading:
 
 
 def _read_query(query: str, kind: str) -> _Reading:
-    """Find words by which a row may move others, and what the query reads from."""
+    """Find the words by which a row may move other rows, and what the query reads from."""
     tokens = _tokens(query, brackets=kind == "sqlite")
     reading = _Reading()
     # The whole query is the outermost frame; it is never closed.
@@ -377,7 +377,7 @@ def _read_query(query: str, kind: str) -> _Reading:
 def _opened_frame(
     frame: _Frame, before: _Token, first: _Token, reading: _Reading
 ) -> _Frame:
-    """Return the frame of parentheses that open behind a word, before a first one."""
+    """Make the frame of parentheses that open behind a word, given the first word in them."""
     is_behind_source_word = before.is_word(
         "FROM", "JOIN", "UNION", "ALL", "INTERSECT", "EXCEPT", "LATERAL"
     )
@@ -396,7 +396,7 @@ def _opened_frame(
 
 
 def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
-    """Note what a function does whose parentheses close."""
+    """Note the meaning of a function whose parentheses close."""
     name = frame.opener
     # With several arguments, these are of the columns of one row.
     if name in ("min", "max") and kind == "sqlite" and frame.commas:
@@ -418,7 +418,7 @@ def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
 def _note_sign(
     sign: str, after: _Token, frame: _Frame, kind: str, reading: _Reading
 ) -> None:
-    """Note a comma between what is selected from, a cast, and a division that may fail."""
+    """Note the meaning of a sign: a further source, a cast, or a division that may fail."""
     if sign == ",":
         frame.commas += 1
         if frame.is_query and frame.clause == "FROM":
@@ -437,7 +437,7 @@ def _note_word(
     frame: _Frame,
     reading: _Reading,
 ) -> None:
-    """Note a word that is no part of a name, and the clause that it begins."""
+    """Note the meaning of a word, unless it is part of a name, and the clause that it begins."""
     # IS DISTINCT FROM begins no clause.
     if word in _CLAUSES and frame.is_query and not before.is_word("DISTINCT"):
         frame.clause = word
@@ -454,7 +454,7 @@ def _note_word(
 
 
 def _note_cast(word: str, target: _Token, kind: str, reading: _Reading) -> None:
-    """Note a cast to a type that not every value has; SQLite's never fails."""
+    """Note a cast to a type that not every value can have; in SQLite none fails."""
     if kind != "sqlite" and target.text.lower() not in _TEXT_TYPES:
         reading.words.setdefault(word, "stop")
 
@@ -462,7 +462,7 @@ def _note_cast(word: str, target: _Token, kind: str, reading: _Reading) -> None:
 def _note_source(
     tokens: Sequence[_Token], place: int, frame: _Frame, reading: _Reading
 ) -> None:
-    """Note the name at a place, if it is the last part of what is read from."""
+    """Note the name at a place, if it ends the name of a source."""
     after = tokens[place + 1] if place + 1 < len(tokens) else _NO_TOKEN
     if after.is_sign("."):
         return
@@ -477,7 +477,7 @@ def _note_source(
 
 
 def moving_words(query: str, kind: str = "") -> dict[str, Reason]:
-    """Return the words of a query by which one row may move others, each with the reason.
+    """Return the words of a query by which a row may move other rows, each with the reason.
 
     Args:
         query: A SELECT.
@@ -507,7 +507,7 @@ _VIEWS = {
 
 
 def query_warnings(database: Database) -> list[str]:
-    """Return sentences about what may let one row move others, in a query and in its views.
+    """Return warnings about how one row may move others, in a query and in views it reads.
 
     Example:
         >>> stays = Database("sqlite:///ward.db", query="SELECT DISTINCT age FROM stays")
@@ -526,7 +526,7 @@ def query_warnings(database: Database) -> list[str]:
 
 
 def _view_warnings(database: Database, sources: Sequence[str]) -> Iterator[str]:
-    """Yield sentences about views among what is read, and about views that these read."""
+    """Yield warnings about views that are read, and about views that these read."""
     try:
         rows = database.frame(_VIEWS[database.kind]).rows()
     except DataError:
@@ -558,7 +558,7 @@ def _view_warnings(database: Database, sources: Sequence[str]) -> Iterator[str]:
 
 
 def _sentences(query_name: str, words: dict[str, Reason]) -> Iterator[str]:
-    """Yield a sentence about each reason, and what it means for a guarantee."""
+    """Yield a sentence about each reason, and about what it means for a guarantee."""
     reasons = dict.fromkeys(words.values())
     parts = [
         f"{_words_of(words, reason)}: {_WHY[reason]}"
@@ -581,7 +581,7 @@ def _sentences(query_name: str, words: dict[str, Reason]) -> Iterator[str]:
 
 
 def _words_of(words: dict[str, Reason], reason: Reason) -> str:
-    """Return the words of one reason with commas; of many, the first six."""
+    """List the words of one reason with commas; of many, the first six."""
     words_of_reason = []
     for word, word_reason in words.items():
         if word_reason == reason:

@@ -65,7 +65,7 @@ _log = logging.getLogger("siloweave")
 
 
 class _ForkedThreads:
-    """Whether this process was forked from one whose threads compute, which a fork does not copy.
+    """Whether this process was forked while its parent's threads computed: a fork lacks them.
 
     Polars, and JAX, hand their work to threads that start with the first use. A forked child has
     their queues and no one who works them off: it would wait for ever.
@@ -197,7 +197,7 @@ _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 
 @dataclass(frozen=True)
 class _NativeTypes:
-    """The types that other libraries give the values of one Python type.
+    """The types in which other libraries hold the values of one Python type.
 
     Attributes:
         pandas: The type where no value is missing.
@@ -232,7 +232,7 @@ _NUMPY_TYPES = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text file is written; where a value is missing, it is decided from the file.
+    """The way a text file is written; where no value is given, the file decides.
 
     Attributes:
         separator: What divides its fields.
@@ -299,7 +299,7 @@ class Dialect:
 
 @dataclass(frozen=True, eq=False)
 class _TextColumn:
-    """A column of a text file: all its cells as they are written, and the type that these fit.
+    """A column of a text file: its cells as they are written, and the type that all of them fit.
 
     The type is for whoever looks at a table without a schema. Under a schema a cell is read from
     its text and its declared column, see `tables.cells`, so that no other cell matters.
@@ -323,7 +323,7 @@ class _TextColumn:
 
     @cached_property
     def padded(self) -> int | None:
-        """The fewest decimals of numbers, see `_padded`; None for a column without numbers."""
+        """The fewest decimals of a number, see `_padded`; None for a column without numbers."""
         if self.dtype != pl.Float64:
             return None
         return _padded(self.cells, self.decimal)
@@ -345,7 +345,7 @@ class _TextColumn:
 
 @dataclass(frozen=True, eq=False)
 class _CodedColumn:
-    """A column of a file of SPSS, Stata or SAS: all its cells as codes, and what labels these have.
+    """A column of a file of SPSS, Stata or SAS: its cells as codes, and the codes' labels.
 
     Under a schema a cell is read from its code, or its label, and its declared column. What looks
     at all cells here is the view of whoever has no schema.
@@ -362,14 +362,14 @@ class _CodedColumn:
 
     @cached_property
     def _unlabelled_values(self) -> list[Any]:
-        """Values without a label, in their order."""
+        """The values without a label, in order."""
         labels = self.variable.labels
         values = self.cells.drop_nulls().unique().sort().to_list()
         return [value for value in values if value not in labels]
 
     @cached_property
     def is_labelled(self) -> bool:
-        """Whether values are their labels: nearly all rows hold a code that has one.
+        """Whether the values are labels: nearly all rows hold a code that has a label.
 
         Where labels are at the ends of a scale alone, or name only missing values, they are not.
         """
@@ -391,7 +391,7 @@ class _CodedColumn:
 
     @cached_property
     def levels(self) -> tuple[str, ...] | None:
-        """Labels in the order of their codes, also of codes in no row, and texts of other codes."""
+        """The labels in the order of their codes (used or not), and the texts of other codes."""
         if not self.is_labelled:
             return None
         labels = self.variable.labels.values()
@@ -401,7 +401,7 @@ class _CodedColumn:
         return tuple(dict.fromkeys(texts))
 
     def texts(self, cells: pl.Series) -> pl.Series:
-        """Return the label of each code, or the text of one without a label."""
+        """Return the label of each code; of one without a label, its text."""
         labels = self.variable.labels
         if not labels:
             return texts_of(cells)
@@ -434,7 +434,7 @@ class _CodedColumn:
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a table was made from, and what its frame does not say of it.
+    """The source of a table, and facts about it that its frame does not hold.
 
     Attributes:
         kind: The kind of frame or file.
@@ -474,16 +474,16 @@ class _Origin:
 
     @property
     def is_text(self) -> bool:
-        """Whether the source has text alone, as a CSV or a sheet of Excel does."""
+        """Whether the source holds nothing but text, as a CSV or a sheet of Excel does."""
         return self.kind == "csv"
 
     @property
     def is_sheet(self) -> bool:
-        """Whether it is a sheet of Excel, whose dates come as ISO-8601 text."""
+        """Whether the source is a sheet of Excel, whose dates come as ISO-8601 text."""
         return self.is_text and self.dialect is None
 
     def native_types(self, kind: str) -> dict[str, Any]:
-        """Return each column's type in a pandas, arrow or polars frame, where it is known."""
+        """Return each column's type in a pandas, arrow or polars frame, if it is known."""
         types = dict(self.dtypes)
         for name, (python_type, may_miss) in self.types.items():
             native = _NATIVE_TYPES[python_type]
@@ -500,18 +500,18 @@ class _Origin:
 
 
 def _text_or_empty(value: Any) -> Any:
-    """Return a value, or an empty text for a missing one."""
+    """Return a value; of a missing one, an empty text."""
     return "" if value is None else value
 
 
 def _renamed_keys(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return facts of columns by the columns' new names."""
+    """Return facts about columns by the columns' new names."""
     return {names.get(name, name): fact for name, fact in facts.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
-    """Rows and named columns, read-only; made by `read` or `Table.from_columns`.
+    """Rows in named columns, read-only; made by `read` or `Table.from_columns`.
 
     Example:
         >>> table = Table.from_columns({"age": (np.array([30, 0]), np.array([False, True]))})
@@ -544,7 +544,7 @@ class Table:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._frame.height
 
     def values(self, name: str) -> np.ndarray:
@@ -571,18 +571,21 @@ class Table:
 
     @property
     def drawn_of(self) -> int | None:
-        """How many rows the table has that these were drawn from; None if they were not."""
+        """The number of rows that these were drawn from; None if they were not drawn."""
         return self._origin.source_rows
 
     def rows_of(self, mask: NDArray[np.bool_]) -> int:
-        """Return how many rows a mask of the table's rows stands for."""
+        """Count the rows that a mask of the table's rows stands for."""
         row_counts = self._origin.row_counts
         if row_counts is None:
             return int(np.count_nonzero(mask))
         return int(row_counts[mask].sum())
 
     def kind(self, name: str) -> str:
-        """Return one column's type: text, whole numbers, numbers, booleans, datetimes, nothing."""
+        """Return a column's type in words.
+
+        It is text, whole numbers, numbers, booleans, datetimes or nothing.
+        """
         dtype = self._typed_column(name).dtype
         if dtype in WHOLE:
             return "whole numbers"
@@ -592,7 +595,7 @@ class Table:
 
     @property
     def dialect(self) -> Dialect | None:
-        """How the text file was written that the table was read from; None for anything else."""
+        """The way the table's text file is written; None for a table from anything else."""
         return self._origin.dialect
 
     def zone(self, name: str) -> str | None:
@@ -610,7 +613,7 @@ class Table:
         return str(zone).removeprefix("UTC") or "UTC"
 
     def padded(self, name: str) -> int | None:
-        """Return the fewest decimals that a CSV has of a number, zeros at the end among them."""
+        """Return the fewest decimals of a number in a CSV's column, counting zeros at the end."""
         if name in self._origin.padded:
             return self._origin.padded[name]
         column = self._origin.text_columns.get(name)
@@ -618,7 +621,10 @@ class Table:
 
     @property
     def hint(self) -> str:
-        """How the fields of a text file seem to be divided that was read as one column."""
+        """A guess at how the fields of a text file that was read as one column are divided.
+
+        It is empty for other tables.
+        """
         return self._origin.hint
 
     @property
@@ -628,11 +634,11 @@ class Table:
 
     @property
     def left_out(self) -> int:
-        """How many columns at the end of a text file have neither a name nor a value."""
+        """The number of columns at the end of a text file without a name or any value."""
         return self._origin.num_unnamed
 
     def line(self, row: int) -> int:
-        """Return the line of a text file where a row is, as if no field held a line break."""
+        """Return a row's line in its text file, as if no field held a line break."""
         dialect = self.dialect or Dialect()
         line = row + 1 + bool(dialect.header) + (dialect.skip or 0)
         # Blank lines are in order: each one before the row moves it down.
@@ -642,7 +648,7 @@ class Table:
         return line
 
     def blanked(self, name: str, spellings: Sequence[str]) -> Table:
-        """Return the same rows, where these texts of a column, or numbers, are missing values."""
+        """Return the table with certain texts or numbers of a column as missing values."""
         if not spellings:
             return self
         series = self._typed_column(name)
@@ -658,19 +664,19 @@ class Table:
         return self
 
     def finite(self, name: str) -> Table:
-        """Return the same rows, where infinite numbers of a column are missing."""
+        """Return the table with infinite numbers of a column as missing values."""
         series = self._typed_column(name)
         if series.dtype != pl.Float64:
             return self
         return self._without_cells(name, series.is_infinite())
 
     def _without_cells(self, name: str, is_blank: pl.Series) -> Table:
-        """Return the same rows, where some cells of a column are missing."""
+        """Return the table with some cells of a column missing."""
         cells = self.cells(name).set(is_blank.fill_null(False), None)
         return replace(self, _frame=self._frame.with_columns(cells))
 
     def renamed(self, names: Mapping[str, str]) -> Table:
-        """Return the same rows, some of whose columns have new names.
+        """Return the table with new names for some columns.
 
         Raises:
             DataError: There is no such column, or two would have one name.
@@ -697,7 +703,7 @@ class Table:
         return Table(self._frame.rename(dict(names)), new_origin)
 
     def recoded(self, name: str, values: Mapping[Any, Any]) -> Table:
-        """Return the same rows, where some values of a column are others.
+        """Return the table with some values of a column replaced by others.
 
         Args:
             name: The column.
@@ -744,7 +750,7 @@ class Table:
         return Table(self._frame.with_columns(recoded_cells), new_origin)
 
     def _recoded_cells(self, name: str, values: Mapping[Any, Any]) -> pl.Series:
-        """Return a column's cells as text, some of which are replaced, see `recoded`."""
+        """Return a column's cells as text, with some of them replaced, see `recoded`."""
         cells = self.cells(name)
         cell_texts = texts_of(cells).alias(name)
         old_values = texts_of_mixed(list(values))
@@ -771,7 +777,7 @@ class Table:
         return frame.select(recoded.alias(name)).to_series()
 
     def filled(self, name: str, rows: NDArray[np.int64], cells: pl.Series) -> Table:
-        """Return the same rows, where some cells of a column are others and all else stays.
+        """Return the table with some cells of a column replaced, and all else as it is.
 
         The column keeps its type, unless the new cells do not fit it.
 
@@ -813,11 +819,11 @@ class Table:
         return Table(self._frame.with_columns(column), new_origin)
 
     def verbatim(self) -> Table:
-        """Return the same rows, whose columns of a text file are the text that is written there."""
+        """Return the table with the columns of a text file as the text that stands there."""
         return Table(self._frame, replace(self._origin, text_columns={}))
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
-        """Return the declared values of a categorical type, or a variable's labels; else None.
+        """Return the declared values of a categorical type, or a variable's labels; None without.
 
         Labels are those of a file of SPSS, Stata or SAS in which nearly every row has one.
         """
@@ -855,16 +861,16 @@ class Table:
 
     @property
     def frame(self) -> Frame:
-        """What the table was made from, and `to_native` makes again."""
+        """The kind of source that the table was made from, which `to_native` makes again."""
         return self._origin.kind
 
     def framed(self, frame: Frame) -> Table:
-        """Return the same rows, of which `to_native` makes another kind of frame."""
+        """Return the table as one from which `to_native` makes another kind of frame."""
         origin = _Origin(frame, units=self._origin.units)
         return Table(self._typed_view, origin)
 
     def without_rows(self) -> Table:
-        """Return an empty table like this one; columns of a CSV are text, as they are written."""
+        """Return an empty table like this one; a CSV's columns are text, as they are written."""
         empty_frame = self._frame.clear()
         if self._origin.coded_columns:
             empty_frame = self._view.clear()
@@ -875,7 +881,7 @@ class Table:
         return Table(empty_frame, origin)
 
     def to_native(self) -> Any:
-        """Return the same kind of frame as was given, with its types.
+        """Return a frame of the kind that the table was made from, with its types.
 
         A file or columns become pandas where it is installed, else polars. Whole numbers with
         missing values become ``Int64`` in pandas unless the frame given had another type.
@@ -921,7 +927,7 @@ class Table:
         return pyarrow.table(columns, names=self._frame.columns)
 
     def _in_pandas(self, pandas: Any, name: str, dtype: Any) -> Any:
-        """Return one column as a pandas series with a fresh index, of a type if its values fit."""
+        """Return a column as a pandas series with a fresh index, in a type if its values fit."""
         series = self._typed_column(name)
         if self.unit(name) is not None:
             column = pandas.Series(self.cells(name).to_numpy())
@@ -939,7 +945,7 @@ class Table:
 
     @classmethod
     def of_counts(cls, name: str, frame: pl.DataFrame) -> Table:
-        """Make a table of one column from its values ``v``, each of which stands for ``n`` rows."""
+        """Make a table of one column from its values ``v``, each of which is in ``n`` rows."""
         row_counts = frame["n"].cast(pl.Int64).to_numpy()
         values = frame["v"].alias(name)
         return cls(_normal_frame([values]), _Origin(row_counts=row_counts))
@@ -952,7 +958,7 @@ class Table:
         zones: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
     ) -> Table:
-        """Make a table without rows whose types are declared, not taken from a frame.
+        """Make a table without rows from declared types, not from those of a frame.
 
         Of each column: bool, int, float, str, datetime or timedelta, and whether a value may be
         missing, which decides the type of whole numbers and booleans in pandas. Datetimes may have
@@ -1006,7 +1012,7 @@ class Table:
     # What coding needs, vectorised here so that nothing else touches a dataframe library.
 
     def cells(self, name: str) -> pl.Series:
-        """Return one column's cells as the source has them: a text file's as text.
+        """Return a column's cells as the source has them; those of a text file are text.
 
         A column that no row of JSON lines names has no value in any.
         """
@@ -1016,7 +1022,7 @@ class Table:
         return cells
 
     def _stored_column(self, name: str) -> pl.Series:
-        """Return one column's cells as the table stores them: drawn texts as places in a list.
+        """Return a column's cells as the table stores them; drawn texts are places in a list.
 
         A text takes 16 bytes a cell, a place among few texts one.
         """
@@ -1027,7 +1033,10 @@ class Table:
         return self._frame[name]
 
     def value_labels(self, name: str) -> dict[str, str]:
-        """Return what a file of SPSS, Stata or SAS calls a column's codes, by the codes' texts."""
+        """Return the labels of a column's codes in a file of SPSS, Stata or SAS, by code.
+
+        The codes are texts.
+        """
         coded = self._origin.coded_columns.get(name)
         if coded is None or not coded.variable.labels:
             return {}
@@ -1036,7 +1045,7 @@ class Table:
         return dict(zip(code_texts, labels.values(), strict=True))
 
     def declared_missing(self, name: str) -> tuple[str, ...]:
-        """Return the codes, and ranges, that SPSS takes for missing; their cells are missing."""
+        """Return the codes, and ranges of them, that SPSS takes for missing, as texts."""
         coded = self._origin.coded_columns.get(name)
         return () if coded is None else coded.variable.missing
 
@@ -1048,7 +1057,7 @@ class Table:
         return self.dialect.decimal if self.dialect else "."
 
     def labels(self, name: str, kind: type) -> pl.Series:
-        """Return each cell as a value of a kind: str, int, float or bool.
+        """Return each cell as a value of one type: str, int, float or bool.
 
         It is null where the cell is no such value. A cell is read by itself, as
         `siloweave.tables.parsing` says.
@@ -1075,7 +1084,7 @@ class Table:
     def whole_numbers(
         self, name: str, form: str | None = None
     ) -> tuple[pl.Series, pl.Series]:
-        """Return the nearest whole number to that in each cell as int64, and whether it is whole.
+        """Round the numbers in cells to int64, and return also which of them were whole.
 
         Both are those of `parsing.whole_numbers_of`; null where a cell holds no number.
         """
@@ -1089,7 +1098,7 @@ class Table:
         return whole_numbers_of(self.numbers(name, form), exact_texts)
 
     def numbers(self, name: str, form: str | None = None) -> pl.Series:
-        """Return the number in each cell as float64; null where a cell holds no number.
+        """Read each cell as a number, float64; null for a cell without a number.
 
         Text is read as `forms.number_form` of `form` says. A duration is a number of the unit that
         `form` names, else of seconds. Booleans and datetimes are no numbers.
@@ -1106,7 +1115,7 @@ class Table:
         return pl.Series(name, [None] * len(cells), dtype=pl.Float64)
 
     def times(self, name: str, pattern: str | None = None) -> pl.Series:
-        """Return the datetime in each cell, in UTC; null where a cell holds no datetime.
+        """Read each cell as a datetime in UTC; null for a cell without a datetime.
 
         Text is read by the pattern (``strptime`` codes), as ISO-8601 when None; with a pattern,
         so are the digits of whole numbers, such as 20240131.
@@ -1126,7 +1135,7 @@ class Table:
         return pl.Series(name, [None] * len(cells), dtype=DATETIME)
 
     def lookup(self, name: str, categories: Sequence[Any]) -> np.ndarray:
-        """Return each value's position among distinct categories of one type, as int32.
+        """Find each value's position among distinct categories of one type, as int32.
 
         It is -1 where missing, and -2 where not among them. A text is also found without the
         blanks around it, where no two categories differ in these alone.
@@ -1252,7 +1261,7 @@ class Table:
         return pl.DataFrame(columns).hash_rows(seed=0).to_numpy()
 
     def unread(self, name: str, form: str | None = None) -> np.ndarray:
-        """Return rows with a text that is no number, plainly or in a form, or an infinite one."""
+        """Return the rows whose text is no number, plainly or in a form, or an infinite one."""
         series = self._typed_column(name)
         if series.dtype != pl.String:
             is_infinite = self.finite(name).missing(name) & ~self.missing(name)
@@ -1264,12 +1273,12 @@ class Table:
 
     @property
     def _view(self) -> pl.DataFrame:
-        """The rows as whoever has no schema sees them, each column in one type."""
+        """The rows as they are seen without a schema, each column in one type."""
         return pl.DataFrame([self._typed_column(name) for name in self.names])
 
     @property
     def _typed_view(self) -> pl.DataFrame:
-        """The same, with durations as such and not as numbers."""
+        """The rows as in `_view`, with durations in their type and not as numbers."""
         durations = []
         for name in self.names:
             if self.unit(name) is not None:
@@ -1277,7 +1286,7 @@ class Table:
         return self._view.with_columns(durations)
 
     def unit(self, name: str) -> str | None:
-        """Return the unit in which a column's durations are seen as numbers; None without any.
+        """Return the unit in which a column's durations count as numbers; None without durations.
 
         It is declared, or the largest one of days, hours, minutes and seconds of which all of them
         are whole multiples.
@@ -1291,7 +1300,7 @@ class Table:
         return _whole_unit(cells)
 
     def _typed_column(self, name: str) -> pl.Series:
-        """Return one column in the type that all cells of its source fit."""
+        """Return a column in the type that all cells of its source fit."""
         cells = self.cells(name)
         if cells.dtype == DURATION:
             if name not in self._typed_columns:
@@ -1311,7 +1320,7 @@ class Table:
         return self._typed_columns[name]
 
     def _required_numbers(self, name: str, wanted: str, form: str | None) -> pl.Series:
-        """Return one column's numbers, null where a value is missing; SchemaError for others."""
+        """Return a column's numbers, null for missing values; SchemaError for other cells."""
         numbers = self.numbers(name, form)
         is_unread = numbers.is_null() & self.cells(name).is_not_null()
         unread_rows = self.rows_of(is_unread.to_numpy())
@@ -1336,7 +1345,7 @@ class Table:
 
 
 def _objects(series: pl.Series) -> np.ndarray:
-    """Return a column of text as an array of objects, None where missing.
+    """Convert a column of text to an array of objects, None for a missing one.
 
     Equal texts are one object where they are few, which saves most of the memory.
     """
@@ -1354,7 +1363,7 @@ def _objects(series: pl.Series) -> np.ndarray:
 
 
 def _places(labels: pl.Series, categories: Sequence[Any]) -> pl.Series:
-    """Return each label's position among categories, as int32; -2 where it is not among them."""
+    """Find each label's position among categories, as int32; -2 for an unknown one."""
     return labels.replace_strict(
         pl.Series(list(categories), dtype=labels.dtype),
         pl.Series(range(len(categories)), dtype=pl.Int32),
@@ -1438,7 +1447,7 @@ def read(
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """A Parquet file, or a folder of them, that is read piece by piece; see `unread`."""
+    """A Parquet file, or a folder of them, that is read in pieces; see `unread`."""
 
     path: Path
     columns: tuple[str, ...] | None = None
@@ -1452,7 +1461,7 @@ class ParquetFile:
 
     @cached_property
     def num_rows(self) -> int:
-        """How many rows there are, as the file says."""
+        """The number of rows, by the file's own facts."""
         return int(self._lazy_frame.select(pl.len()).collect().item())
 
     @property
@@ -1466,11 +1475,11 @@ class ParquetFile:
         return lazy
 
     def select(self, names: Sequence[str]) -> ParquetFile:
-        """Return the same rows, some columns."""
+        """Return the file with some columns only."""
         return replace(self, columns=tuple(names))
 
     def batches(self) -> Iterator[Table]:
-        """Yield the rows in order, a million at a time; one empty table if the file has no row."""
+        """Yield the rows in order, a million at a time; one empty table if there is no row."""
         if self.num_rows:
             yield from read_batches(self.path, _BATCH_ROWS, columns=self.columns)
         else:
@@ -1482,7 +1491,7 @@ Unread = Database | ParquetFile
 
 
 def unread(source: Any) -> Unread | None:
-    """Return what stays where it is: a database, or a path to Parquet; None for anything else."""
+    """Return a source that need not be read whole: a database, or a path to Parquet; else None."""
     if isinstance(source, Database | ParquetFile):
         return source
     if isinstance(source, str) and re.match(r"\w+://", source):
@@ -1496,7 +1505,7 @@ def unread(source: Any) -> Unread | None:
 
 
 def rows_of(source: Table | Unread, most: int) -> Table:
-    """Return a table as it is, and about `most` random rows of what is larger and not read.
+    """Read about `most` random rows of a source that is not read yet; a table stays as it is.
 
     They are for their owner's eyes: which they are is no secret, and the same each time.
     """
@@ -1516,7 +1525,7 @@ def rows_of(source: Table | Unread, most: int) -> Table:
 
 
 def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
-    """Return rows of a table, each of which is there with the same chance, whatever others do.
+    """Draw rows of a table, each with the same chance, whatever the other rows are.
 
     A row is drawn by its place and by 32 secret bytes, so the same secret gives the same rows
     again, if the table gives its rows in the same order. Of a database or a Parquet file, one piece
@@ -1549,7 +1558,7 @@ def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
 def _drawn_mask(
     secret: bytes, first_row: int, num_rows: int, share: float
 ) -> pl.Series:
-    """Return which of the rows from `first_row` on are drawn."""
+    """Return which rows, from `first_row` on, are drawn, as a mask."""
     # A row's word depends on its place alone, so blocks begin at fixed places in the table.
     first_block = first_row // _BLOCK_ROWS
     last_block = (first_row + num_rows) // _BLOCK_ROWS
@@ -1572,7 +1581,7 @@ def read_batches(
     columns: Sequence[str] | None = None,
     dialect: Dialect | None = None,
 ) -> Iterator[Table]:
-    """Read a file in pieces of some rows, in order, without holding it whole.
+    """Read a file in pieces of some rows, in order, without holding all of it in memory.
 
     Columns of a text file stay text here, since no piece knows the types of the next; coding them
     by a schema reads the numbers. A CSV in another encoding than UTF-8, or one with blank lines, is
@@ -1604,7 +1613,7 @@ def _batches(
 
 
 def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
-    """Return a file's rows, not yet read where that is possible, and what they come from."""
+    """Open a file without reading its rows, if possible; return them, and their origin."""
     kind = file_kind(file)
     if kind == ".parquet":
         pattern = file / "**/*.parquet" if file.is_dir() else file
@@ -1638,7 +1647,7 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
 
 
 def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
-    """Return the rows of a text file, and how it is written; log what looks wrong."""
+    """Open a text file; return its rows and its dialect, and log what looks wrong."""
     names, dialect = csv_header(file, requested)
     encoding = dialect.encoding or "utf-8"
     skip = dialect.skip or 0
@@ -1697,7 +1706,7 @@ def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
 
 
 def _utf8_source(file: Path, encoding: str) -> Any:
-    """Return a text file, or its text as UTF-8 where it is in another encoding or not in it."""
+    """Return a text file, or its text in UTF-8 if the file's encoding is another, or has errors."""
     # Polars decompresses a .zst file, and refuses what is not UTF-8 itself.
     is_zst = file_kind(file).endswith(".zst")
     if not is_zst and _decoding_error(file, encoding) is not None:
@@ -1717,7 +1726,7 @@ def _utf8_source(file: Path, encoding: str) -> Any:
 
 
 def _without_lines(file: Path, encoding: str | None, blank_lines: Set[int]) -> BytesIO:
-    """Return a text file as UTF-8, without some lines, which are counted from 1."""
+    """Return a text file's text in UTF-8 without some lines, which count from 1."""
     remaining_lines = []
     with TextIOWrapper(_opened(file), encoding, "replace", newline="") as lines:
         for number, line in enumerate(lines, 1):
@@ -1729,7 +1738,7 @@ def _without_lines(file: Path, encoding: str | None, blank_lines: Set[int]) -> B
 def _check_unnamed(
     file: Path, lazy: pl.LazyFrame, unnamed: Sequence[str], num_named: int
 ) -> None:
-    """Raise DataError where a column at the end that has no name has a value in some row."""
+    """Raise DataError if a nameless column at the end has a value in some row."""
     is_filled = pl.col(unnamed).str.strip_chars().ne("").any()
     are_filled = lazy.select(is_filled).collect().row(0)
     if any(are_filled):
@@ -1830,7 +1839,7 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
 
 
 def _units_of(frame: pl.DataFrame) -> dict[str, str]:
-    """Return the unit in which each column of durations is seen as numbers."""
+    """Return the unit in which each column of durations counts as numbers, by column."""
     units = {}
     for column in frame.get_columns():
         if column.dtype == DURATION:
@@ -1851,7 +1860,7 @@ def _whole_unit(durations: pl.Series) -> str:
 
 
 def _padded(texts: pl.Series, decimal: str) -> int:
-    """Return the fewest decimals that a number has, zeros at the end among them.
+    """Return the fewest decimals of a number, counting zeros at its end.
 
     Numbers with a power, such as 1e-3, do not count.
     """
@@ -1864,7 +1873,7 @@ def _padded(texts: pl.Series, decimal: str) -> int:
 
 
 def fewest_decimals(counts: Set[int], zeros: Set[int]) -> int:
-    """Return the fewest decimals that the numbers of a column are written with.
+    """Return the fewest decimals that any number of a column is written with.
 
     Whole numbers without a mark are passed over where two or more are padded: 80 beside 80.50.
 
@@ -1881,7 +1890,7 @@ def fewest_decimals(counts: Set[int], zeros: Set[int]) -> int:
 
 
 def decimals_of(numbers: NDArray[np.float64], most: int, bits: int) -> int | None:
-    """Return the fewest decimals, at most so many, that all numbers of so many bits have.
+    """Return the fewest decimals, up to a limit, that write all numbers of so many bits exactly.
 
     None if they have more.
     """
@@ -1902,7 +1911,10 @@ def _check_name(name: str, names: Sequence[str]) -> None:
 
 
 def check_numbers(name: str, wild: int, wrong: int = 0) -> None:
-    """Raise SchemaError where so many rows, if any, hold infinite numbers, or no whole number."""
+    """Raise SchemaError if rows hold infinite numbers, or none that are whole where they must.
+
+    `wild` and `wrong` are the numbers of such rows.
+    """
     problems = (
         (wild, "infinite numbers; correct them, or leave them empty"),
         (wrong, "no whole number; declare it continuous, or round its values"),
@@ -1914,7 +1926,7 @@ def check_numbers(name: str, wild: int, wrong: int = 0) -> None:
 
 
 def file_kind(path: Path) -> str:
-    """Return the end of a table's name that says what it is, such as ".csv.gz"; empty if unknown.
+    """Return the end of a file's name that says its kind, such as ".csv.gz"; empty if unknown.
 
     A folder is taken to hold Parquet files.
     """
@@ -1925,7 +1937,7 @@ def file_kind(path: Path) -> str:
 
 
 def stored(path: Path) -> Path:
-    """Return the file that a path names, without the sheet of an Excel file."""
+    """Return the path without the sheet of an Excel file that it may name."""
     stem, mark, _ = str(path).partition(f"{_EXCEL}#")
     # A file may have such a name itself.
     if mark and not path.is_file():
@@ -1934,7 +1946,7 @@ def stored(path: Path) -> Path:
 
 
 def rows_declared(path: Path) -> int | None:
-    """Return how many rows a file of SPSS, Stata or SAS says that it has; None for any other."""
+    """Return the number of rows that a file of SPSS, Stata or SAS declares; None for others."""
     kind = file_kind(path)
     if kind not in PROGRAMS:
         return None
@@ -1943,7 +1955,7 @@ def rows_declared(path: Path) -> int | None:
 
 
 def is_text_file(path: Path) -> bool:
-    """Return whether it is a CSV or a TSV, compressed or not."""
+    """Return whether a path names a CSV or a TSV, compressed or not."""
     return file_kind(path) in _TEXT_FILES
 
 
@@ -1963,7 +1975,7 @@ def table_file(path: str | os.PathLike[str]) -> Path:
 
 
 def unreadable(file: Path, error: Exception) -> DataError:
-    """Return an error that says why a file cannot be read.
+    """Return the error which says why a file cannot be read.
 
     It goes without the reader's own message where that quotes lines of a CSV.
     """
@@ -1978,7 +1990,7 @@ def unreadable(file: Path, error: Exception) -> DataError:
 
 
 def _text_reason(file: Path, error: Exception, message: str) -> str:
-    """Return why a text file cannot be read, without any of its text."""
+    """Explain why a text file cannot be read, without quoting its text."""
     if isinstance(error, UnicodeError) or "utf" in message.lower():
         if file_kind(file).endswith(".zst"):
             return "text in a .zst file must be UTF-8, and this is not; store it so, or as .gz"
@@ -1992,7 +2004,7 @@ def _text_reason(file: Path, error: Exception, message: str) -> str:
 
 
 def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
-    """Return a file's column names, also of columns that a table cannot hold; DataError as `read`.
+    """Read a file's column names, even if a table cannot hold the columns; DataError as `read`.
 
     Of a text file no more than the head is read.
     """
@@ -2022,7 +2034,7 @@ def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
 def csv_header(
     file: Path, requested: Dialect | None = None
 ) -> tuple[list[str], Dialect]:
-    """Return a text file's column names, and how it is written: as requested, or as it seems to be.
+    """Read a text file's column names and dialect, as requested or as it seems to be.
 
     Raises:
         DataError: When it is empty, its encoding cannot be decided, or a name repeats.
@@ -2087,7 +2099,7 @@ def csv_header(
 
 
 def _head_lines(data: bytes, encoding: str) -> list[str]:
-    """Return the lines at the beginning of a text file, without one that is cut off."""
+    """Read the lines at the beginning of a text file, without one that is cut off."""
     head = codecs.getincrementaldecoder(encoding)("replace").decode(data)
     lines = head.removeprefix("\ufeff").splitlines(keepends=True)
     is_cut_off = len(head) > 1 and head[-1] not in "\r\n"
@@ -2099,7 +2111,7 @@ def _head_lines(data: bytes, encoding: str) -> list[str]:
 def _column_names(
     rows: Sequence[Sequence[str]], header: bool, *, has_known_names: bool
 ) -> list[str]:
-    """Return the names of a text file's columns, without columns at the end that hold nothing.
+    """Return the names of a text file's columns, without empty columns at the end.
 
     A column without a name is called by its place.
     """
@@ -2119,18 +2131,18 @@ def _column_names(
 
 
 def _filled_width(fields: Sequence[str]) -> int:
-    """Return the place of the last field that holds something, counted from 1; else 0."""
+    """Return the place of the last field with a value, counted from 1; 0 if all are empty."""
     places = [place for place, text in enumerate(fields, 1) if text.strip()]
     return max(places, default=0)
 
 
 def _num_filled(fields: Sequence[str]) -> int:
-    """Return how many fields hold something."""
+    """Count the fields that hold a value."""
     return sum(bool(text.strip()) for text in fields)
 
 
 def _by_names(lines: Sequence[str], requested: Dialect) -> Dialect:
-    """Find the line of names and the separator by names that are known, if they are there.
+    """Find the line of names, and the separator, by known names; a dialect without any stays.
 
     It is the first line that has most of them, by the separator that divides it so. Rows lie below
     it, so none is looked at.
@@ -2161,7 +2173,7 @@ def _by_names(lines: Sequence[str], requested: Dialect) -> Dialect:
 
 
 def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:
-    """Return how many lines lie above the names: comments with #, a title and empty lines.
+    """Count the lines above the names: comments with #, a title, and empty lines.
 
     A line that begins with # is no comment if it has as many fields as the line below it, and at
     least half of them hold something; a title needs an empty line below it. Neither holds above a
@@ -2209,7 +2221,7 @@ def _cannot_be_title(
     is_note: Sequence[bool],
     dialect: Dialect,
 ) -> bool:
-    """Return whether lines above that are no notes cannot be a title, as they hold too much."""
+    """Return whether lines above the names hold too much to be a title or notes."""
     title_widths = []
     for row, row_is_note in zip(rows_above, is_note, strict=False):
         if not row_is_note:
@@ -2230,9 +2242,9 @@ def _first_comment(
     is_empty: Sequence[bool],
     width: int,
 ) -> int:
-    """Return where the names are: at a line above that begins with # and has their fields.
+    """Find the line of the names, counted from 0: a comment that has as many fields as they.
 
-    If there is no such line, they follow the lines above.
+    If no line above begins with # and has these fields, the names follow the lines above.
     """
     names_line = len(rows_above)
     first_alike = names_line
@@ -2250,7 +2262,7 @@ def _first_comment(
 
 
 def _are_names(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row can only be names.
+    """Return whether the first row can be nothing but names.
 
     They are different texts, which no row below has, and at least one is over numbers.
     """
@@ -2272,13 +2284,13 @@ def _are_names(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _numbers_of(values: Sequence[str]) -> list[float]:
-    """Return sizes of the written numbers among some texts, if nearly all are such; else none."""
+    """Return the sizes of numbers in texts, if nearly all texts are numbers; else none."""
     numbers = [_size_of(value) for value in values if _NUMBER.fullmatch(value)]
     return numbers if len(numbers) > 0.8 * len(values) else []
 
 
 def packed_lines(file: Path) -> int:
-    """Return how many lines a compressed text file has; DataError if it cannot be decompressed."""
+    """Count the lines of a compressed text file; DataError if it cannot be decompressed."""
     try:
         return int(pl.scan_lines(file).select(pl.len()).collect().item())
     except (pl.exceptions.PolarsError, OSError):
@@ -2287,14 +2299,14 @@ def packed_lines(file: Path) -> int:
 
 
 def _read_bytes(file: Path, most: int = -1) -> bytes:
-    """Return the first bytes of a file, or all, decompressed."""
+    """Read the first bytes of a file, or all of them, decompressed."""
     most_lines = _HEAD_ROWS if most > 0 else None
     with _opened(file, most_lines) as data:
         return bytes(data.read(most))
 
 
 def _opened(file: Path, most_lines: int | None = None) -> Any:
-    """Open a file's bytes, decompressed; of a .zst file no more than so many lines."""
+    """Open a file's bytes, decompressed; of a .zst file, only so many lines."""
     kind = file_kind(file)
     # Python 3.11 has no reader of this compression; that of polars takes UTF-8 alone.
     if kind.endswith(".zst"):
@@ -2308,7 +2320,7 @@ def _opened(file: Path, most_lines: int | None = None) -> Any:
 
 
 def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int]:
-    """Return which lines of a text file hold nothing, counted from 1.
+    """Return the numbers of a text file's empty lines, counted from 1.
 
     DataError where a line has fewer fields than others: it may be cut off. If all lines below the
     names have as few, or lines may be short, separators at their end were left off.
@@ -2370,7 +2382,7 @@ def _short_line(
 
 
 def _marked_encoding(file: Path) -> str:
-    """Return UTF-16 where the file begins with its mark, else UTF-8; no row has a say in it."""
+    """Return UTF-16 if the file begins with its mark, else UTF-8; no row can change that."""
     if file_kind(file).endswith(".zst"):
         return "utf-8"
     marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -2378,7 +2390,7 @@ def _marked_encoding(file: Path) -> str:
 
 
 def _has_zeros(head: bytes) -> list[bool]:
-    """Return whether bytes at even and at odd places are mostly zeros, as of UTF-16 without a mark.
+    """Return whether bytes look like UTF-16 without a mark: zeros at even or at odd places.
 
     An empty list where there are no two bytes.
     """
@@ -2389,7 +2401,7 @@ def _has_zeros(head: bytes) -> list[bool]:
 
 
 def encoding_of(path: str | os.PathLike[str]) -> str:
-    """Guess the encoding of a text file from all its bytes, for somebody to declare it.
+    """Guess the encoding of a text file from all its bytes, for someone to declare it.
 
     It is UTF-16 by its mark or its zeros, else UTF-8 if all bytes are, else a Western code page.
 
@@ -2424,7 +2436,7 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
 
 
 def _is_cp1252(sample: bytes) -> bool:
-    """Return whether the code page of Windows in the West has these bytes, and words of them."""
+    """Return whether bytes are words of a Western language in Windows' code page."""
     # Control characters, and bytes that the code page lacks.
     if re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", sample):
         return False
@@ -2448,7 +2460,7 @@ def _decoding_error(file: Path, encoding: str) -> UnicodeDecodeError | None:
 
 
 def _control_byte_in(file: Path, encoding: str = "utf-8") -> str | None:
-    """Say where a text file holds a byte that is in no text, such as NUL; None if it has none."""
+    """Describe where a text file holds a byte that no text has, such as NUL; None if nowhere."""
     # UTF-16 has such bytes everywhere.
     has_ascii_bytes = "\x1a".encode(encoding, "replace") == b"\x1a"
     if file_kind(file).endswith(".zst") or not has_ascii_bytes:
@@ -2471,7 +2483,7 @@ def _control_byte_in(file: Path, encoding: str = "utf-8") -> str | None:
 
 
 def _encoding_advice(file: Path) -> str:
-    """Return what to do about bytes that are not in an encoding, with a guess at the right one."""
+    """Describe how to declare the encoding of a file, with a guess at the right one."""
     try:
         likely = encoding_of(file)
     except DataError:
@@ -2505,7 +2517,9 @@ def _undecided(file: Path) -> DataError:
 
 
 def readings(table: Table) -> tuple[str, ...]:
-    """Return how a word is read in a text file whose encoding was taken to be cp1252; else empty.
+    """Return readings of a word from a text file whose encoding was taken to be cp1252.
+
+    The result is empty for other files.
 
     A second one is that of mac-roman, where it makes no more odd words of these bytes.
     """
@@ -2528,17 +2542,17 @@ def readings(table: Table) -> tuple[str, ...]:
 
 
 def _in_mac_roman(word: str) -> str:
-    """Return what the bytes of a word in cp1252 are in the old code page of the Macintosh."""
+    """Read a word of cp1252 in the Macintosh's old code page."""
     return word.encode("cp1252").decode("mac-roman")
 
 
 def _num_odd_words(words: Iterable[str]) -> int:
-    """Return how many words have letters that few words of the West have."""
+    """Count the words with letters that few Western words have."""
     return sum(bool(_ODD_LETTERS.search(word)) for word in words)
 
 
 def _separator(lines: Sequence[str]) -> str:
-    """Return the mark by which most lines have as many fields as the first, and it has several."""
+    """Return the mark that divides most lines into as many fields as the first, several."""
     separator = ","
     best = (0.0, 0)
     for mark in _SEPARATORS:
@@ -2553,7 +2567,7 @@ def _separator(lines: Sequence[str]) -> str:
 
 
 def _divided_by(lines: Sequence[str]) -> str:
-    """Say by what else than usual the fields of a text seem to be divided; empty if by nothing."""
+    """Describe an unusual mark that seems to divide fields; empty without a sign of one."""
     lines = [line.strip() for line in lines[:_HEAD_ROWS] if line.strip()]
     for mark in _RARE_SEPARATORS:
         rows = [next(csv.reader([line], delimiter=mark), []) for line in lines]
@@ -2587,7 +2601,7 @@ def _are_columns(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row names columns: no, if half of its fields look like those below.
+    """Return whether the first row names columns: its fields do not look like those below.
 
     A number within the range of the column does, a text that the column holds again, and one with
     digits of the form that nearly all of its texts have. A text over numbers is a name.
@@ -2615,7 +2629,7 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _has_form_of(name: str, values: Sequence[str]) -> bool:
-    """Return whether a text has digits, and the form of nearly all of some others."""
+    """Return whether a text has digits, and the form that nearly all of some texts have."""
     form = _form_of(name)
     if form.count("0") < 2:
         return False
@@ -2624,13 +2638,13 @@ def _has_form_of(name: str, values: Sequence[str]) -> bool:
 
 
 def _form_of(text: str) -> str:
-    """Return a text in which all digits are alike, and all letters."""
+    """Replace all digits of a text by one digit, and all letters by one letter."""
     digits_alike = re.sub(r"\d", "0", text.strip())
     return re.sub(r"[^\W\d_]", "a", digits_alike)
 
 
 def _size_of(number: str) -> float:
-    """Return some size of a written number, whatever its marks mean."""
+    """Return a rough size of a written number, whatever its marks mean."""
     mantissa = number.partition("e")[0]
     digits = re.sub(r"[^\d.+-]", "", mantissa)
     with suppress(ValueError):
@@ -2642,7 +2656,7 @@ def _size_of(number: str) -> float:
 def names_after(
     names: Sequence[str], rename: Mapping[str, str], where: str
 ) -> tuple[str, ...]:
-    """Return column names after a `rename`.
+    """Return the column names after a `rename`.
 
     Args:
         names: The table's own.
@@ -2687,7 +2701,7 @@ def check_names(names: Sequence[Any], where: str) -> None:
 
 
 def _blanked_columns(frame: pl.DataFrame, origin: _Origin) -> list[pl.Series]:
-    """Make empty fields of a text file missing, quoted or not, and what is declared so."""
+    """Make empty fields of a text file missing, quoted or not, and texts declared as missing."""
     if not origin.is_text:
         return frame.get_columns()
     missing = origin.dialect.missing if origin.dialect else ()
@@ -2695,14 +2709,14 @@ def _blanked_columns(frame: pl.DataFrame, origin: _Origin) -> list[pl.Series]:
 
 
 def _without_texts(frame: pl.DataFrame, missing: Sequence[str]) -> pl.DataFrame:
-    """Make texts without a character but spaces missing, and some others."""
+    """Make certain texts missing, and texts of nothing but spaces."""
     text = pl.col(pl.String)
     is_blank = text.str.strip_chars().is_in(["", *missing])
     return frame.with_columns(pl.when(~is_blank).then(text))
 
 
 def _plain_types(types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return types that a file gives its columns and a table holds, without text and others."""
+    """Return the types that a file declares for columns, as far as a table can hold them."""
     plain_types: dict[str, Any] = {}
     for name, dtype in types.items():
         if dtype in WHOLE or dtype in (pl.Float64, pl.Boolean, pl.Null):
@@ -2713,7 +2727,7 @@ def _plain_types(types: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Read a sheet of an Excel file, every cell as text, and the types that Excel gives columns.
+    """Read a sheet of an Excel file, every cell as text, and the types of its columns.
 
     The first row has names unless the dialect says that none has.
     """
@@ -2760,7 +2774,7 @@ def _sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
 
 
 def _sheet_name(path: Path, file: Path) -> str:
-    """Return the sheet that a path names, such as ``t.xlsx#Visits``, or the only one there is."""
+    """Return the name of the sheet in a path, such as ``t.xlsx#Visits``, or of the only sheet."""
     try:
         fastexcel = import_module("fastexcel")
     except ModuleNotFoundError:
@@ -2792,7 +2806,7 @@ def _sheet_name(path: Path, file: Path) -> str:
 
 
 def _sheet_columns(cells: pl.DataFrame, where: str) -> list[str]:
-    """Return the names in the first row of a sheet; DataError where they are no such."""
+    """Return the names in the first row of a sheet; DataError if they cannot be names."""
     values = map(_text_or_empty, cells.row(0))
     names = [str(value).strip() for value in values]
     if "" in names:
@@ -2806,7 +2820,7 @@ def _sheet_columns(cells: pl.DataFrame, where: str) -> list[str]:
 
 
 def _merged_range(file: Path, sheet_name: str) -> str:
-    """Return the first range of merged cells of a sheet, such as A1:A2, or an empty text."""
+    """Return the first range of merged cells in a sheet, such as A1:A2; empty without one."""
     with ZipFile(file) as parts:
         sheet_part = _sheet_part(parts, sheet_name)
         with parts.open(sheet_part) as data:
@@ -2820,7 +2834,7 @@ def _merged_range(file: Path, sheet_name: str) -> str:
 
 
 def _sheet_part(parts: ZipFile, sheet_name: str) -> str:
-    """Return which part of an Excel file has a sheet: the workbook names it by way of a link."""
+    """Return the part of an Excel file that holds a sheet, which the workbook links to."""
     links_xml = parts.read("xl/_rels/workbook.xml.rels")
     workbook_xml = parts.read("xl/workbook.xml")
     # expat bounds the entities of XML.
@@ -2839,13 +2853,13 @@ def _sheet_part(parts: ZipFile, sheet_name: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its type where it has none."""
+    """Return the first line of an error's message, or its class if it has none."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
-    """Return a CSV column in the narrowest type that every value fits and no text is lost by."""
+    """Convert a CSV column to the narrowest type that all values fit without losing a text."""
     # Most columns of text are recognised by their first rows: whatever the others are, it is text.
     first_texts = texts.drop_nulls().head(_HEAD_ROWS).str.strip_chars()
     is_no_number = first_texts.cast(pl.Float64, strict=False).is_null()
@@ -2881,7 +2895,7 @@ def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
 
 
 def _flags_or_texts(texts: pl.Series, values: pl.Series) -> pl.Series:
-    """Return a column as booleans where all its values are such, and are drawn as they are written.
+    """Convert a column to booleans if all its values are such, and would be written alike.
 
     Args:
         texts: All cells.
@@ -2898,7 +2912,7 @@ def _flags_or_texts(texts: pl.Series, values: pl.Series) -> pl.Series:
 
 
 def _has_thousands(values: pl.Series) -> bool:
-    """Return whether points divide thousands: three digits behind each, and no more before any."""
+    """Return whether points divide thousands: three digits behind each, at most three before."""
     has_point = values.str.contains(".", literal=True)
     pointed = values.filter(has_point)
     plain = values.filter(~has_point)
@@ -2910,12 +2924,12 @@ def _has_thousands(values: pl.Series) -> bool:
 
 
 def _normal_frame(columns: Iterable[pl.Series]) -> pl.DataFrame:
-    """Return columns as a frame of the few types that a table has."""
+    """Convert columns to a frame of the few types that a table has."""
     return pl.DataFrame([_normal_series(column) for column in columns])
 
 
 def _normal_series(series: pl.Series) -> pl.Series:
-    """Return a column in one of the few types that a table has; DataError where none holds it."""
+    """Convert a column to one of the few types that a table has; DataError if none holds it."""
     # A number of four bytes is read by its digits: 8.9, not 8.899999618530273.
     if series.dtype == pl.Float32:
         series = series.cast(pl.String).cast(pl.Float64)
@@ -2950,7 +2964,7 @@ def _normal_series(series: pl.Series) -> pl.Series:
 def _series_of(
     name: str, values: Any, mask: np.ndarray | None, *, mixed: bool = False
 ) -> pl.Series:
-    """Return a column of an array, or a series; what mixes types is text where that is allowed."""
+    """Build a column from an array or a series; mixed types become text where that is allowed."""
     if isinstance(values, pl.Series):
         return values.alias(name)
     array = np.asarray(values)
@@ -2975,7 +2989,7 @@ def _series_of(
 def _series_of_objects(
     name: str, array: np.ndarray, mask: np.ndarray | None, *, mixed: bool
 ) -> pl.Series:
-    """Return a column of texts or other objects, see `_series_of`."""
+    """Build a column from texts or other objects, see `_series_of`."""
     items = array.tolist()
     if mask is not None:
         for place, is_missing in zip(range(len(items)), mask, strict=True):
@@ -3023,7 +3037,7 @@ def _pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
 
 
 def _texts_in_pandas(pandas: Any, texts: pl.Series) -> Any:
-    """Return texts as a pandas series, of the type that pandas itself would choose."""
+    """Build a pandas series of texts, in the type that pandas itself would choose."""
     if texts.null_count() == len(texts):
         return pandas.Series([None] * len(texts), dtype=object)
     text_type = pandas.Series([""]).dtype
@@ -3034,7 +3048,7 @@ def _texts_in_pandas(pandas: Any, texts: pl.Series) -> Any:
 
 
 def _masked(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> Any:
-    """Return values as an array for pandas, of a type that has room for missing ones if any are."""
+    """Build an array for pandas, in a type with room for missing values if there are any."""
     if not is_missing.any() or values.dtype.kind not in "ib":
         return values.copy()
     if values.dtype.kind == "i":
@@ -3043,7 +3057,7 @@ def _masked(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> Any:
 
 
 def _restored(pandas: Any, column: Any, dtype: Any) -> Any:
-    """Return a pandas series in the type it had before; raises where its values do not fit."""
+    """Convert a pandas series to the type it had before; raises if its values do not fit."""
     if str(dtype) == "category":
         # New values become further categories, behind those that there were.
         categories = list(dtype.categories)
@@ -3067,7 +3081,7 @@ def _restored(pandas: Any, column: Any, dtype: Any) -> Any:
 
 
 def _zoned_type(kind: str, zone: str) -> Any:
-    """Return the type of datetimes of a zone in a kind of frame; None where that lacks the zone."""
+    """Return the type of datetimes with a zone in a kind of frame; None if that lacks the zone."""
     if kind == "polars":
         return pl.Datetime("us", zone)
     if kind == "arrow":
@@ -3079,7 +3093,7 @@ def _zoned_type(kind: str, zone: str) -> Any:
 
 
 def _offset(zone: str) -> timezone | None:
-    """Return a time zone that is an offset, such as +01:00; None for any other."""
+    """Return a time zone that is an offset, such as +01:00; None for any other zone."""
     parts = re.fullmatch(r"([+-])(\d\d):(\d\d)", zone)
     if parts is None:
         return None
@@ -3090,7 +3104,7 @@ def _offset(zone: str) -> timezone | None:
 
 
 def _in_zone(series: pl.Series, zone: str) -> pl.Series:
-    """Return datetimes of UTC as ISO-8601 text of a time zone, each with its offset."""
+    """Write datetimes of UTC as ISO-8601 text in a time zone, each with its offset."""
     form = "%Y-%m-%dT%H:%M:%S%.6f"
     offset = _offset(zone)
     if offset is not None:
@@ -3102,7 +3116,7 @@ def _in_zone(series: pl.Series, zone: str) -> pl.Series:
 
 
 def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Return a polars series in a type if its values fit, else as it is."""
+    """Convert a polars series to a type if its values fit; else leave it as it is."""
     try:
         if (
             isinstance(dtype, pl.Datetime)
@@ -3117,7 +3131,7 @@ def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def _in_arrow(compute: Any, column: Any, dtype: Any) -> Any:
-    """Return an arrow column in a type if its values fit; its datetimes are UTC without a zone."""
+    """Convert an arrow column to a type if its values fit; datetimes become UTC without a zone."""
     try:
         if getattr(dtype, "tz", None) is not None:
             return compute.assume_timezone(column, "UTC").cast(dtype)
@@ -3129,7 +3143,7 @@ def _in_arrow(compute: Any, column: Any, dtype: Any) -> Any:
 def _with_declared(
     dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]]
 ) -> Mapping[str, Any]:
-    """Return types of a frame without values that were found in rows.
+    """Replace in a frame's types the values that were found in rows by declared ones.
 
     A categorical type or enum lists the column's public values in their order and no others, and
     is left out without such values.
@@ -3153,7 +3167,7 @@ def _with_declared(
 def write(
     table: Any, path: str | os.PathLike[str], padded: Mapping[str, int] | None = None
 ) -> None:
-    """Write a table or a frame as CSV or Parquet, whole or not at all, in place of an older file.
+    """Write a table or a frame as CSV or Parquet, replacing an older file whole or not at all.
 
     Datetimes of a time zone keep it: in a CSV each has its offset, as 2024-01-31T06:00:00+01:00.
 
@@ -3225,7 +3239,7 @@ def _write_parquet(table: Table, file: Path, zones: Mapping[str, str]) -> None:
 def _as_type_of(
     old_cells: pl.Series, new_cells: pl.Series, column: _TextColumn | None, decimal: str
 ) -> pl.Series:
-    """Return new cells of a column in the type of its old ones, or in one that holds both."""
+    """Convert new cells of a column to the type of its old ones, or to one that holds both."""
     if old_cells.dtype == new_cells.dtype or old_cells.dtype == pl.Null:
         return new_cells
     if old_cells.dtype == pl.String:
@@ -3241,7 +3255,7 @@ def _as_type_of(
 
 
 def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
-    """Return values as text; numbers have so many decimals at least, and no further zeros."""
+    """Write values as text; numbers have at least so many decimals, and no further zeros."""
     if not series.dtype.is_numeric():
         return series.cast(pl.String)
     texts = series.cast(pl.String).str.replace("^-0.0$", "0.0")
@@ -3261,19 +3275,19 @@ def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
 
 
 def parquet_of(table: Table) -> bytes:
-    """Return a table as the bytes of a Parquet file."""
+    """Write a table as the bytes of a Parquet file."""
     file = BytesIO()
     table._view.write_parquet(file)
     return file.getvalue()
 
 
 def from_parquet(data: bytes) -> Table:
-    """Read a table from the bytes of a Parquet file, as `parquet_of` gives them."""
+    """Read a table from the bytes of a Parquet file that `parquet_of` wrote."""
     return read(pl.read_parquet(BytesIO(data)))
 
 
 def beside(tables: Sequence[Table]) -> Table:
-    """Put columns of tables of the same rows side by side; a name that repeats counts once.
+    """Join tables of the same rows column by column; of equal names, the first column counts.
 
     The result is of the first one's kind of frame; where all are of that kind, each column keeps
     its type. DataError if numbers of rows differ.
@@ -3307,7 +3321,7 @@ def beside(tables: Sequence[Table]) -> Table:
 
 
 def stacked(tables: Sequence[Table]) -> Table:
-    """Return all rows of tables with the same columns; text where types cannot be one."""
+    """Stack the rows of tables with the same columns; types that differ become text."""
     if len(tables) == 1:
         return tables[0]
     names = tables[0].names
@@ -3355,12 +3369,12 @@ def stacked(tables: Sequence[Table]) -> Table:
 
 
 def _all_cells(tables: Sequence[Table], name: str) -> pl.Series:
-    """Return a column's cells of all tables, one table below the other."""
+    """Stack a column's cells of all tables."""
     return pl.concat([table.cells(name) for table in tables])
 
 
 def _common_zones(tables: Sequence[Table]) -> dict[str, str]:
-    """Return the time zones of columns that have the same one in all tables."""
+    """Return the time zones of columns, where all tables have the same one."""
     zones = {}
     for name in tables[0].names:
         table_zones = {table.zone(name) for table in tables}
@@ -3371,7 +3385,7 @@ def _common_zones(tables: Sequence[Table]) -> dict[str, str]:
 
 
 def _common_variable(parts: Sequence[_CodedColumn | None]) -> Variable | None:
-    """Return the dictionary's entry of a column that all tables have alike, in one type."""
+    """Return a column's dictionary entry, if all tables have the same one and one type."""
     first_part = parts[0]
     if first_part is None:
         return None
@@ -3384,7 +3398,7 @@ def _common_variable(parts: Sequence[_CodedColumn | None]) -> Variable | None:
 
 
 def _common_decimal(parts: Sequence[_TextColumn | None]) -> str | None:
-    """Return the mark before decimals of a column that is text in all tables, with one mark."""
+    """Return the decimal mark of a column that is text in all tables, if they share one."""
     if any(part is None for part in parts):
         return None
     marks = {part.decimal for part in parts if part is not None}
@@ -3394,7 +3408,7 @@ def _common_decimal(parts: Sequence[_TextColumn | None]) -> str | None:
 def _joined_cells(
     parts: Sequence[pl.Series], text_parts: Sequence[_TextColumn | None]
 ) -> pl.Series:
-    """Return parts of a column one below the other, as text where their types cannot be one."""
+    """Stack parts of a column, as text if their types cannot be one."""
     types = {part.dtype for part in parts} - {pl.Null}
     are_numbers = types <= {*WHOLE, pl.Float64}
     if len(types) > 1 and not are_numbers:
@@ -3410,7 +3424,7 @@ def _joined_cells(
 def frame_of(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], kind: Frame | None = None
 ) -> Any:
-    """Make a frame of rows that map names to values; None is missing.
+    """Make a frame from rows that map names to values; None is a missing value.
 
     Without a kind it is pandas where it is installed, else polars; InputError for an unknown kind.
     """
@@ -3430,7 +3444,7 @@ def frame_of(
 
 
 def digest_of(*facts: Any) -> bytes:
-    """Return 32 bytes that agree when the facts do, and otherwise differ.
+    """Hash facts to 32 bytes, which are equal for equal facts and differ otherwise.
 
     A party recognises its rows by them; they never leave it. Facts are tables, whose rows and
     columns count in their order, whatever frame they came from; arrays; and what MessagePack can
@@ -3446,7 +3460,7 @@ def digest_of(*facts: Any) -> bytes:
 
 
 def _pieces(fact: Any) -> Iterator[bytes]:
-    """Yield the bytes of a table, of an array, or of what MessagePack can write."""
+    """Yield the bytes of a table, an array, or anything that MessagePack can write."""
     if isinstance(fact, Table):
         for name in fact.names:
             yield msgspec.msgpack.encode((name, fact.kind(name)))

@@ -37,7 +37,7 @@ def recode(
     *,
     rename: Mapping[str, str] | None = None,
 ) -> Table:
-    """Give a table's columns and values the schema's names.
+    """Replace a table's own names of columns and values by those of the schema.
 
     Args:
         table: A `Table`, frame or path.
@@ -106,7 +106,7 @@ def check_recode(values: Mapping[str, Values], schema: Schema) -> None:
 def unknown_values(
     values: Mapping[str, Values], table: Table, schema: Schema
 ) -> tuple[str, ...]:
-    """Say which values of recoded columns neither the recode nor the schema knows.
+    """Describe the values of recoded columns that neither the recode nor the schema knows.
 
     It names values and counts rows, so it is for the owner of the rows alone.
     """
@@ -137,7 +137,7 @@ def _is_open(column: Column) -> bool:
 
 
 def _is_unknown(column: Column, table: Table) -> np.ndarray:
-    """Return which cells hold a value that the column does not have."""
+    """Return which cells hold a value that the column lacks."""
     is_missing = missing_cells(column, table)
     if column.kind in BINNED:
         numbers = table.numbers(column.name, column.format)

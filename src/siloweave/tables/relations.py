@@ -107,7 +107,7 @@ _Cells = Mapping[str, CellValues]
 
 
 def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
-    """Return constraints that all rows keep, marked as from data.
+    """Propose constraints that all rows keep, marked as from data.
 
     Args:
         table: All rows; some may hold nothing in a column.
@@ -169,7 +169,7 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
 
 
 def _is_possible(rule: Constraint, schema: Schema) -> bool:
-    """Return whether the declared columns can have a constraint that the rows keep."""
+    """Return whether the declared columns can have a constraint that all rows keep."""
     try:
         rule.check({column.name: column for column in schema.columns})
     except SchemaError:
@@ -180,18 +180,18 @@ def _is_possible(rule: Constraint, schema: Schema) -> bool:
 def _numbers_but(
     columns: Sequence[Column], groups: Sequence[Sequence[str]]
 ) -> list[Column]:
-    """Return the columns of numbers and datetimes that are in no group."""
+    """Return the columns of numbers and datetimes that are in none of some groups."""
     grouped = set(chain(*groups))
     return [c for c in columns if c.kind in BINNED and c.name not in grouped]
 
 
 def _gap_pattern(cells: CellValues) -> bytes:
-    """Return where a column is missing; equal for columns that are missing in the same rows."""
+    """Return bytes that are equal for columns which are missing in the same rows."""
     return np.packbits(cells.gone).tobytes()
 
 
 def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
-    """Return groups of columns beside each other of which exactly one is set in every row.
+    """Find groups of neighbouring columns of which exactly one is set in every row.
 
     They are the dummy variables of one category, made by most tools in this order. A column is set
     where it has the later of its two codes: 1, true or "yes".
@@ -221,7 +221,7 @@ def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
 
 
 def _is_set(column: Column, cells: CellValues) -> Bools | None:
-    """Return in which rows a column of two codes has the later one; None for other columns."""
+    """Return the rows in which a column of two codes has the later one; None for others."""
     if cells.gone.any():
         return None
     codes = cells.values
@@ -233,7 +233,7 @@ def _is_set(column: Column, cells: CellValues) -> Bools | None:
 
 
 def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
-    """Return groups of columns, of which one decides the others; no column is in two."""
+    """Find groups of columns in which one decides the others; no column is in two groups."""
     codes: dict[str, _Codes] = {}
     for name, (values, is_missing) in cells.items():
         levels, places = np.unique(values, return_inverse=True)
@@ -289,7 +289,7 @@ def _decided(
 
 
 def _decides(deciding: _Codes, column: _Codes) -> bool:
-    """Return whether no value of the deciding column goes with two of the other."""
+    """Return whether each value of the deciding column goes with a single value of the other."""
     pairs = np.bincount(deciding * (int(column.max()) + 1) + column)
     num_pairs = np.count_nonzero(pairs)
     return bool(num_pairs == np.count_nonzero(np.bincount(deciding)))
@@ -298,7 +298,7 @@ def _decides(deciding: _Codes, column: _Codes) -> bool:
 def _combinations(
     schema: Schema, cells: _Cells, names: Sequence[str]
 ) -> FixedCombinations:
-    """Return the combinations that rows have, in the order of the columns' values."""
+    """Return the combinations of values in rows, in the order of the columns' values."""
     first_rows, _ = groups_of([cells[name] for name in names])
     distinct = [cells[name].take(first_rows) for name in names]
     # The last key of lexsort is the first to sort by.
@@ -320,7 +320,7 @@ def _combinations(
 
 
 def _values_or_none(column: Column, cells: CellValues) -> list[Any]:
-    """Return a column's values as JSON has them, with None for missing ones."""
+    """Return a column's values as plain data for JSON, None for missing ones."""
     values = []
     for number, is_missing in zip(*cells, strict=True):
         value = None if is_missing else value_of(column, number)
@@ -334,7 +334,7 @@ def _values_or_none(column: Column, cells: CellValues) -> list[Any]:
 def _ordered(
     columns: Sequence[Column], cells: _Cells, within: set[tuple[str, str]]
 ) -> list[Inequality]:
-    """Return inequalities between columns of one kind that no others imply, nor a sum.
+    """Find inequalities between columns of one kind that neither others nor a sum imply.
 
     Args:
         columns: Numbers and datetimes.
@@ -365,14 +365,14 @@ def _ordered(
 
 
 class _Name(NamedTuple):
-    """What a column's name and its numbers say of its kind."""
+    """The words of a column's name, and whether its numbers are years."""
 
     words: set[str]
     has_years: bool
 
 
 def _alike(low: Column, high: Column, names: Mapping[str, _Name]) -> bool:
-    """Return whether two columns hold datetimes, or years, or numbers that share a word."""
+    """Return whether two columns can be compared: datetimes, years, or names that share a word."""
     if "datetime" in (low.kind, high.kind):
         return low.kind == high.kind
     low_name = names[low.name]
@@ -399,7 +399,7 @@ def _are_years(column: Column, cells: _Cells) -> bool:
 def _below(
     low: Column, high: Column, cells: _Cells, names: Mapping[str, _Name]
 ) -> Inequality | None:
-    """Return an inequality if one column is at most the other in every row.
+    """Return an inequality if one column is at most the other in every row; else None.
 
     It must be more than what bounds say already: rows paired at random would often break it.
     """
@@ -437,12 +437,12 @@ def _below(
 
 
 def _unrelated(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values of other rows, one for each row."""
+    """Return, for each row, the value of another row."""
     return np.roll(values, round(_APART * len(values)))
 
 
 def _is_unlikely(rows: int, share: float, tests: int = 1) -> bool:
-    """Return whether chance would hardly let all rows keep a rule.
+    """Return whether all rows would hardly keep a rule by chance.
 
     Args:
         rows: That keep it.
@@ -460,7 +460,7 @@ def _is_unlikely(rows: int, share: float, tests: int = 1) -> bool:
 
 
 def _sums(columns: Sequence[Column], cells: _Cells) -> list[ColumnSum]:
-    """Return totals of two columns, or of several columns that stand beside each other."""
+    """Find totals of two columns, or of several neighbouring columns."""
     scaled = _scaled(columns, cells)
     order = [column.name for column in columns]
 
@@ -487,7 +487,7 @@ def _sums(columns: Sequence[Column], cells: _Cells) -> list[ColumnSum]:
 
 
 def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, Floats]:
-    """Return numbers as whole multiples of the finest decimal, which floats add up exactly.
+    """Convert numbers to whole multiples of the finest decimal, whose float sums are exact.
 
     Columns without decimals of their own, with one value, or too large to be exact are left out.
     """
@@ -507,7 +507,7 @@ def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, Floats]:
 
 
 def _decimals(column: Column) -> int:
-    """Return how many decimals a column of numbers has; -1 for other columns, and for floats."""
+    """Return the number of decimals of a numeric column; -1 for floats and other columns."""
     if column.kind == "integer":
         return column.decimals or 0
     if column.kind == "continuous" and column.decimals is not None:
@@ -516,7 +516,7 @@ def _decimals(column: Column) -> int:
 
 
 def _gaps_agree(cells: _Cells, parts: Sequence[str], total: str) -> bool:
-    """Return whether a total is missing exactly where a part is."""
+    """Return whether a total is missing exactly where one of its parts is."""
     lacks_part = np.any([cells[name].gone for name in parts], axis=0)
     return bool((lacks_part == cells[total].gone).all())
 
@@ -563,7 +563,7 @@ def _sum_of(
     total: str,
     order: Sequence[str],
 ) -> ColumnSum | None:
-    """Return a sum if it holds in every row, and each part has its share in it."""
+    """Return a sum that holds in every row and in which each part matters; else None."""
     totals = columns[total]
     summed = np.sum([columns[name] for name in parts], axis=0)
     if (summed != totals).any() or len(np.unique(totals)) < _REPEATED:
@@ -585,7 +585,7 @@ def _sum_of(
 
 
 class _Recipe(NamedTuple):
-    """How a column may follow from two others.
+    """A way in which a column may follow from two others.
 
     Attributes:
         formula: As of `Computed`.
@@ -620,7 +620,7 @@ _OF_DATES = (
 def _computed(
     columns: Sequence[Column], cells: _Cells, sums: Sequence[ColumnSum]
 ) -> list[Computed]:
-    """Return columns that follow from two dates or two numbers in every row: an age, a BMI.
+    """Find columns that follow from two dates or two numbers in every row: an age, a BMI.
 
     Each has one rule, none goes round in a circle, and three columns are in one rule at most.
     """
@@ -651,7 +651,7 @@ def _computed(
 
 
 def _reached(sources_of: Mapping[str, set[str]], name: str) -> set[str]:
-    """Return the columns from which one is computed, itself among them."""
+    """Return the columns from which a column is computed, itself among them."""
     reached = {name}
     waiting = [name]
     while waiting:
@@ -662,7 +662,7 @@ def _reached(sources_of: Mapping[str, set[str]], name: str) -> set[str]:
 
 
 class _Sample(NamedTuple):
-    """Columns in a few rows in which all of them have a value.
+    """The values of some columns in a few rows in which all have one.
 
     Attributes:
         columns: The columns.
@@ -703,7 +703,7 @@ def _promising(
 
 
 def _sample(columns: Sequence[Column], cells: _Cells, rows: Ints) -> _Sample:
-    """Return some columns in some rows."""
+    """Take some columns in some rows as a sample."""
     values = np.zeros((len(columns), len(rows)))
     for place, column in enumerate(columns):
         values[place] = cells[column.name].values[rows]
@@ -711,7 +711,7 @@ def _sample(columns: Sequence[Column], cells: _Cells, rows: Ints) -> _Sample:
 
 
 def _varied_rows(values: NDArray[Any], rows: Ints) -> Ints:
-    """Return a few rows in which a column has different values, the largest first.
+    """Return a few rows in which a column has different values, the largest value first.
 
     Rows of one value, mostly 0, agree with too many recipes.
     """
@@ -722,7 +722,7 @@ def _varied_rows(values: NDArray[Any], rows: Ints) -> Ints:
 
 
 def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
-    """Yield columns that agree with a recipe of two dates."""
+    """Yield recipes of two dates, with the columns that agree with them."""
     units = _units(targets.columns)[:, None]
     for recipe in _OF_DATES:
         for first, second in permutations(range(len(dates.columns)), 2):
@@ -739,7 +739,7 @@ def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
 
 
 def _of_numbers(numbers: _Sample, target: Column) -> Iterator[_Candidate]:
-    """Yield pairs of numbers from which a column may follow: all pairs at once, row by row."""
+    """Yield pairs of numbers from which a column may follow, trying all pairs row by row."""
     columns = numbers.columns
     count = len(columns)
     target_place = [column.name for column in columns].index(target.name)
@@ -779,7 +779,7 @@ def _units(columns: Sequence[Column]) -> Floats:
 def _agrees(
     recipe: _Recipe, raw: NDArray[Any], values: NDArray[Any], units: NDArray[Any]
 ) -> Bools:
-    """Return whether values may be what a recipe gives, once it is rounded."""
+    """Return whether values may be a recipe's results after rounding."""
     # What floats lose in a product or a ratio.
     near = 1e-9 * np.maximum(np.abs(raw), 1.0)
     below = 1.0 if recipe.rounding == "down" else 0.5
@@ -789,7 +789,7 @@ def _agrees(
 
 
 def _rule(recipe: _Recipe, sources: tuple[Column, Column], target: Column) -> Computed:
-    """Return a recipe for some columns."""
+    """Build the constraint of a recipe for some columns."""
     names = (sources[0].name, sources[1].name)
     return Computed(target.name, recipe.formula, names, recipe.factor, recipe.rounding)
 
@@ -801,7 +801,7 @@ def _rule_of(
     cells: _Cells,
     tests: int,
 ) -> Computed | None:
-    """Return a rule that all rows keep, and rows with another row's source would often break."""
+    """Return a rule that all rows keep, and that another row's source would often break."""
     rule = _rule(recipe, sources, target)
     lacks_source = cells[sources[0].name].gone | cells[sources[1].name].gone
     source_values = [cells[column.name].values for column in sources]
@@ -838,7 +838,7 @@ def _rule_of(
 def _together(
     columns: Sequence[Column], cells: _Cells, combined: Mapping[str, int]
 ) -> list[MissingTogether]:
-    """Return columns that are missing in the same rows, as those of one questionnaire are.
+    """Find columns that are missing in the same rows, such as those of one questionnaire.
 
     Args:
         columns: That may be missing.
@@ -872,12 +872,12 @@ def _together(
 
 
 def _log_choices(rows: int, chosen: int) -> float:
-    """Return the logarithm of in how many ways so many rows can be chosen: of chance's inverse."""
+    """Return the logarithm of the number of ways to choose `chosen` of so many rows."""
     return lgamma(rows + 1) - lgamma(chosen + 1) - lgamma(rows - chosen + 1)
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return names of columns as words, the first of them where there are many."""
+    """List names of columns in words, the first ones if there are many."""
     if len(names) == 1:
         return names[0]
     if len(names) <= _SHOWN:
@@ -891,7 +891,7 @@ def _unless(
     together: Sequence[MissingTogether],
     combined: Mapping[str, int],
 ) -> list[MissingUnless]:
-    """Return columns that are missing unless a category has some value, or other columns are."""
+    """Find columns that are missing unless a category has some value, or others are there."""
     grouped = set(chain(*(rule.columns for rule in together)))
     alone = [(c.name,) for c in columns if c.missing and c.name not in grouped]
     fields = [*(rule.columns for rule in together), *alone]
@@ -936,7 +936,7 @@ def _unless(
 def _best_category(
     dependent: tuple[str, ...], deciding: Sequence[Column], cells: _Cells, tests: int
 ) -> MissingUnless | None:
-    """Return the rule of the category that says most, if any category decides the columns."""
+    """Return the rule of the category that explains most, if any decides the columns."""
     candidates = [_unless_by(dependent, by, cells, tests) for by in deciding]
     rules = [rule for rule in candidates if rule]
 
@@ -949,7 +949,7 @@ def _best_category(
 def _opposite_leads(
     alone: Sequence[tuple[str]], columns: Sequence[Column], cells: _Cells
 ) -> dict[tuple[str, ...], Column | None]:
-    """Return categories, each alone, that are there exactly where some column is missing."""
+    """Find categories that are present exactly where some column is missing."""
     gap_patterns = {_gap_pattern(cells[c.name]) for c in columns if c.missing}
     leads: dict[tuple[str, ...], Column | None] = {}
     for names in alone:
@@ -961,7 +961,7 @@ def _opposite_leads(
 
 
 def _lead(names: Sequence[str], columns: Sequence[Column]) -> Column | None:
-    """Return the first of some columns that has few categories."""
+    """Return the first of some columns that has few categories; None if none has."""
     for column in columns:
         if column.name in names and 1 <= len(column.options) <= _FEW:
             return column
@@ -971,7 +971,7 @@ def _lead(names: Sequence[str], columns: Sequence[Column]) -> Column | None:
 def _unless_missing(
     dependent: tuple[str, ...], by: Column, cells: _Cells, is_barred: Bools, tests: int
 ) -> MissingUnless | None:
-    """Return a rule for columns that are never there where another one is, but often elsewhere.
+    """Return a rule for columns that are never there where another column is, or None.
 
     Where they are there in all other rows, the rule says that, too: exactly one of the two is.
 
@@ -1003,7 +1003,7 @@ def _unless_missing(
 def _unless_by(
     dependent: tuple[str, ...], by: Column, cells: _Cells, tests: int
 ) -> MissingUnless | None:
-    """Return a rule for columns that are there in some of a category's values alone, often."""
+    """Return a rule for columns that are there only with some of a category's values, or None."""
     is_missing = cells[dependent[0]].gone
     codes = cells[by.name].values
     rows = np.bincount(codes, minlength=len(by.options))
@@ -1032,7 +1032,7 @@ def _unless_by(
 
 
 class _Ends:
-    """A column's values in each category of another: how many, the least and the largest.
+    """A column's values by the category of another: their number, the least and the largest.
 
     Attributes:
         column: The column.
@@ -1070,7 +1070,7 @@ class _Ends:
             self.high[filled] = np.maximum.reduceat(self.values, starts)
 
     def beyond(self, category: int) -> tuple[float, float]:
-        """Return which shares of the other categories' rows are below its least, above its most."""
+        """Return the shares of other categories' rows below and above a category's values."""
         rest = len(self.values) - self.rows[category]
         below = np.searchsorted(self.ordered, self.low[category], side="left")
         up_to = np.searchsorted(self.ordered, self.high[category], side="right")
@@ -1081,7 +1081,7 @@ class _Ends:
 def _ranges(
     columns: Sequence[Column], cells: _Cells, combined: Mapping[str, int]
 ) -> list[CategoryRanges]:
-    """Return columns whose range a category decides, by the category with most such rows."""
+    """Find columns whose range a category decides, with the category that has most such rows."""
     deciding = [c for c in columns if 2 <= len(c.options) <= _FEW]
     numbers = [c for c in columns if c.kind in BINNED]
     tests = sum(len(by.options) for by in deciding) * len(numbers)
@@ -1133,7 +1133,7 @@ def _are_combined(column: Column, by: Column, combined: Mapping[str, int]) -> bo
 def _worth_a_look(
     numbers: NumberRows, columns: Sequence[Column], by: CellValues
 ) -> list[int]:
-    """Return which columns may have a range by a category, of many columns at once.
+    """Return the places of columns that may have a range by a category, of many at once.
 
     Args:
         numbers: The columns.
@@ -1167,7 +1167,7 @@ _Range = tuple[Any, Any, Any]
 
 
 def _bands(ends: _Ends) -> tuple[_Range, ...]:
-    """Return ranges of which no two overlap, each of one category or several; open at both ends."""
+    """Return ranges that do not overlap, each of one category or several; open at the ends."""
     filled = np.flatnonzero(ends.rows).tolist()
     filled.sort(key=lambda i: ends.low[i])
     bands: list[list[int]] = []
@@ -1196,7 +1196,7 @@ def _bands(ends: _Ends) -> tuple[_Range, ...]:
 
 
 def _limits(ends: _Ends, tests: int) -> tuple[_Range, ...]:
-    """Return single values at an end, and edges that many rows of a category reach, none passes."""
+    """Return ranges of one value at an end, and ranges with an edge that many rows reach."""
     ranges: list[_Range] = []
     for i in np.flatnonzero(ends.rows >= _ROWS).tolist():
         if ends.rows[i] == len(ends.values):
@@ -1222,7 +1222,7 @@ def _limits(ends: _Ends, tests: int) -> tuple[_Range, ...]:
 
 
 def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
-    """Return whether many rows of a category would lie just beyond its end, were it as others are.
+    """Return whether many rows would lie just beyond a category's end, if it were like others.
 
     How many follows from its rows within three units of the edge, and from the others' on both
     sides. The others must be about as many on both: a scale that ends there for all has no edge.

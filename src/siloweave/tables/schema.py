@@ -69,7 +69,7 @@ _log = logging.getLogger("siloweave")
 class Column(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What is publicly known about one column.
+    """The public facts about one column.
 
     Args:
         name: The column's name.
@@ -171,21 +171,21 @@ class Column(
 
     @property
     def has_place(self) -> bool:
-        """Whether every possible cell has a place in the column, or refuses the table by choice."""
+        """Whether every possible cell has a place in the column, or it refuses by choice."""
         if not self.modelled or self.outside == "refuse":
             return True
         return self.missing or self.other is not None or self.fallback is not None
 
     @property
     def options(self) -> tuple[Category, ...]:
-        """Values of a categorical or boolean column, in the order of their codes."""
+        """The values of a categorical or boolean column, in the order of their codes."""
         if self.categories:
             return self.categories
         return (False, True) if self.kind == "boolean" else ()
 
     @property
     def modelled(self) -> bool:
-        """Whether methods learn it: no id and no text is ever learnt."""
+        """Whether methods learn the column: no id and no text is ever learned."""
         return self.kind not in ("id", "text")
 
     def _check_decimals(self) -> None:
@@ -224,7 +224,7 @@ class Column(
             raise SchemaError(f"column {self.name!r}: format: {error}") from None
 
     def _check_form(self, form: str) -> None:
-        """Raise SchemaError, without the column's name, for a format that is not of its kind."""
+        """Raise SchemaError, which does not name the column, for a format that its kind lacks."""
         is_number = self.kind in ("integer", "continuous")
         is_pattern = not {"[", "\\"}.isdisjoint(form)
         if is_number and form in UNITS:
@@ -373,7 +373,7 @@ class Column(
             self._check_fallback_bounds(number)
 
     def _check_fallback_bounds(self, value: int | float | str) -> None:
-        """Raise SchemaError for a fallback that is outside declared bounds."""
+        """Raise SchemaError for a fallback outside the declared bounds."""
         # Which nobody knew when it was declared.
         if {"low", "high"} <= set(self.learned):
             return
@@ -386,7 +386,7 @@ class Column(
 
 
 def _order(kind: str, value: Any, bound: Any) -> int:
-    """Return -1, 0 or 1 as a value of a column is below, at or above a bound.
+    """Return -1, 0 or 1 for a value of a column below, at or above a bound.
 
     A time of day lies within the date that it has.
     """
@@ -399,7 +399,7 @@ def _order(kind: str, value: Any, bound: Any) -> int:
 
 
 def _family(value: object) -> str:
-    """Return what sort of value a category is, in words."""
+    """Return the sort of value that a category is, in words."""
     for kind, name in _FAMILIES.items():  # a boolean is an int, too
         if isinstance(value, kind):
             return name
@@ -412,7 +412,7 @@ def _are_finite(numbers: Sequence[Any]) -> bool:
 
 
 def _bound(kind: str, value: object, where: str, bound: str) -> int | float | str:
-    """Return a bound as a column of this kind has it; SchemaError for a wrong one."""
+    """Convert a bound to the type of a column's kind; SchemaError for a wrong one."""
     if kind == "datetime":
         try:
             if not isinstance(value, str):
@@ -475,7 +475,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Schema(msgspec.Struct, frozen=True, dict=True):
-    """The public facts of a table: one `Column` each, in order; names are unique.
+    """The public facts about a table: one `Column` each, in order, with unique names.
 
     Args:
         columns: Facts about each column.
@@ -545,7 +545,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def padded(self) -> dict[str, int]:
-        """The fewest decimals that numbers are written with, of columns with such a fact."""
+        """The fewest decimals with which numbers are written, by column, where this is declared."""
         return {c.name: c.padded for c in self.columns if c.padded is not None}
 
     def to_json(self) -> str:
@@ -561,7 +561,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return cls(file.columns, file.constraints or ())
 
     def to_sdv(self) -> dict[str, Any]:
-        """Return SDV single-table metadata, which `json.dump` writes.
+        """Return SDV metadata of a single table, as plain data for `json.dump`.
 
         Facts that SDV has no word for are under the key ``siloweave``, which SDV ignores.
         """
@@ -686,7 +686,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return cls(schema.columns, proposed(rows, schema))
 
     def differences(self, other: Schema) -> list[str]:
-        """Say in words where two schemas differ, one line per fact; empty when they agree.
+        """Describe where two schemas differ, with one line per fact; empty if they agree.
 
         Where a fact came from (``from_data``, ``learned``) is not a difference.
         """
@@ -764,7 +764,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return Schema(tuple(columns), self.constraints)
 
     def with_fallbacks(self) -> Schema:
-        """Return the schema in which a column without a place for some cell has a fallback.
+        """Return the schema with a fallback in every column that has no place for some cell.
 
         It is the lower bound, or the first category.
 
@@ -782,14 +782,14 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return Schema(tuple(columns), self.constraints)
 
     def refusing(self) -> Schema:
-        """Return the schema in which every column refuses what does not fit it."""
+        """Return the schema with every column refusing cells that do not fit."""
         strict = [
             replace(column, outside="refuse", fallback=None) for column in self.columns
         ]
         return Schema(tuple(strict), self.constraints)
 
     def without_reasons(self) -> Schema:
-        """Return the schema without any ``why``, whose counts of rows must not leave their owner.
+        """Return the schema without any ``why``, which counts rows and so must stay with the owner.
 
         It is the schema itself where no column has one.
         """
@@ -800,7 +800,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return Schema(tuple(columns), tuple(constraints))
 
     def select(self, names: Sequence[str]) -> Schema:
-        """Return the schema of some columns, in the order given, and the constraints on these."""
+        """Return the schema of some columns, in the order given, with the constraints on these."""
         columns = [self[name] for name in names]
         constraints = [
             rule for rule in self.constraints if set(rule.columns) <= set(names)
@@ -808,14 +808,14 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return Schema(tuple(columns), tuple(constraints))
 
     def digest(self) -> str:
-        """Return 32 hex digits that agree exactly when the facts do, wherever they came from."""
+        """Return 32 hex digits that are equal exactly for equal facts, wherever they came from."""
         bare = [replace(c, from_data=(), learned=(), why="") for c in self.columns]
         facts = [*bare, *_unmarked(self.constraints)]
         return blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
 
 
 def place_words(column: Column) -> str:
-    """Say where a column puts a cell that does not fit it.
+    """Describe where a column puts a cell that does not fit.
 
     Example:
         >>> place_words(Column("age", "integer", low=0, high=99, missing=True, outside="move"))
@@ -831,24 +831,24 @@ def place_words(column: Column) -> str:
 
 
 def lowest(column: Column) -> Category:
-    """Return what stands for a modelled column's lowest value as its fallback."""
+    """Return the fallback that stands for a modelled column's lowest value."""
     return column.options[0] if column.options else LOW
 
 
 def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
-    """Return constraints without a word on where they came from."""
+    """Return constraints without the mark of where they came from."""
     return tuple(replace(rule, from_data=False, why="") for rule in constraints)
 
 
 def _allowed(column: Column) -> str:
-    """Return what a column's values may be, in a few words."""
+    """Describe in a few words which values a column allows."""
     if column.categories:
         return listed([str(category) for category in column.categories], 5)
     return "" if column.low is None else f"{column.low} to {column.high}"
 
 
 def _column_differences(mine: Column, theirs: Column) -> list[str]:
-    """Say in words where two columns of one name differ."""
+    """Describe in words where two columns of one name differ."""
     lines = []
     for fact in (*_FACTS, "other", "outside", "fallback"):
         first = getattr(mine, fact)
@@ -860,7 +860,7 @@ def _column_differences(mine: Column, theirs: Column) -> list[str]:
 
 
 def _contrast(fact: str, first: object, second: object) -> str:
-    """Say in words how two values of one fact differ."""
+    """Describe in words how two values of one fact differ."""
     if (
         not isinstance(first, tuple)
         or not isinstance(second, tuple)
@@ -901,7 +901,7 @@ def describe(
 
 
 def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Column:
-    """Return the column that evidence speaks for, with categories and bounds of its rows."""
+    """Build a column from evidence, with categories and bounds of its rows."""
     name = finding.name
     kind = finding.kind
     table = table.blanked(name, finding.missing_values)
@@ -958,7 +958,7 @@ def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Co
 
 
 def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], Any]:
-    """Return a column's categories, and the one for the rest where there are more than a limit."""
+    """Return a column's categories, and one for all others if there are more than a limit."""
     levels = table.levels(name)
     if levels and len(levels) <= limit:
         return levels, None
@@ -1010,7 +1010,7 @@ _FORMATS = {sdtype: form for form, sdtype in _PERSONAL.items()} | {
 
 
 def _sdv_record(column: Column) -> dict[str, Any]:
-    """Return a column as SDV metadata have it."""
+    """Return a column as a record of SDV metadata."""
     if column.kind == "text" and column.format in (None, *_PERSONAL):
         return {"sdtype": _PERSONAL.get(column.format or "", "unknown"), "pii": True}
     record: dict[str, Any] = {"sdtype": column.kind}
@@ -1025,7 +1025,7 @@ def _sdv_record(column: Column) -> dict[str, Any]:
 
 
 def _sdv_table(metadata: Mapping[str, Any]) -> Any:
-    """Return the one table that metadata describe; those of older versions list tables."""
+    """Return the metadata's only table; older versions have a list of tables."""
     if "tables" not in metadata:
         return metadata
     tables = metadata["tables"]
@@ -1035,7 +1035,7 @@ def _sdv_table(metadata: Mapping[str, Any]) -> Any:
 
 
 def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what metadata say of each column, by name."""
+    """Return the metadata's record of each column, by name."""
     table = _sdv_table(metadata)
     columns = table.get("columns") if isinstance(table, Mapping) else None
     if not isinstance(columns, Mapping) or not columns:
@@ -1044,7 +1044,7 @@ def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _sdv_keys(metadata: Mapping[str, Any], records: Mapping[str, Any]) -> set[str]:
-    """Return the columns that name a row by themselves; those of a joint key do not."""
+    """Return the columns that identify a row alone, which those of a joint key do not."""
     table = _sdv_table(metadata)
     keys = [table.get("primary_key"), *(table.get("alternate_keys") or ())]
     single = {key for key in keys if isinstance(key, str)}
@@ -1061,7 +1061,7 @@ def _sdv_keys(metadata: Mapping[str, Any], records: Mapping[str, Any]) -> set[st
 def _sdv_column(
     name: str, record: Any, key: bool
 ) -> tuple[str, Kind | None, str | None]:
-    """Return name, kind (None: whatever number the data hold) and format."""
+    """Read a column's name, kind (None: whatever number the data hold) and format."""
     if not isinstance(record, Mapping) or not isinstance(record.get("sdtype"), str):
         raise SchemaError(f"not SDV metadata: column {name!r} has no 'sdtype'")
     sdtype = record["sdtype"]
@@ -1082,7 +1082,7 @@ def _sdv_column(
 
 
 def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Column:
-    """Return a column with the facts that SDV metadata lack, marked as taken from data."""
+    """Add to a column the facts that SDV metadata lack, marked as taken from data."""
     column = describe(table, name, kind=kind, pattern=form)
     declared = {"kind": kind, "format": form}
     from_data = tuple(fact for fact in column.from_data if declared.get(fact) is None)
@@ -1090,7 +1090,7 @@ def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Col
 
 
 def outline(table: Table, schema: Schema | None = None) -> Table:
-    """Return an empty table of the same kind of frame and columns, for drawn rows to be like.
+    """Return an empty table of the same kind of frame and columns, whose types drawn rows get.
 
     Without a schema, columns have the types that the frame or Parquet file declares. These can
     depend on one row: pandas holds whole numbers as floats where one value is missing. A CSV
@@ -1138,7 +1138,7 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
 
 
 def _type(column: Column, is_text: bool) -> type:
-    """Return the type of a column's drawn values, in a frame that is text or has types."""
+    """Return the type of a column's drawn values in a frame of text, or of types."""
     if column.categories:
         return type(column.categories[0])
     if not is_text and _has_digits(column):
@@ -1157,7 +1157,7 @@ def _type(column: Column, is_text: bool) -> type:
 
 
 def _has_digits(column: Column) -> bool:
-    """Return whether a column's datetimes or ids are written as whole numbers."""
+    """Return whether a column's datetimes or ids are written as digits alone."""
     if column.kind not in ("datetime", "id"):
         return False
     return _DIGITS.fullmatch(column.format or "") is not None

@@ -121,7 +121,7 @@ def split_rows(
 
 
 def _plane_of(method: str | None) -> str:
-    """Return the way to a plane: the paper's where it is installed."""
+    """Return the way to compute the plane: UMAP, as in the paper, if it is installed."""
     if method:
         return method
     return "umap" if find_spec("umap") else "pca"
@@ -137,7 +137,10 @@ def _unit_parts(
     label: str | None,
     beta: float,
 ) -> Parts:
-    """Return each party's units, numbered from 0; `owners` has one for each row."""
+    """Spread units over parties, and return each party's unit numbers.
+
+    `owners` has the number of each row's unit.
+    """
     units = int(owners.max(initial=-1)) + 1
     _check("person", units, parties)
     if by == "iid":
@@ -157,7 +160,7 @@ def _unit_parts(
 
 
 def _most_frequent(owners: Ints, values: Ints, units: int) -> Ints:
-    """Return the most frequent value of each unit's rows; the least of several."""
+    """Return the most frequent value among each unit's rows; of several, the least."""
     counts = np.zeros((units, int(values.max(initial=0)) + 1), dtype=np.int64)
     np.add.at(counts, (owners, values), 1)
     most_frequent: Ints = counts.argmax(axis=1)
@@ -165,14 +168,14 @@ def _most_frequent(owners: Ints, values: Ints, units: int) -> Ints:
 
 
 def _as_given(table: Any, pieces: list[Any]) -> list[Any]:
-    """Return tables for a table or a path, codes for codes, frames for a frame."""
+    """Return pieces in the form of what was split: tables, codes, or frames of its kind."""
     if isinstance(table, Codes | Table | str) or hasattr(table, "__fspath__"):
         return pieces
     return [piece.to_native() for piece in pieces]
 
 
 def iid(num_rows: int, parties: int, *, key: Key) -> Parts:
-    """Spread rows at random, in parts of equal size (at most one row apart).
+    """Spread rows at random, in parts whose sizes differ by at most one row.
 
     Returns ascending positions of each party's rows.
 
@@ -185,7 +188,7 @@ def iid(num_rows: int, parties: int, *, key: Key) -> Parts:
 
 
 def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Parts:
-    """Give each party the rows of one cluster: plane coordinates, then k-means with K clusters.
+    """Give each party the rows of one cluster: coordinates in a plane, then k-means.
 
     The coordinates are, by `method`,
 
@@ -230,7 +233,7 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Par
 def label_skew(
     labels: NDArray[Any] | Sequence[Any], parties: int, beta: float, *, key: Key
 ) -> Parts:
-    """Spread each class by shares drawn from Dirichlet(beta, ..., beta), with beta > 0.
+    """Spread each class over parties by shares from Dirichlet(beta, ..., beta), beta > 0.
 
     The paper's table uses 0.1 (uneven) and 0.8. Shares are floored and the rows left over go to the
     largest remainders. Takes one class per row; returns ascending positions of each party's rows,
@@ -301,7 +304,7 @@ def synth_fs(
 
 
 def _check(thing: str, number: int, parties: int) -> None:
-    """Raise InputError for no party, DataError for more parties than there is to share."""
+    """Raise InputError for no party; DataError for more parties than there are items to share."""
     whole("parties", parties, 1)
     if number < parties:
         raise DataError(
@@ -311,12 +314,12 @@ def _check(thing: str, number: int, parties: int) -> None:
 
 
 def _state(key: Key) -> int:
-    """Return a 32-bit seed for a library that takes one."""
+    """Draw a 32-bit seed for a library that takes one."""
     return int(fold_in(key, "state").generate_state(1)[0])
 
 
 def _filled(parts: Parts, key: Key) -> Parts:
-    """Give every empty part one row, drawn from the part that is largest then."""
+    """Give each empty part one row from the part that is then the largest."""
     random = generator(key)
     for k in range(len(parts)):
         if not len(parts[k]):
@@ -328,7 +331,7 @@ def _filled(parts: Parts, key: Key) -> Parts:
 
 
 def _umap_plane(codes: Codes, key: Key) -> _Matrix:
-    """Return the paper's plane: UMAP of the codes, of which crowded copies are moved."""
+    """Compute the paper's plane, UMAP of the codes, after moving crowded copies apart."""
     if not find_spec("umap"):
         raise InputError(
             "method='umap' needs the extra umap: pip install 'siloweave[umap]'; or use the "
@@ -357,7 +360,7 @@ def _umap_plane(codes: Codes, key: Key) -> _Matrix:
 
 
 def _pca_plane(codes: Codes, key: Key) -> _Matrix:
-    """Return two principal components of the one-hot codes, by subspace iteration."""
+    """Compute two principal components of the one-hot codes, by subspace iteration."""
     n = codes.num_rows
     sizes = codes.domain.sizes
     width = sum(sizes)
@@ -394,7 +397,7 @@ _PLANES: dict[str, Callable[[Codes, Key], _Matrix]] = {
 
 
 def _coded(rows: Any) -> Codes:
-    """Return rows coded by their own values: a simulation's split needs no declared schema."""
+    """Encode rows by their own values; a simulation's split needs no declared schema."""
     if isinstance(rows, Codes):
         return rows
     table = read(rows)
@@ -405,7 +408,7 @@ def _coded(rows: Any) -> Codes:
 
 
 def _labels(rows: Table | Codes, label: str | None) -> NDArray[Any]:
-    """Return each row's class, of the last column where none is named."""
+    """Return the class of each row, from a named column or the last one."""
     if isinstance(rows, Codes):
         name = rows.domain.names[-1] if label is None else label
         return rows.column(name)
@@ -492,14 +495,14 @@ def split_columns(
 
 
 def contiguous(columns: int, parties: int) -> Parts:
-    """Give each party as many neighbouring columns; the last takes the remainder, too."""
+    """Give each party as many neighbouring columns; the last one gets the remainder, too."""
     _check("column", columns, parties)
     each = columns // parties
     return np.split(np.arange(columns), [each * k for k in range(1, parties)])
 
 
 def drawn_by_importance(columns: int, parties: int, alpha: float, *, key: Key) -> Parts:
-    """Give each column to a party with probability r_k, where r is drawn from Dirichlet(alpha).
+    """Give each column to party k with probability r_k, with r drawn from Dirichlet(alpha).
 
     VertiBench may leave a party without any column; here it then gets one of the party with the
     most.
@@ -543,7 +546,7 @@ def correlations(table: Table) -> _Matrix:
 
 
 def _as_texts(values: NDArray[Any]) -> NDArray[np.str_]:
-    """Return values of any type as texts; a missing one as an empty text."""
+    """Write values of any type as texts; a missing one becomes an empty text."""
     texts = []
     for value in values:
         text = "" if value is None else str(value)
@@ -552,7 +555,7 @@ def _as_texts(values: NDArray[Any]) -> NDArray[np.str_]:
 
 
 def cross_correlation(matrix: _Matrix, parts: Parts) -> float:
-    """Return how much columns correlate across parties, less than within them.
+    """Return how much more columns correlate across parties than within them.
 
     VertiBench's Icor, from -1 (all within parties) upwards and 0 for one party: the mean over pairs
     of parties i != j of Pcor(i, j) - Pcor(i, i), where Pcor of two parties with d columns in the
@@ -565,7 +568,7 @@ def cross_correlation(matrix: _Matrix, parts: Parts) -> float:
 
 
 def _mean(pcors: _Matrix) -> float:
-    """Return the mean of what parties correlate, less what each does within itself."""
+    """Average the correlation between parties, less that within each."""
     parties = len(pcors)
     within = np.diag(pcors)
     if parties < 2:
@@ -580,7 +583,7 @@ def _pcors(
     before: _Matrix | None = None,
     changed: Sequence[int] = (),
 ) -> _Matrix:
-    """Return Pcor of every two parties.
+    """Compute Pcor of every pair of parties.
 
     Args:
         matrix: Correlations of all columns.
@@ -603,7 +606,7 @@ def _pcors(
 
 
 def _together(block: _Matrix) -> float:
-    """Return Pcor of the correlations between two parties."""
+    """Compute Pcor from the correlations between two parties."""
     smaller = min(block.shape)
     if smaller == 1:
         return float(np.sqrt((block**2).mean()))
@@ -645,7 +648,7 @@ def matched_correlation(
 def _searched(
     matrix: _Matrix, sizes: Parts, loss: Callable[[float], float], key: Key
 ) -> tuple[float, Parts]:
-    """Return the best split that exchanges of columns reach from a few random starts.
+    """Search for the best split, by exchanges of columns from a few random starts.
 
     Args:
         matrix: Correlations of all columns.
@@ -671,7 +674,7 @@ def _exchanged(
     loss: Callable[[float], float],
     random: np.random.Generator,
 ) -> tuple[float, Parts]:
-    """Exchange columns of two parties, one for one, as long as that lowers the loss."""
+    """Exchange columns of two parties one for one, as long as this lowers the loss."""
     pcors = _pcors(matrix, parts)
     correlation = _mean(pcors)
     for _ in range(_TRIES * len(matrix)):

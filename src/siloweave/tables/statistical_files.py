@@ -75,7 +75,7 @@ _CLOCK = re.compile(r"%tc(HH|hh):MM(:SS)?")
 
 @dataclass(frozen=True)
 class Variable:
-    """What a file's dictionary says of one variable.
+    """The entry of one variable in a file's dictionary.
 
     Attributes:
         labels: Texts of codes, in the codes' order; codes that stand for a missing value are not
@@ -89,7 +89,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class StatisticalFile:
-    """The rows of a file as codes, and its dictionary, by column."""
+    """The rows of a file as codes, with its dictionary by column."""
 
     frame: pl.DataFrame
     variables: Mapping[str, Variable]
@@ -153,7 +153,7 @@ def read_statistical(
 def _labels_beside(
     file: Path, formats: Mapping[str, str | None], encoding: str | None
 ) -> dict[str, Mapping[Any, Any]]:
-    """Return value labels of a SAS table, which are in a catalogue of formats beside it.
+    """Read the value labels of a SAS table from the catalogue of formats beside it.
 
     SAS writes formats of its user into a file of its own: that of the table's name, or `formats`.
 
@@ -178,7 +178,7 @@ def _labels_beside(
 def names_and_rows(
     file: Path, kind: str, encoding: str | None = None
 ) -> tuple[list[str], int | None]:
-    """Return the columns' names and how many rows a file declares; None if it does not say it.
+    """Read a file's column names, and the number of rows that it declares (None if it does not).
 
     Raises:
         DataError, InputError: As `read_statistical`.
@@ -194,7 +194,7 @@ def names_and_rows(
 def _parsed(
     file: Path, kind: str, encoding: str | None, **options: Any
 ) -> tuple[Any, Any]:
-    """Return the rows and the dictionary of a file, as pyreadstat has them.
+    """Read the rows and the dictionary of a file with pyreadstat.
 
     Raises:
         DataError, InputError: As `read_statistical`.
@@ -224,7 +224,7 @@ def _parsed(
 
 
 def _unreadable(file: Path, program: str, error: Exception) -> DataError:
-    """Return the error about a file that pyreadstat does not read."""
+    """Return the error about a file that pyreadstat cannot read."""
     lines = str(error).splitlines() or [type(error).__name__]
     reason = lines[0].rstrip(".")
     if isinstance(error, UnicodeError) or "convert" in reason:
@@ -244,14 +244,14 @@ def _unreadable(file: Path, program: str, error: Exception) -> DataError:
 
 
 def _with_ranges(kind: str) -> dict[str, Any]:
-    """Return the option by which a dictionary names the codes that SPSS takes for missing."""
+    """Return the option of pyreadstat that lists the codes SPSS takes for missing."""
     return {"user_missing": True} if kind in (".sav", ".zsav") else {}
 
 
 def _variable(
     labels: Mapping[Any, Any], ranges: Sequence[Mapping[str, Any]], *, is_text: bool
 ) -> Variable:
-    """Return a variable's labels without those of missing values, in the order of their codes."""
+    """Build a variable's entry, without labels of missing values, in the order of codes."""
     code_type: Any = str if is_text else (int, float)
     labels_by_code: dict[Any, str] = {}
     for code, label in labels.items():
@@ -270,14 +270,14 @@ def _variable(
 
 
 def _is_within(code: Any, low: Any, high: Any) -> bool:
-    """Return whether a code is one of a range; texts have no ranges but single codes."""
+    """Return whether a code is in a range; texts have single codes and no ranges."""
     if isinstance(low, str) or isinstance(code, str):
         return str(code).strip() == str(low).strip()
     return bool(low <= code <= high)
 
 
 def _range_text(low: Any, high: Any) -> str:
-    """Return a code, or a range of them, as text."""
+    """Write a code, or a range of codes, as text."""
     if isinstance(low, str):
         return low.strip()
     # Of the digits of a double, all that a decimal number keeps.
@@ -290,7 +290,7 @@ def _range_text(low: Any, high: Any) -> str:
 
 
 def _cells(raw: pl.Series, program: str, storage: str, form: str) -> pl.Series:
-    """Return a column's cells, each by itself and by the variable's storage and format."""
+    """Convert a column's cells, each by itself, by the variable's storage and format."""
     if storage == "string":
         texts = raw.cast(pl.String)
         is_blank = texts.str.strip_chars() == ""
@@ -308,12 +308,12 @@ def _cells(raw: pl.Series, program: str, storage: str, form: str) -> pl.Series:
 
 
 def _format_name(form: str) -> str:
-    """Return a format of SPSS or SAS without its width and decimals, such as DATE of DATE9."""
+    """Return the name in a format of SPSS or SAS without width and decimals, such as DATE."""
     return re.sub(r"[\d.]+$", "", form).upper()
 
 
 def _of_spss(numbers: pl.Series, form: str) -> pl.Series:
-    """Return numbers of SPSS as their format shows them; its dates are seconds."""
+    """Convert numbers of SPSS to what their format shows; its dates are seconds."""
     name = _format_name(form)
     if name == "DTIME":
         return _microseconds(numbers, _SECOND).cast(DURATION)
@@ -325,7 +325,7 @@ def _of_spss(numbers: pl.Series, form: str) -> pl.Series:
 
 
 def _of_sas(numbers: pl.Series, form: str) -> pl.Series:
-    """Return numbers of SAS as their format shows them; its dates are days."""
+    """Convert numbers of SAS to what their format shows; its dates are days."""
     name = _format_name(form)
     if name in _SAS_TIMES:
         return _clock_texts(numbers)
@@ -337,7 +337,7 @@ def _of_sas(numbers: pl.Series, form: str) -> pl.Series:
 
 
 def _of_stata(numbers: pl.Series, form: str) -> pl.Series:
-    """Return numbers of Stata as their format shows them: milliseconds, days, or months."""
+    """Convert numbers of Stata to what their format shows: milliseconds, days or months."""
     if _CLOCK.fullmatch(form):
         return _clock_texts(numbers / 1000.0)
     # A minus in a format puts values to the left.
@@ -360,12 +360,12 @@ def _of_stata(numbers: pl.Series, form: str) -> pl.Series:
 
 
 def _microseconds(numbers: pl.Series, size: int) -> pl.Series:
-    """Return numbers of units of so many microseconds in microseconds; null beyond int64."""
+    """Convert numbers of a unit, given in microseconds, to microseconds; null beyond int64."""
     return (numbers * size).round().cast(pl.Int64, strict=False)
 
 
 def _since(numbers: pl.Series, program: str, size: int) -> pl.Series:
-    """Return datetimes so many units of `size` microseconds after a program's origin."""
+    """Return the datetimes that lie so many units of `size` microseconds after an origin."""
     micros = _microseconds(numbers, size) + _ORIGINS[program] * _DAY
     # What lies beyond the years 1 to 9999 is no datetime, and a code that was entered for one.
     first_day = date.min.toordinal() - _EPOCH
@@ -377,7 +377,7 @@ def _since(numbers: pl.Series, program: str, size: int) -> pl.Series:
 
 
 def _clock_texts(seconds: pl.Series) -> pl.Series:
-    """Return times of day as text, such as 10:27:00; a fraction of a second is rounded away."""
+    """Write times of day as text, such as 10:27:00, without fractions of a second."""
     whole_seconds = seconds.round().cast(pl.Int64, strict=False)
     hours = _two_digits(whole_seconds // 3600)
     minutes = _two_digits(whole_seconds // 60 % 60)
@@ -387,5 +387,5 @@ def _clock_texts(seconds: pl.Series) -> pl.Series:
 
 
 def _two_digits(numbers: pl.Series) -> pl.Series:
-    """Return numbers as text of two digits or more."""
+    """Write numbers as text of at least two digits."""
     return numbers.cast(pl.String).str.zfill(2)

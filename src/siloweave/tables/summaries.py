@@ -48,7 +48,7 @@ _LARGEST_EXACT = 2**53
 
 
 class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one owner of rows sends about one column; DataError if it cannot be that.
+    """The summary of one column that one owner of rows sends; DataError if it cannot be one.
 
     Attributes:
         column: Its name.
@@ -101,12 +101,12 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rows(self) -> int:
-        """How many rows it stands for."""
+        """The number of rows that the summary stands for."""
         return sum(self.counts) + sum(self.times) + self.rest + self.missing
 
 
 def _is_mixture(mixture: Mixture) -> bool:
-    """Return whether a mixture from elsewhere has modes, finite ones, whose weights sum to 1."""
+    """Return whether a received mixture has finite modes, whose weights sum to 1."""
     parts = (mixture.means, mixture.scales, mixture.weights)
     lengths = {len(part) for part in parts}
     if len(lengths) > 1 or not 0 < mixture.modes <= _NUM_QUANTILES:
@@ -119,7 +119,7 @@ def _is_mixture(mixture: Mixture) -> bool:
 def summarise(
     table: Table, schema: Schema, *, numeric: Numeric = "modes"
 ) -> tuple[ColumnSummary, ...]:
-    """Summarise every column but ids; exact, so not private.
+    """Summarise every column without ids, exactly and so without privacy.
 
     A column of categories has the count of each. A column of numbers, whose bounds must be
     declared, lists its values with counts where they are few (20 or less) or at most 1,024 with ten
@@ -178,7 +178,7 @@ def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary
 
 
 def _groups(values: Floats, times: Floats) -> Mixture:
-    """Return groups of neighbours among ascending values, as modes of a mixture.
+    """Group neighbouring ascending values, as modes of a mixture.
 
     A curve through them is near the one through all values. Ten modes of a variational mixture are
     not: the single columns of California housing came out 8 % off.
@@ -214,7 +214,7 @@ def agreed_features(
     *,
     numeric: Numeric = "quantile",
 ) -> Features:
-    """Learn encoders from the summaries of several owners, each in the schema's order without ids.
+    """Learn encoders from several owners' summaries, which have the schema's order without ids.
 
     A mixture is represented by 2,048 evenly spaced quantiles instead of random draws, so the result
     depends on the summaries alone. Where every number is listed, it is what `Features.fit`, which
@@ -239,7 +239,7 @@ def agreed_shares(
     summaries: Sequence[Sequence[ColumnSummary]],
     weights: Sequence[float],
 ) -> OneWay:
-    """Return how single columns are distributed over all owners, by summaries and weights."""
+    """Return the distribution of single columns over all owners, from summaries and weights."""
     cells = []
     for column, column_summaries in _by_column(schema, summaries):
         row_counts = [max(summary.rows, 1) for summary in column_summaries]
@@ -265,7 +265,7 @@ def agreed_shares(
 def distances(
     schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], *, alike: bool = False
 ) -> Floats:
-    """Return how far each owner's columns are from those of all owners, (owners, columns).
+    """Return how far each owner's columns are from all owners' together, (owners, columns).
 
     Jensen-Shannon distance (the square root, base 2) of the categories' frequencies; Wasserstein-1
     distance of the numbers, where mixtures are represented by their quantiles. An owner without any
@@ -288,7 +288,7 @@ def distances(
 def _distances_of_options(
     summaries: Sequence[ColumnSummary], *, alike: bool
 ) -> list[float]:
-    """Return how far the categories of each owner are from those of all, see `distances`."""
+    """Compute how far each owner's categories are from all owners', see `distances`."""
     counts = _counts(summaries)
     if alike:
         counts /= np.maximum(counts.sum(1, keepdims=True), 1.0)
@@ -299,7 +299,7 @@ def _distances_of_options(
 def _distances_of_numbers(
     column: Column, summaries: Sequence[ColumnSummary], *, alike: bool
 ) -> list[float]:
-    """Return how far the numbers of each owner are from those of all, see `distances`."""
+    """Compute how far each owner's numbers are from all owners', see `distances`."""
     from scipy.stats import wasserstein_distance
 
     _, points = _points(column, summaries)
@@ -322,7 +322,7 @@ def _distances_of_numbers(
 
 
 def _with_weight_1(points: Points) -> Points:
-    """Return points whose weights sum to 1; less, where they have nearly none."""
+    """Scale the weights of points to the sum 1, or to less if they have nearly none."""
     total = max(float(points.weights.sum()), 1.0)
     return Points(points.values, points.weights / total)
 
@@ -330,7 +330,7 @@ def _with_weight_1(points: Points) -> Points:
 def _by_column(
     schema: Schema, summaries: Sequence[Sequence[ColumnSummary]]
 ) -> list[tuple[Column, list[ColumnSummary]]]:
-    """Return every column with each owner's summary of it; DataError for other columns."""
+    """Return every column with the summaries of all owners; DataError for other columns."""
     names = [column.name for column in schema.coded]
     for owner_summaries in summaries:
         summary_names = [summary.column for summary in owner_summaries]
@@ -349,7 +349,7 @@ def _by_column(
 
 
 def _check_summary(column: Column, summary: ColumnSummary) -> None:
-    """Refuse a summary that is not of such a column."""
+    """Refuse a summary that cannot be one of a column."""
     name = f"the summary of column {column.name!r}"
     is_binned = column.kind in BINNED
     num_counts = len(summary.counts)
@@ -379,14 +379,14 @@ def _check_summary(column: Column, summary: ColumnSummary) -> None:
 
 
 def _counts(summaries: Sequence[ColumnSummary]) -> Floats:
-    """Return each owner's rows of each category, (owners, options)."""
+    """Return the number of rows of each owner in each category, (owners, options)."""
     return np.array([summary.counts for summary in summaries], dtype=np.float64)
 
 
 def _points(
     column: Column, summaries: Sequence[ColumnSummary]
 ) -> tuple[NumericEncoding, list[Points]]:
-    """Return each owner's numbers: those listed, and quantiles of the mixture, less the origin.
+    """Return each owner's numbers: listed ones and quantiles of the mixture, less the origin.
 
     The column's bounds come first, with the finest resolution of an owner if all have one.
     """
@@ -414,7 +414,7 @@ def _points(
 
 
 def _quantiles(mixture: Mixture) -> tuple[Floats, Floats]:
-    """Return evenly spaced quantiles of each mode, in number as its weight is, and weights."""
+    """Return quantiles of each mode, as many as its weight asks for, with their weights."""
     from scipy.special import ndtri
 
     quantiles = []
@@ -430,7 +430,7 @@ def _quantiles(mixture: Mixture) -> tuple[Floats, Floats]:
 
 
 def _pooled(parts: Sequence[Points]) -> Points:
-    """Return points put together; equal values are one point."""
+    """Join points into one set, in which equal values are one point."""
     values = np.concatenate([part.values for part in parts])
     weights = np.concatenate([part.weights for part in parts])
     distinct_values, places = np.unique(values, return_inverse=True)
@@ -439,7 +439,7 @@ def _pooled(parts: Sequence[Points]) -> Points:
 
 
 def _deviation(points: Points) -> float:
-    """Return the standard deviation, or 1 instead of 0."""
+    """Return the standard deviation; 1 if it is 0."""
     total = float(points.weights.sum())
     if total <= 0:
         return 1.0
@@ -449,7 +449,7 @@ def _deviation(points: Points) -> float:
 
 
 def _jensen_shannon(counts: Floats, pool: Floats) -> float:
-    """Return the distance, whose square is the divergence in bits; without rows it is 1."""
+    """Return the Jensen-Shannon distance, whose square is in bits; 1 without rows."""
     if not counts.sum() or not pool.sum():
         return 1.0
     p = counts / counts.sum()

@@ -71,7 +71,7 @@ def check_unit(unit: str, schema: Schema) -> None:
 
 
 def rows_by_unit(table: Table, column: Column) -> list[str | None]:
-    """Read whose each row is; None for a row that is a person of its own.
+    """Read the ids that say whose each row is; None for a row that is a person of its own.
 
     Raises:
         SchemaError: The table lacks the column, or rows lack an id that none may lack.
@@ -101,7 +101,7 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
 
 
 def differ_plainly(table: Table, name: str) -> bool:
-    """Return whether all ids of a column differ as written, and none can be written otherwise.
+    """Return whether all ids of a column are different, and each can be written in one way only.
 
     It saves reading each id, where a table has one row for each.
     """
@@ -166,7 +166,7 @@ def rows_kept(
 
 
 def _by_place(ids: Sequence[str | None], secret: bytes) -> Words:
-    """Draw a word for each row, from the key, its id, and how many rows of the id are above it.
+    """Draw a number for each row, from the secret, its id, and the rows of the id above it.
 
     Rows of one id stand together.
     """
@@ -179,7 +179,7 @@ def _by_place(ids: Sequence[str | None], secret: bytes) -> Words:
 
 
 def _by_text(ids: Sequence[str | None], texts: Sequence[str], secret: bytes) -> Words:
-    """Draw a word for each row, from the key, its id, its text, and its place among equal rows."""
+    """Draw a number for each row, from the secret, its id, its text, and its equal rows above."""
     counts_above = Counter[tuple[str | None, str]]()
     words = []
     for row in zip(ids, texts, strict=True):
@@ -189,7 +189,7 @@ def _by_text(ids: Sequence[str | None], texts: Sequence[str], secret: bytes) -> 
 
 
 def _hash(secret: bytes, *parts: object) -> bytes:
-    """Return a keyed hash of texts and numbers, of their lengths, too."""
+    """Hash texts and numbers, and their lengths, under a secret."""
     digest = blake2b(key=secret, digest_size=_HASH_BYTES, person=_PURPOSE)
     for part in parts:
         data = str(part).encode("utf-8", "surrogatepass")
@@ -200,7 +200,7 @@ def _hash(secret: bytes, *parts: object) -> bytes:
 def bounded_rows(
     table: Table, column: Column, most: int, secret: bytes, *, ordered: bool = True
 ) -> Table:
-    """Keep at most some rows of each id of a table, and all that have none.
+    """Keep at most some rows of each id in a table, and all rows without an id.
 
     Args:
         table: All rows, with the id column.
@@ -228,7 +228,7 @@ def bounded_rows(
 
 
 def _texts(table: Table) -> list[str]:
-    """Return what each row holds, as one text: every cell's text with its length before it.
+    """Write all cells of each row as one text, each with its length before it.
 
     A cell's text is its own (`parsing.texts_of`), so that no other row decides which rows of a
     person take part, as SQLite's type of a column would.
@@ -241,12 +241,12 @@ def _texts(table: Table) -> list[str]:
 
 
 def _measured(cell: str | None) -> str:
-    """Return a cell's text with its length before it, and a mark for a missing one."""
+    """Write a cell's text with its length before it; a missing one is a mark."""
     return "-" if cell is None else f"{len(cell)}:{cell}"
 
 
 class Share(NamedTuple):
-    """What is left of a table where each id has at most so many rows.
+    """The part of a table that is left where each id has at most so many rows.
 
     Attributes:
         most: The bound.
@@ -260,7 +260,7 @@ class Share(NamedTuple):
 
 
 def shares_kept(ids: Sequence[str | None], bounds: Sequence[int]) -> list[Share]:
-    """Compute what each bound keeps; for the owner of the rows alone.
+    """Compute the part that each bound leaves of a table, for the owner of the rows alone.
 
     Example:
         >>> [tuple(share) for share in shares_kept(["a", "a", "a", "b"], [1, 3])]

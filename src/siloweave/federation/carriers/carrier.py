@@ -15,7 +15,7 @@ from siloweave.progress import Stopwatch
 
 
 class Carrier(Protocol):
-    """Carries frames between a coordinator and the parties of a run.
+    """A carrier of frames between a coordinator and the parties of a run.
 
     Conforming: `direct.Direct`, `sealed.SealedCarrier`.
     """
@@ -39,11 +39,11 @@ class Carrier(Protocol):
 
     @property
     def at_once(self) -> int:
-        """Parties that it asks at the same time, at least."""
+        """The number of parties, or more, that the carrier asks at the same time."""
 
     @property
     def sizes(self) -> Mapping[str, tuple[int, int]]:
-        """By party, bytes of the last answered question and of its answer, as they crossed.
+        """The bytes of the last question to each party and of its answer, as they crossed.
 
         Empty where frames cross as they are: then their lengths count. A run takes this mapping
         once a stage, and reads it after every question: it is changed in place, never copied.
@@ -51,10 +51,10 @@ class Carrier(Protocol):
 
     @property
     def sealing(self) -> Stopwatch:
-        """Seconds in which frames are sealed and opened, at the coordinator."""
+        """A stopwatch of the seconds in which the coordinator seals and opens frames."""
 
     def open(self, run: str, facts: bytes) -> None:
-        """Begin a stage.
+        """Begin a stage at all parties.
 
         Args:
             run: Name under which the stage releases.
@@ -65,7 +65,7 @@ class Carrier(Protocol):
         """
 
     def send(self, name: str, frame: bytes) -> bytes:
-        """Return a party's answer to a frame.
+        """Send a frame to a party, and return its answer.
 
         Where `at_once` is more than 1, several threads call this at once, for different parties.
 
@@ -75,7 +75,7 @@ class Carrier(Protocol):
         """
 
     def recall(self, name: str, run: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Return what a party has stored in a run under some names, where this is a simulation.
+        """Return values that a party of a simulation has stored in a run, by name.
 
         Raises:
             WireError: The party is elsewhere: what it stores is its own.

@@ -22,26 +22,26 @@ class Answering(Protocol):
 
     @property
     def key(self) -> bytes:
-        """Its public key for signatures."""
+        """The party's public key for signatures."""
 
     def begin(self, run: str, facts: bytes) -> None:
-        """Prepare a stage, from the name of its run and from facts."""
+        """Prepare a stage, given the name of its run and its facts."""
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the answer to a frame."""
+        """Answer a frame."""
 
     def recall(self, run: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Return what it has stored in a run under some names."""
+        """Return values that the party has stored in a run, by name."""
 
     def close(self) -> None:
-        """Close its ledger."""
+        """Close the party's ledger."""
 
 
 P = TypeVar("P", bound=Answering)
 
 
 class Direct(Generic[P]):
-    """Carries frames by a call to parties of this process; see `carrier.Carrier`.
+    """A carrier that calls parties in this process; see `carrier.Carrier`.
 
     Args:
         parties: By name, in the order of the roster. Each is given the keys of all.
@@ -58,7 +58,7 @@ class Direct(Generic[P]):
         self.noticed: Callable[[str, str], object] = lambda name, why: None
 
     def open(self, run: str, facts: bytes) -> None:
-        """Let every party prepare a stage, so that nobody has released anything if one cannot."""
+        """Have every party prepare a stage, before any party can release something."""
         for name, party in self.parties.items():
             with naming_party(name):
                 party.begin(run, facts)
@@ -69,7 +69,7 @@ class Direct(Generic[P]):
                 party.roster = self.keys
 
     def send(self, name: str, frame: bytes) -> bytes:
-        """Return a party's answer to a frame; RosterError without such a party."""
+        """Hand a frame to a party, and return its answer; RosterError for an unknown party."""
         if name not in self.parties:
             raise RosterError(
                 f"party {name!r} is not there; present are {sorted(self.parties)}"
@@ -77,10 +77,10 @@ class Direct(Generic[P]):
         return self.parties[name].answer(frame)
 
     def recall(self, name: str, run: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Return what a party has stored in a run under some names."""
+        """Return values that a party has stored in a run, by name."""
         return self.parties[name].recall(run, names)
 
     def close(self) -> None:
-        """Close all ledgers."""
+        """Close the ledgers of all parties."""
         for party in self.parties.values():
             party.close()

@@ -18,20 +18,23 @@ from siloweave.federation.session import Part
 
 
 class Post(Protocol):
-    """What transports sealed frames. Conforming: `spool.Spool`, `engine.Engine`."""
+    """A transport of sealed frames. Conforming: `spool.Spool`, `engine.Engine`."""
 
     noticed: Callable[[str, str], object]
     """Called with a party and what hinders it, while its answer is awaited."""
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """Return the party's answer to `frame`; with facts where a stage begins with it."""
+        """Send a frame to a party, and return its answer.
+
+        `facts` come with the first question of a stage.
+        """
 
     def await_for(self, seconds: float) -> None:
-        """Await answers to later questions for so long."""
+        """Set how many seconds the answers to later questions are awaited."""
 
 
 class SealedCarrier:
-    """Carries frames to parties outside this process; see `carrier.Carrier`.
+    """A carrier of frames to parties outside this process; see `carrier.Carrier`.
 
     Args:
         post: Seals and transports frames.
@@ -51,7 +54,7 @@ class SealedCarrier:
 
     @property
     def noticed(self) -> Callable[[str, str], object]:
-        """What is called with a party and what hinders it."""
+        """The function that is called with a party's name and what hinders it."""
         return self._post.noticed
 
     @noticed.setter
@@ -64,7 +67,7 @@ class SealedCarrier:
         self.sizes.clear()
 
     def send(self, name: str, frame: bytes) -> bytes:
-        """Return a party's answer to a frame, and count the bytes that crossed."""
+        """Send a frame to a party, return its answer, and count the bytes that crossed."""
         facts = b"" if name in self.sizes else self._facts
         sealed_before = self._seals.sealed[name]
         opened_before = self._seals.opened[name]
@@ -76,7 +79,7 @@ class SealedCarrier:
         return answer
 
     def recall(self, name: str, run: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Raise WireError: what a party elsewhere stores is its own."""
+        """Raise WireError: nobody else reads what a party elsewhere has stored."""
         raise WireError(f"party {name!r} is elsewhere: nobody reads what it has stored")
 
     def part(self, run: str, message: Part, seconds: float) -> list[str]:
@@ -106,4 +109,4 @@ class SealedCarrier:
         return sorted(names)
 
     def close(self) -> None:
-        """Leave the parties as they are: they end by themselves, once they are asked to part."""
+        """Leave the parties as they are: they end by themselves once they are asked to part."""

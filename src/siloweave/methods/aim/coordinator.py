@@ -70,22 +70,22 @@ class _Budget:
     spent: float = 0.0
 
     def start(self, rounds: int) -> None:
-        """Size the first noise for so many rounds."""
+        """Size the noise of the first round for so many rounds."""
         self.sigma = max(_LEAST, self.unit * sqrt(rounds / (2 * self.share * self.rho)))
         self.epsilon = sqrt(8 * (1 - self.share) * self.rho / rounds)
 
     @property
     def round_cost(self) -> float:
-        """zCDP of a round: a Gaussian measurement and an exponential choice."""
+        """The zCDP of a round: a Gaussian measurement and an exponential choice."""
         return self.unit**2 / (2 * self.sigma**2) + self.epsilon**2 / 8
 
     def choices(self, most: int) -> int:
-        """Return how many of `most` a round makes: after it there is enough for another."""
+        """Return how many cliques, up to `most`, a round may choose and leave another round."""
         affordable = int((self.rho - self.spent) / self.round_cost) - 1
         return max(1, min(most, affordable))
 
     def last_if_short(self) -> bool:
-        """Spend all that remains in the next round, where it does not suffice for two.
+        """Spend all that remains on the next round, if it does not suffice for two.
 
         Returns whether this is the last round.
         """
@@ -103,7 +103,7 @@ class _Budget:
 
 
 def most_rounds(settings: AIM, columns: int, budget: Budget) -> int:
-    """Return how many rounds there are at most.
+    """Return the largest number of rounds.
 
     As many as the first is sized for, or more where its noise is the least. A share of the budget
     goes to bins, perhaps; with less noise is wider, and rounds are fewer.
@@ -116,7 +116,7 @@ def most_rounds(settings: AIM, columns: int, budget: Budget) -> int:
 
 @dataclass
 class _Run:
-    """What a run has measured so far, and how it measures and fits."""
+    """The measurements of a run so far, and how it measures and fits."""
 
     session: Session
     domain: Domain
@@ -135,7 +135,7 @@ class _Run:
         self.rounds.append(Measured(tuple(cliques), sigma))
 
     def fit(self, warm_start: MRF | None, sweeps: int, share: float = 1.0) -> MRF:
-        """Fit a model to all measurements; `share` is of the shrinkage."""
+        """Fit a model to all measurements, with a `share` of the usual shrinkage."""
         shrinkage = share * self.settings.shrinkage
         return fit(
             self.domain,
@@ -157,7 +157,7 @@ def aim(
     unit: float = 1.0,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
-    """Run AIM with one party, the curator; returns the model and what each round measured.
+    """Run AIM with one party, the curator; return the model and what each round measured.
 
     Args:
         session: A roster of one.
@@ -198,7 +198,7 @@ def aim(
 
 
 def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF) -> MRF:
-    """Choose, measure and fit; where a fit takes long, several cliques are chosen for it.
+    """Choose, measure and fit once; where a fit takes long, choose several cliques for it.
 
     Each choice is a question of its own, charged as the paper's; the model is that of the round.
     """
@@ -232,7 +232,7 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
 def _choose(
     run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF, most: int
 ) -> list[Clique]:
-    """Let the curator choose cliques that the model answers badly, one after the other."""
+    """Have the curator choose cliques that the model answers badly, one after the other."""
     measured = list(model.potentials)
     offered = weights
     if run.settings.chooses:

@@ -44,19 +44,22 @@ from siloweave.tables.codes import Domain
 
 
 def _check(synth: AIM) -> None:
-    """Refuse settings that leave a round without noise to draw, or without a round."""
+    """Refuse settings with which a round has no noise to draw, or there is no round."""
     number("gaussian_share", synth.gaussian_share, 0, 1, "()")
     whole("rounds_per_column", synth.rounds_per_column, 1)
 
 
 def _asked(synth: AIM, columns: int, case: Case) -> Asked:
-    """Count the questions: a choice and a measurement a round, after one of all single columns."""
+    """Count the questions of a run by kind.
+
+    After one for all single columns there are a choice and a measurement a round.
+    """
     rounds = most_rounds(synth, columns, case.budget)
     return {KeyRequest: 1, Count: 1 + rounds, SelectQuery: rounds}
 
 
 def _rounds(synth: AIM, case: Case, domain: Domain) -> tuple[float, float]:
-    """Return how many rounds the budget pays for, as noise is halved from time to time."""
+    """Return how many rounds the budget pays for, with noise that is halved from time to time."""
     rho = rho_of_rounds(synth, case, domain)
     # A tree of measured pairs implies most of the others, so they do not move the model. Without
     # this bound the runs on covertype's 55 columns were foreseen to take five times as long.
@@ -74,7 +77,7 @@ def _rounds(synth: AIM, case: Case, domain: Domain) -> tuple[float, float]:
 
 
 def _buys(synth: AIM, case: Case, domain: Domain) -> Bought:
-    """Return what these rounds measure."""
+    """Return the measurements that the budget buys in these rounds."""
     last_share = LAST if synth.chooses else 1.0
     return aim_buys(
         domain,
@@ -88,7 +91,7 @@ def _buys(synth: AIM, case: Case, domain: Domain) -> Bought:
 
 
 def _coordinate(session: Session, task: Task) -> Result:
-    """Run AIM, with the triples and sets of four that it may choose by itself."""
+    """Run AIM, where it may also choose triples and sets of four by itself."""
     synth: Any = task.setup.synth
     candidates = more_candidates(synth, encoder_of(task.setup).domain)
     return marginal_result(aim, session, task, candidates=candidates)

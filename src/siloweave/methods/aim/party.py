@@ -31,7 +31,10 @@ _GAPS = "gaps"
 
 
 def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
-    """Choose by q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r), exponential mechanism."""
+    """Choose a clique by the exponential mechanism, and send its index.
+
+    The score is q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r).
+    """
     candidates = request.candidates
     weights = checked_weights(candidates, request.model, request.sigma, site)
     model = unpacked(request.model, site.rows.domain)
@@ -63,7 +66,9 @@ def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
 def _gaps_to(
     model: MRF, cliques: Sequence[Clique], site: Site[CountedRows]
 ) -> dict[Clique, float]:
-    """Return the L1 distance of each clique's counts from the model's marginal, and of others.
+    """Return the L1 distances of cliques' counts from a model's marginals, by clique.
+
+    The result may hold further cliques.
 
     Counts are stored in the party's memory for all rounds, and distances for one model, since a
     round asks about the same model several times.

@@ -103,7 +103,7 @@ _SILOFUSE = (
 
 @dataclass(frozen=True)
 class Training:
-    """What a model is trained on.
+    """The inputs of a training: the vectors, their features, and the settings.
 
     Attributes:
         synth: The settings.
@@ -122,7 +122,7 @@ class Training:
     store: Path | None = None
 
     def fitted(self, fit: Callable[..., Any], settings: type, **more: Any) -> Any:
-        """Return what a model's `fit` makes of it, with those settings that are of a kind."""
+        """Call a model's `fit` on the vectors, with those settings that `settings` has."""
         return fit(
             self.X,
             self.features.blocks,
@@ -136,7 +136,7 @@ class Training:
 
 @dataclass(frozen=True)
 class OwnerTrainer:
-    """How a generator is trained; it loads its network when it is called."""
+    """The way to train and to read one kind of generator; a network is imported at its use."""
 
     fit: Callable[[Training], Generator]  # trains on feature vectors
     load: Callable[[Path], Generator]  # reads a model that was saved
@@ -148,7 +148,7 @@ class OwnerTrainer:
 def train(
     synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerData]
 ) -> TrainedModel:
-    """Encode, train, release; all of it is entered as releases without privacy."""
+    """Encode the rows, train, and release the model, entered in the ledger as without privacy."""
     data = site.rows
     key = fold_in(request.seed, "train")
     title = synth.method.title
@@ -189,12 +189,12 @@ def train(
 
 
 def handlers(trainer: OwnerTrainer, synth: Any) -> Handlers:
-    """Return the owner's side for one kind of generator: which function answers which request."""
+    """Return an owner's handlers for one kind of generator."""
     return {Train: partial(train, synth, trainer)}
 
 
 def coordinate(trainer: OwnerTrainer, session: Session, task: Task) -> Result:
-    """Ask the owner for a trained model."""
+    """Ask the owner for a trained model, and build the result from it."""
     (reply,) = session.ask(Train(task.seed))
     net = from_bytes(reply.model.value, trainer.load)
     features = Features.from_json(reply.features.value)
@@ -204,7 +204,7 @@ def coordinate(trainer: OwnerTrainer, session: Session, task: Task) -> Result:
 
 
 def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
-    """Return the record of a generator that one owner trains without noise."""
+    """Build the record of a generator that one owner trains without noise."""
 
     def traffic_bytes(weights: int, width: int) -> int:
         # Weights of 4 bytes each, and about what encoders and shares take for an entry of a row.
@@ -245,15 +245,15 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
 
 @dataclass(frozen=True)
 class CopulaModel(NetworkModel):
-    """A `Copula`, which is no network, behind the same interface; what it is given, it keeps."""
+    """A `Copula` as a generator, which keeps the values that it is given."""
 
     @property
     def takes(self) -> frozenset[str]:
-        """Columns that it can be asked for: all."""
+        """The columns that it can be conditioned on: all of them."""
         return frozenset(block.column for block in self.net.blocks)
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """Return how frequent each option of a column was, where the model knows."""
+        """Return how frequent each option of a column was in the rows; None if that is unknown."""
         block = single_choices(self.net.blocks).get(column)
         if block is None:
             return None
@@ -261,13 +261,13 @@ class CopulaModel(NetworkModel):
         return None if shares is None else tuple(shares.tolist())
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw rows, from the conditional distribution of what is free where something is given."""
+        """Draw rows; what is free follows the conditional distribution, given what is fixed."""
         rows: Matrix = self.net.sample(n, key=key, given=given)
         return rows
 
     @classmethod
     def load(cls, path: Path) -> CopulaModel:
-        """Read a model that was saved."""
+        """Read a model from its file."""
         from siloweave.models.copula import Copula
 
         return cls(Copula.load(path))
@@ -384,7 +384,7 @@ def _fit_ctab(training: Training) -> Generator:
 
 
 def _fits_into_a_square(features: Features) -> None:
-    """Refuse rows that do not fit into a square with their conditions."""
+    """Refuse vectors that do not fit into a square together with their conditions."""
     from siloweave.models.ctab import entries
     from siloweave.models.gan_networks import side_of
 
@@ -414,19 +414,19 @@ class CTABGAN(Synthesizer, CTABSettings):
 
 @dataclass(frozen=True)
 class _ScoredGAN(GANModel):
-    """A GAN of normal scores; what it draws goes back through the columns' distributions."""
+    """A GAN of normal scores, whose draws go back through the columns' own distributions."""
 
     scores: ScoreModes
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw rows; conditions become normal scores, and scores become values again."""
+        """Draw rows: given values become normal scores, and drawn scores become values again."""
         given_scores = None if given is None else self.scores.moved(given)
         drawn_scores = super().sample(n, key=key, given=given_scores)
         return self.scores.decode(drawn_scores)
 
     @classmethod
     def load(cls, path: Path) -> _ScoredGAN:
-        """Read a model that was saved."""
+        """Read a model from its file."""
         from siloweave.models.copula import ScoreModes
         from siloweave.models.gan import GAN
 
@@ -508,7 +508,7 @@ class TabDDPM(Synthesizer, DiffusionSettings):
 
 
 def _fit_latent(training: Training) -> Generator:
-    """Train a coder, and a diffusion of its latent rows."""
+    """Train a coder, then a diffusion of its latent rows."""
     from siloweave.models import latent
 
     networks = training.fitted(latent.fit, LatentSettings, labels=training.synth.target)

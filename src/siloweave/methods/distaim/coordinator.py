@@ -73,7 +73,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
-    """Return what a row pays for all tables, out of `rho` that is left of a budget.
+    """Return the price that a row pays ahead for all tables, out of the `rho` that is left.
 
     A ledger reads `rho` at what the escapes leave of delta. That takes less zCDP than the budget
     does; twice the difference covers a delta of which naming categories has taken a tenth, too.
@@ -90,7 +90,7 @@ def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
 
 
 def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) -> None:
-    """Raise BudgetError if so many tables, measured first, need wider noise than coins make.
+    """Raise BudgetError if measuring all tables first needs wider noise than coins can make.
 
     `share` of the budget's zCDP is left for both measurements.
     """
@@ -113,7 +113,7 @@ def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) ->
 
 
 def rounds_of(session: Session, settings: DistAIM, key: Key) -> Iterator[list[str]]:
-    """Yield, for each round, who takes part in it for the first time."""
+    """Yield the names of those who take part for the first time, round by round."""
     joined: set[str] = set()
     for t in range(settings.rounds):
         cohort = drawn_cohort(
@@ -125,7 +125,7 @@ def rounds_of(session: Session, settings: DistAIM, key: Key) -> Iterator[list[st
 
 @dataclass
 class _Servers:
-    """The coordinator's side: it adds up what parties sent, deals coins, and opens noisy tables."""
+    """The coordinator's side, which adds up masked counts, deals coins, and opens noisy tables."""
 
     session: Session
     domain: Domain
@@ -137,7 +137,7 @@ class _Servers:
     joined: list[str] = field(default_factory=list)
 
     def share(self, newcomers: Sequence[str]) -> None:
-        """Add up V of parties that take part for the first time."""
+        """Collect the masked counts V of parties that take part for the first time."""
         if not newcomers:
             return
         server, _ = servers_of(self.session.roster)
@@ -153,14 +153,17 @@ class _Servers:
 
     @property
     def tail(self) -> float:
-        """Of each coin's price, so that both measurements of all tables stay below the escape."""
+        """The tail that each coin's price allows, if every table is measured twice.
+
+        All measurements together then stay below the escape that was paid for.
+        """
         measurements = 2 * len(self.places)
         each = self.price.escape / (2 * self.price.moved * measurements)
         # A power of two, rounded down.
         return float(2.0 ** min(-20, floor(log2(each))))
 
     def can_open(self, cliques: Sequence[Clique]) -> bool:
-        """Return whether tables are shared, and what is dealt for each fits into a message."""
+        """Return whether tables are shared, and the coins dealt for each fit into a message."""
         return all(
             q in self.places and self.domain.size(q) <= MOST_CELLS for q in cliques
         )
@@ -168,7 +171,7 @@ class _Servers:
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
-        """Open tables, each with noise at the price of its sigma, if coins can be as wide."""
+        """Open tables, each with noise at the price of its sigma, if coins can be that wide."""
         measurements: list[Measurement] = []
         batch: list[tuple[Clique, Coins]] = []
         batch_bytes = 0
@@ -189,7 +192,7 @@ class _Servers:
         return measurements
 
     def _opened(self, batch: Sequence[tuple[Clique, Coins]]) -> list[Measurement]:
-        """Have both servers open tables that fit into one message."""
+        """Have both servers open some tables that fit into one message."""
         first, last = servers_of(self.session.roster)
         request = OpenTables(
             cliques=tuple(clique for clique, _ in batch),
@@ -218,7 +221,7 @@ class _Servers:
     def _dealt(
         self, release: str, secret: bytes, clique: Clique, coins: Coins
     ) -> Words:
-        """Return G of a table: this side's bits, less the words that the first server draws."""
+        """Return the words G of a table: the coordinator's bits, less the first server's words."""
         cells = self.domain.size(clique)
         name = "\0".join((release, *clique))
         r = products.coin_bits(self.secret, name, cells, coins)
@@ -233,7 +236,7 @@ def opened_tables(
     asked: OpenTables,
     replies: Mapping[str, ServerWords],
 ) -> list[Measurement]:
-    """Open noisy tables, by the sum of what parties sent and the words of both servers.
+    """Open noisy tables from the sum of what parties sent and the words of both servers.
 
     Raises:
         WireError: Words open to counts that cannot be, or to tables of different numbers of rows;
@@ -275,7 +278,7 @@ def distaim(
     unit: float = 1.0,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
-    """Gather counts over rounds, then open noisy tables twice, with a plan between.
+    """Gather counts over rounds, then open noisy tables twice, with a plan in between.
 
     Arguments are those of `aim` (methods/aim/coordinator.py); `key` chooses who takes part, from
     `secret` come the coins that the coordinator deals.
@@ -311,14 +314,14 @@ def distaim(
 
 
 def _for_all(model: MRF, session: Session, joined: int) -> MRF:
-    """Scale a model to the rows of all parties, as if those that took part are like the others."""
+    """Scale a model to the rows of all parties, as if those that took part were typical."""
     total = model.total * len(session.roster) / joined
     return MRF(model.domain, model.potentials, total)
 
 
 @dataclass
 class _Simulated:
-    """What the servers would hold, in the clear."""
+    """A run in which the coordinator holds, in the clear, what the servers would hold together."""
 
     session: Session
     domain: Domain
@@ -334,17 +337,17 @@ class _Simulated:
 
     @property
     def rows(self) -> float:
-        """How many rows the counts are of."""
+        """The number of rows that the counts are of."""
         any_table = next(iter(self.sums.values()))
         return max(1.0, float(any_table.sum()))
 
     def add(self, newcomers: Sequence[str]) -> None:
-        """Add up exact counts of parties that take part for the first time."""
+        """Add the exact counts of parties that take part for the first time."""
         if newcomers:
             add_exact(self.session, newcomers, self.sums)
 
     def measure(self, cliques: Sequence[Clique]) -> None:
-        """Count everyone who took part so far, with noise."""
+        """Measure tables over everyone who took part so far, with noise."""
         for q in cliques:
             noisy = mechanisms.add_gaussian(
                 self.sums[q], self.sigma, entropy=self.entropy
@@ -365,7 +368,7 @@ class _Simulated:
         )  # fmt: skip
 
     def choose(self, model: MRF) -> Clique:
-        """Choose by AIM's score among what fits, by the exponential mechanism."""
+        """Choose a clique that fits by AIM's score, with the exponential mechanism."""
         measured = list(model.potentials)
         candidates = fitting(
             self.domain, self.weights, measured, self.settings.max_model_mb
@@ -436,7 +439,10 @@ def simulated(
 
 
 def coordinate(session: Session, task: Task) -> Result:
-    """Run DistAIM over the codes of a run; see `distaim` and `simulated`."""
+    """Run DistAIM over the codes of a run, with servers or simulated.
+
+    See `distaim` and `simulated`.
+    """
     key = task.seed
     budget = task.setup.budget
     if task.setup.synth.selection == "simulated":  # type: ignore[attr-defined]

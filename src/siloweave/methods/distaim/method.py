@@ -94,7 +94,7 @@ def _check(synth: DistAIM) -> None:
 
 
 def _guarantee(synth: DistAIM) -> Guarantee:
-    """Return what a run promises, with servers or simulated."""
+    """Return the guarantee of a run, with servers or simulated."""
     if synth.selection == "simulated":
         return Guarantee(
             "none",
@@ -145,7 +145,7 @@ def _sizes(synth: DistAIM, case: Case) -> list[int]:
 
 
 def _forecast(synth: DistAIM, case: Case) -> Forecast:
-    """Forecast a run, of which most bytes by far are coins, dealt to the last party."""
+    """Forecast a run; most bytes by far are coins, dealt to the last party."""
     forecast_marginals = marginal_forecast(
         lambda synth, case, domain: (synth.rounds + 2, 1.0),
         _question_counts,
@@ -188,7 +188,7 @@ def _question_counts(synth: DistAIM, columns: int, case: Case) -> Asked:
 
 
 def _visibility(synth: DistAIM) -> Views:
-    """Return who sees what of a run, with servers or simulated."""
+    """Return the lines of who sees what in a run, with servers or simulated."""
     cuts = masked_sums(synth.tolerated, "counts of columns that are cut")
     if synth.selection == "simulated":
         unprotected = "nothing: exact counts decide what is measured"

@@ -52,13 +52,13 @@ MODULUS = 2**32
 
 
 def servers_of(roster: Sequence[str] | Mapping[str, bytes]) -> tuple[str, str]:
-    """Return the two parties that serve; one and the same where there is one."""
+    """Return the names of the two parties that serve; twice the same name where there is one."""
     names = tuple(roster)
     return names[0], names[-1]
 
 
 def places_of(domain: Domain, workload: Sequence[Clique]) -> dict[Clique, slice]:
-    """Return where each table is among the words of all.
+    """Return the place of each table among the words of all tables.
 
     Tables are of the workload's columns and pairs of columns.
     """
@@ -73,7 +73,7 @@ def places_of(domain: Domain, workload: Sequence[Clique]) -> dict[Clique, slice]
 
 
 def count_words(secret: bytes, price: PaidAhead, cells: int) -> Words:
-    """Return U, which a party subtracts from its counts.
+    """Return the words U, which a party subtracts from its counts.
 
     It is drawn from the secret that the party shares with the first server, and named by the price.
     """
@@ -81,7 +81,7 @@ def count_words(secret: bytes, price: PaidAhead, cells: int) -> Words:
 
 
 def opening(context: str, request: OpenTables) -> str:
-    """Return the name of what is opened, for streams of both servers that are used once."""
+    """Name one opening of tables, so that both servers use its streams once only."""
     # The parties, too: over other ones, the same stream would be used a second time.
     content = (request.cliques, request.coins, sorted(request.joined))
     encoded = msgspec.msgpack.encode(content)
@@ -89,7 +89,7 @@ def opening(context: str, request: OpenTables) -> str:
 
 
 def share(request: ShareCounts, site: Site[CountedRows]) -> CountShare:
-    """Pay for everything that may be opened later, and send V = M - U, counts under a mask."""
+    """Pay for everything that may be opened later, and send masked counts, V = M - U."""
     site.require_first()
     price = request.price
     # A lower one would be charged for rows that move less than this party's do.
@@ -113,7 +113,7 @@ def share(request: ShareCounts, site: Site[CountedRows]) -> CountShare:
 
 
 def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
-    """Answer with this server's part of the noise, and the words that parties subtracted.
+    """Send this server's part of tables: its noise, and the words that parties subtracted.
 
     No row is read. The first server knows the words, both make noise.
     """
@@ -150,7 +150,7 @@ def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
 def _check_tables(
     request: OpenTables, site: Site[CountedRows], places: Mapping[Clique, slice]
 ) -> None:
-    """Refuse tables that this party does not open, of too few parties, or of too many coins.
+    """Refuse unknown tables, tables of too few parties, and too many coins.
 
     Raises:
         WireError: Naming the party. Nothing was opened.
@@ -188,7 +188,7 @@ def _noise(
     release: str,
     dealer: bytes | None,
 ) -> Words:
-    """Return a server's part of the noise, padded.
+    """Return a server's part of the noise of all tables, padded.
 
     The first server knows the dealer's secret. The other was dealt G, and has None.
     """
@@ -214,7 +214,7 @@ def _noise(
 
 
 def _check_price(request: OpenTables, site: Site[CountedRows]) -> None:
-    """Refuse tables that would cost, with those opened before, more than parties have paid."""
+    """Refuse tables that would cost more than parties paid, with those opened before."""
     price = request.price
     stored = site.recall("opened") or msgspec.msgpack.encode({})
     opened = msgspec.msgpack.decode(stored, type=dict[str, tuple[float, float]])
@@ -240,7 +240,7 @@ def _check_price(request: OpenTables, site: Site[CountedRows]) -> None:
 
 
 def _event(request: OpenTables, coins: Coins, site: Site[CountedRows]) -> SharedCoins:
-    """Return the event of a table; raises WireError for coins that no noise is made of."""
+    """Return the event of a table; raises WireError for coins that make no noise."""
     price = request.price
     try:
         event = SharedCoins(

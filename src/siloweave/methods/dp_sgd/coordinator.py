@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def counts_event(setup: Setup) -> SharedGaussian:
-    """Return the event of the noisy histogram of all columns, out of the run's budget."""
+    """Return the event of the noisy histogram of all columns, as a share of the run's budget."""
     synth: Any = setup.synth
     encoder = Encoder(setup.schema, synth.finest_bins)
     rho = synth.counts_share * rho_for(setup.budget)
@@ -47,26 +47,26 @@ def counts_event(setup: Setup) -> SharedGaussian:
 
 
 def training_order(trainer: PrivateTrainer, setup: Setup) -> int | None:
-    """Return the Renyi order at which the run is read, see privacy/shared_steps.py."""
+    """Return the Renyi order at which a run's ledgers are read; see privacy/shared_steps.py."""
     steps, _ = trainer.length(setup.synth)
     return order_for(setup.budget, steps=steps, others=[counts_event(setup)])
 
 
 def study_facts(trainer: PrivateTrainer, setup: Setup) -> dict[str, Any]:
-    """Return what a party holds requests to: the order, and its share of noise on counts."""
+    """Return the facts by which a party checks requests: the order, and the noise on counts."""
     sigma = counts_event(setup).share_sigma
     return {"order": training_order(trainer, setup), "counts_sigma": sigma}
 
 
 def check_affordable(trainer: PrivateTrainer, setup: Setup, learn: float) -> None:
-    """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum."""
+    """Refuse a budget whose noise in a step would hide the clipped sum of a whole batch."""
     steps_rho = rho_for(setup.budget) - counts_event(setup).rho
     steps, batch = trainer.length(setup.synth)
     refuse_what_learns_nothing(setup.budget, steps_rho, steps, batch)
 
 
 def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
-    """Count columns and take all steps; one party alone is the central case.
+    """Count the columns and take all steps; with one party, that is the central method.
 
     Raises:
         BudgetError: The steps cannot be paid beside the noisy histogram.
@@ -137,7 +137,10 @@ def _steps(
     session: Session, task: Task, training: Stepwise, keys: Any, ask: Callable[..., Step],
     unit: float,
 ) -> Any:  # fmt: skip
-    """Take all steps; `unit` is what one integer of a sum is worth in the mean gradient."""
+    """Take all steps, and return the last state of the training.
+
+    `unit` is the worth of one integer of a sum in the mean gradient.
+    """
     import jax
 
     from siloweave.models.rounds import packed
@@ -162,7 +165,7 @@ def _steps(
 
 
 def _with_diffusion(session: Session, coder: Any, training: Any, seed: int) -> Any:
-    """Return the trained autoencoder with the diffusion that the party trains on its codes."""
+    """Have the party train a diffusion on its codes, and add it to the trained autoencoder."""
     from siloweave.models.latent import LatentDiffusion, LatentDistribution
 
     shares = None

@@ -169,7 +169,7 @@ _SUMS = (
 
 @dataclass(frozen=True)
 class PrivateSettings(CountsSettings):
-    """What every private training has.
+    """The settings of every private training.
 
     Attributes:
         clip: Largest norm of a unit's gradient: of a row's, or of the sum of a person's rows'.
@@ -184,7 +184,7 @@ class PrivateSettings(CountsSettings):
 
 @dataclass(frozen=True)
 class PrivateRowsSettings(PrivateSettings):
-    """What a private training of several parties has.
+    """The further settings of a private training of several parties.
 
     Attributes:
         tolerated: Parties that may pool what they know with the coordinator; at most all but one.
@@ -204,7 +204,7 @@ class PrivateRowsSettings(PrivateSettings):
 
 
 def _guarantee(synth: Any) -> Guarantee:
-    """Return what a run promises, at one party or at several."""
+    """Return the guarantee of a run, with one party or several."""
     if trains_unpaid(synth):
         return Guarantee("partial", _PARTIAL)
     if synth.method.split == "central":
@@ -213,7 +213,7 @@ def _guarantee(synth: Any) -> Guarantee:
 
 
 def _central_views(synth: Any) -> Views:
-    """Return who sees what of a run over one party's rows."""
+    """Return the lines of who sees what in a run over one party's rows."""
     model = f"{_SUMS}; the model and the synthetic table"
     noised = View("readers", model, NOISE, ("Counts.sums",))
     if not trains_unpaid(synth):
@@ -226,7 +226,7 @@ def _central_views(synth: Any) -> Views:
 
 
 def _rows_views(sent: str, synth: Any) -> Views:
-    """Return who sees what, where `sent` goes to every party in each step."""
+    """Return the lines of who sees what, where `sent` goes to every party in each step."""
     received = f"how columns are encoded, and in every step {sent}"
     return (
         OWN_ROWS,
@@ -240,7 +240,7 @@ def _rows_views(sent: str, synth: Any) -> Views:
 
 
 def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
-    """Forecast a run, in which the networks travel both ways at every step."""
+    """Forecast a run, in which networks travel both ways at every step."""
     steps, _ = trainer.length(synth)
     # As in the coordinator: the number of rows is public, and asked for.
     is_public = case.parties == 1 and case.budget.relation is Relation.REPLACE_ONE
@@ -270,7 +270,7 @@ def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
 def _at_parties(
     trainer: PrivateTrainer, synth: Any, case: Case, together: int
 ) -> float:
-    """Bound the epsilon of a unit at so many parties by the order at which all ledgers are read."""
+    """Bound the epsilon of a unit with rows at `together` parties, by the ledgers' one order."""
     schema: Any = case.schema
     roster = tuple(map(str, range(case.parties)))
     order = training_order(trainer, Setup(synth, schema, case.budget, roster))
@@ -282,7 +282,7 @@ def _at_parties(
 def _method(
     trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **facts: Any
 ) -> Method:
-    """Return the record of a private training.
+    """Build the record of a private training.
 
     Args:
         trainer: What is trained.
@@ -322,7 +322,7 @@ def _method(
 
 
 def _gan(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
-    """Return the steps of a GAN."""
+    """Build the private training steps of a GAN."""
     from siloweave.models.private_gan import GANSteps
 
     return GANSteps(part_of(PrivateGANSettings, synth), features.blocks, shares)
@@ -390,13 +390,13 @@ class DPFedTGAN(Synthesizer, PrivateRowsSettings, PrivateGANSettings):
 def label_shares(
     features: Features, target: str | None, shares: Shares | None
 ) -> Sequence[float] | None:
-    """Return how frequent each class of a target is, by the paid counts; None if unknown."""
+    """Return the share of each class of a target by the paid counts; None if it is unknown."""
     starts = [block.start for block in features.blocks if block.column == target]
     return shares[starts[0]] if shares and starts else None
 
 
 def _refuse_unpaid(settings: Any, where: str = "") -> None:
-    """Refuse a diffusion that would read the range of the rows, or count how often it saw them."""
+    """Refuse a diffusion that would read the range of rows, or count how often it saw them."""
     if settings.clip_range is None:
         raise InputError(
             f"{where}clip_range=None would read the range of the rows, which nobody has paid for; "
@@ -419,7 +419,7 @@ def _refuse_unpaid(settings: Any, where: str = "") -> None:
 
 
 def _diffusion(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
-    """Return the steps of a diffusion."""
+    """Build the private training steps of a diffusion."""
     from siloweave.models.rounds import DiffusionLearner
     from siloweave.models.stepwise import DiffusionSteps
 
@@ -515,7 +515,7 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
 
 
 def _latent(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
-    """Return the steps of an autoencoder, and where they are paid, of its diffusion."""
+    """Build the private steps of an autoencoder, and of its diffusion where these are paid."""
     from siloweave.models.stepwise import LatentSteps
 
     settings = LatentSettings(
@@ -529,7 +529,7 @@ def _latent(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
 
 
 def _latent_length(synth: DPTLDM) -> tuple[int, int]:
-    """Return how many steps are paid, and how many rows each expects."""
+    """Return the number of paid steps, and the number of rows expected in each."""
     paid_steps = synth.autoencoder.steps
     if not trains_unpaid(synth):
         paid_steps += synth.diffusion.steps
@@ -537,7 +537,7 @@ def _latent_length(synth: DPTLDM) -> tuple[int, int]:
 
 
 def _check_latent(synth: DPTLDM) -> None:
-    """Raise InputError for settings of the two stages that do not go together."""
+    """Raise InputError for settings of the two stages that contradict each other."""
     LatentSettings(numbers=synth.numbers)
     _refuse_unpaid(synth.diffusion, "diffusion.")
     if not synth.autoencoder.divergence > 0:
@@ -594,7 +594,7 @@ class DPTLDM(Synthesizer, PrivateSettings):
 
 
 def _sphere_codes(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
-    """Return the steps of a diffusion of sphere codes."""
+    """Build the private training steps of a diffusion of sphere codes."""
     from siloweave.models.rounds import SphereCodeLearner
     from siloweave.models.stepwise import DiffusionSteps
 

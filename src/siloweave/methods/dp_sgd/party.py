@@ -71,13 +71,13 @@ Shares = Mapping[int, Sequence[float]]
 
 
 def _length(synth: Any) -> tuple[int, int]:
-    """Return the settings' number of steps, and of rows expected in each."""
+    """Return the number of steps in the settings, and of rows expected in each."""
     return int(synth.steps), int(synth.batch)
 
 
 @dataclass(frozen=True)
 class PrivateTrainer:
-    """What is trained; `made` loads a network when it is called, at a party without shares."""
+    """The way to train one kind of network privately; `made` imports the network at its use."""
 
     made: Callable[[Any, Features, Shares | None], Stepwise]
     model: Any  # of the trained network
@@ -88,7 +88,7 @@ class PrivateTrainer:
 
 @dataclass(frozen=True)
 class PrivateState:
-    """What a party computes again from its rows after a restart."""
+    """The party's encoded rows and training, computed again after a restart."""
 
     begun: BeginTraining  # what was asked for
     training: Stepwise  # what trains
@@ -100,7 +100,7 @@ class PrivateState:
 
 
 def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
-    """Return a party's rows, which must fit the schema, and the public bins that are counted."""
+    """Return a party's rows, which must fit the schema, with the public bins to count them in."""
     synth: Any = setup.synth
     check_columns(setup.schema, table)
     encoder = Encoder(setup.schema, synth.finest_bins)
@@ -113,7 +113,7 @@ def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
 
 
 def count(request: CountColumns, site: Site[HistogramData]) -> Counts:
-    """Count the columns and the rows, under noise of the width that the study says."""
+    """Count the columns and the rows, under noise as wide as the study says."""
     study_sigma = site.terms.facts["counts_sigma"]
     if not math.isclose(request.share_sigma, study_sigma, rel_tol=1e-9):
         raise WireError(
@@ -129,7 +129,7 @@ def begin(
     request: BeginTraining,
     site: Site[HistogramData],
 ) -> TrainingReady:
-    """Remember what was asked for, and the secret by which rows are encoded."""
+    """Check and store what the training begins with, and the secret by which rows are encoded."""
     _checked(synth, trainer, request, site)
     # With a public key, everyone could tell where in its bin a value was put.
     site.remember("secret of encoding", site.entropy.bytes(8))
@@ -143,7 +143,7 @@ def _checked(
     request: BeginTraining,
     site: Site[HistogramData],
 ) -> PrivateState:
-    """Refuse what the party cannot pay for, hold or finish, and facts that are not its own.
+    """Check a request to begin; refuse what the party cannot pay for, hold or finish.
 
     Whatever is wrong with the request, the WireError names the party.
     """
@@ -176,7 +176,7 @@ def _checked(
 
 
 def _size(shapes: Any) -> int:
-    """Count the numbers of a message; only shapes are read."""
+    """Count the numbers of a message, from its shapes alone."""
     import jax
 
     leaves = jax.tree.leaves(shapes)
@@ -192,7 +192,7 @@ def _event(
     tolerated: int,
     width: int,
 ) -> SampledSharedGaussian:
-    """Return a step's event; raises InputError where there is no event of such numbers."""
+    """Return the event of a step; raises InputError for numbers that no event has."""
     order = site.terms.facts["order"]
     return SampledSharedGaussian(
         share_sigma=share_sigma,
@@ -209,7 +209,7 @@ def _event(
 def _begun(
     synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]
 ) -> PrivateState:
-    """Recall what this run was begun with, without rows."""
+    """Return what this run was begun with, as it was stored; no row is read."""
     stored = site.recall("begin")
     if stored is None:
         raise WireError(
@@ -222,7 +222,7 @@ def _begun(
 def _encoded(
     site: Site[HistogramData], features: Features, layout: Callable[[Any], Any]
 ) -> Any:
-    """Encode a party's rows as vectors, and lay them out by `layout`.
+    """Encode a party's rows as vectors, laid out by `layout`.
 
     The party's secret says where in its bin a value lies.
     """
@@ -241,7 +241,7 @@ def _encoded(
 def _state(
     synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]
 ) -> PrivateState:
-    """Return the party's encoded rows and what trains on them, made once a process."""
+    """Return the party's encoded rows and training, made once a process."""
     memo_key = ("private steps", site.run, site.recall("begin"))
     if memo_key not in site.memo:
         without_rows = _begun(synth, trainer, site)
@@ -254,7 +254,7 @@ def _state(
 
 
 def _members_of(site: Site[HistogramData]) -> Ints:
-    """Gather the places of each unit's rows; WireError where its budget does not bound them."""
+    """Return the places of each unit's rows; WireError where the budget does not bound them."""
     try:
         return _members(site.rows.table, site.rows.encoder.schema, site.ledger.limit)
     except DataError as error:
@@ -262,7 +262,7 @@ def _members_of(site: Site[HistogramData]) -> Ints:
 
 
 def _members(table: Table, schema: Schema, budget: Budget | None) -> Ints:
-    """Gather the places of each unit's rows, by the unit that the party's own budget names.
+    """Return the places of each unit's rows, for the unit in the party's own budget.
 
     DataError where a unit has more rows than the budget says: its counts would cost more than is
     paid for.
@@ -287,7 +287,7 @@ def _members(table: Table, schema: Schema, budget: Budget | None) -> Ints:
 def _task(
     state: PrivateState, request: Step, site: Site[HistogramData]
 ) -> tuple[Any, Any]:
-    """Return the network and the loss of a step; raises WireError where the request has none."""
+    """Return the network and the loss of a step; raises WireError if the request has neither."""
     from siloweave.models.rounds import unpacked
 
     training = state.training
@@ -308,7 +308,7 @@ def _task(
 def step(
     synth: Any, trainer: PrivateTrainer, request: Step, site: Site[HistogramData]
 ) -> Counts:
-    """Draw units, sum their clipped gradients, round; then pay, add noise, mask."""
+    """Draw units, sum their clipped gradients, and round; then pay, add noise, and mask."""
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
 
@@ -365,7 +365,7 @@ def train_diffusion(
     request: TrainDiffusion,
     site: Site[HistogramData],
 ) -> TrainedDiffusion:
-    """Enter in the ledger that nothing protects it, then train on every row, once a run."""
+    """Train the diffusion on every row, once a run, after an entry that nothing protects it."""
     # The same step may be asked again after a crash, another one may not.
     this_step = site.context.encode()
     first_step = site.recall("rest") or this_step
@@ -382,7 +382,7 @@ def train_diffusion(
 def _fits(
     synth: Any, trainer: PrivateTrainer, file: bytes, site: Site[HistogramData]
 ) -> bool:
-    """Return whether a file states of its autoencoder what the study's would state."""
+    """Return whether the head of an autoencoder's file is what the study's would have."""
     from siloweave.models.coders import RowCoder
 
     training: Any = _begun(synth, trainer, site).training
@@ -397,7 +397,7 @@ def _fits(
 
 
 def _head(file: bytes) -> Any:
-    """Read the shapes of a safetensors file, and what it states of them."""
+    """Read the head of a safetensors file: the shapes, and what it states of them."""
     # Its first 8 bytes are the size of the JSON that follows.
     size = int.from_bytes(file[:8], "little")
     return msgspec.json.decode(file[8 : 8 + size])
@@ -409,7 +409,7 @@ def _diffusion(
     request: TrainDiffusion,
     site: Site[HistogramData],
 ) -> bytes:
-    """Train the diffusion of the latents of all rows, and return its file."""
+    """Train the diffusion on the latents of all rows, and return its file."""
     from siloweave.models import latent
     from siloweave.models.coders import RowCoder
 
@@ -424,7 +424,7 @@ def _diffusion(
 
 
 def handlers(trainer: PrivateTrainer, synth: Any) -> Handlers:
-    """Return which function answers which request at these settings."""
+    """Return the functions that answer requests, by request, at these settings."""
     answers: dict[Any, Any] = {
         KeyRequest: send_key,
         CountRows: count_rows,

@@ -109,7 +109,7 @@ def weights_of(
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all parties have agreed on before the first round."""
+    """The facts on which all parties have agreed before the first round."""
 
     features: Features  # encoders of every column
     learner: Learner  # what trains on their vectors
@@ -119,7 +119,7 @@ class Agreed:
     keys: Keys  # of the whole training
 
     def result(self, trainer: RoundTrainer, shared: Any, synth: Any) -> Result:
-        """Return the model of the trained networks."""
+        """Build the result from the trained networks."""
         net = trainer.model(self.learner.finish(shared, self.facts, self.keys.end))
         target = getattr(synth, "target", None)
         model = FeatureModel(net, self.features, self.one_way, target)
@@ -127,7 +127,7 @@ class Agreed:
 
 
 def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
-    """Agree with all parties on encoders, their weights, and what their vectors add up to.
+    """Agree with all parties on encoders and weights, and add up the facts of their vectors.
 
     Raises:
         WireError: Naming the party, where it sent what does not fit.
@@ -162,7 +162,7 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
 def _summaries(
     session: Session, schema: Schema
 ) -> tuple[list[tuple[ColumnSummary, ...]], list[int]]:
-    """Ask for every party's summaries of all columns, and its number of rows."""
+    """Ask every party for summaries of all its columns, and its number of rows."""
 
     def read(text: bytes) -> tuple[ColumnSummary, ...]:
         columns = msgspec.json.decode(text, type=tuple[ColumnSummary, ...])
@@ -192,7 +192,7 @@ def _facts(
     learner: Learner,
     seed: int,
 ) -> Facts:
-    """Send everyone the features, and add up the vectors that they make of them."""
+    """Send everyone the features, and add up the sums of the vectors that they give."""
     from siloweave.models.rounds import Facts
 
     layout = learner.layout
@@ -214,7 +214,7 @@ def _facts(
 
 
 def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
-    """Run all rounds over the roster; one party alone is the central case.
+    """Run all rounds over the roster; with one party, that is the central method.
 
     Raises:
         WireError: Naming the party, for what is no answer, or networks that are not finite.
@@ -256,7 +256,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
 
 
 def networks(name: str, data: bytes, like: Any, number: int) -> Any:
-    """Read the networks that a party sent in a round.
+    """Read the networks that a party sent after a round.
 
     Args:
         name: Of the party.
@@ -332,7 +332,7 @@ def _step(
     number: int,
     at_once: int,
 ) -> Any:
-    """Update every critic and the generator once; returns the generator and its moments."""
+    """Update every critic and the generator once; return the generator and its moments."""
     import jax
     import jax.numpy as jnp
 

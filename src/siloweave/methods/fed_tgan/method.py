@@ -113,7 +113,7 @@ _NOTHING = (
 
 @dataclass(frozen=True)
 class RoundsSettings:
-    """How parties train together.
+    """The settings of parties that train together in rounds.
 
     Attributes:
         rounds: How often the parties' networks are averaged.
@@ -134,13 +134,13 @@ class RoundsSettings:
 
     @property
     def all_epochs(self) -> int:
-        """Passes of each party over its own rows in all rounds."""
+        """The number of passes of each party over its own rows, in all rounds."""
         return self.rounds * self.epochs
 
 
 @dataclass(frozen=True)
 class PooledRoundsSettings:
-    """How parties take the steps of a central fit together.
+    """The settings of parties that take the steps of one central fit together.
 
     Attributes:
         rounds: How often networks and moments are averaged. The steps of the training are divided
@@ -159,14 +159,14 @@ class PooledRoundsSettings:
 
     @property
     def all_epochs(self) -> int | None:
-        """None: the settings of the network say how long it trains."""
+        """No number of epochs (None): the network's own settings say how long it trains."""
         return None
 
 
 def _views(
     received: str, sent: str, received_in: tuple[str, ...], sent_in: tuple[str, ...]
 ) -> Views:
-    """Return who sees what of a run.
+    """Return the lines of who sees what in a run.
 
     Args:
         received: What the coordinator receives besides statistics, in words.
@@ -202,7 +202,7 @@ _MOMENTS_AVERAGED = _views(
 
 
 def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
-    """Forecast what a run takes, with the epochs or steps that all rounds amount to."""
+    """Forecast a run from the epochs or steps that all its rounds amount to."""
     settings = synth.settings()
     passes = synth.all_epochs
     if passes is not None:
@@ -228,14 +228,14 @@ def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
 
 
 def _foreseen(trainer: RoundTrainer, synth: Any, case: Case) -> tuple[Learner, int]:
-    """Return what parties of this case would train, and how many entries a vector has."""
+    """Return the training that parties of this case would do, and the width of their vectors."""
     schema: Any = case.schema
     blocks = foreseen_blocks(schema, trainer.numeric)
     return trainer.learner(synth, blocks, case.parties), Layout(blocks).width
 
 
 def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forecast:
-    """Forecast a run of MD-TGAN, in which parties are asked at every step."""
+    """Forecast a run of MD-TGAN, which asks parties at every step."""
     averaging = _forecast(trainer, synth, case)
     learner, width = _foreseen(trainer, synth, case)
     _, critic_bytes, *_ = learner.sizes()
@@ -261,7 +261,7 @@ def _method(
     forecast: Callable[[RoundTrainer, Any, Case], Forecast] = _forecast,
     **facts: Any,
 ) -> Method:
-    """Return the record of a network that parties with different rows train without noise.
+    """Build the record of a network that parties with different rows train without noise.
 
     `facts` are what differs between such methods, see `Method`.
     """
@@ -288,7 +288,7 @@ def _method(
 
 
 def _gan(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
-    """Return what trains a GAN on vectors of these blocks."""
+    """Build the training of a GAN on vectors of these blocks."""
     from siloweave.models.rounds import GANLearner
 
     return GANLearner(part_of(GANSettings, synth), blocks)
@@ -325,7 +325,7 @@ class FedTGAN(Synthesizer, RoundsSettings, GANSettings):
 
 
 def _critics_views(synth: MDTGAN) -> Views:
-    """Return who sees what of a run at these settings; in one round no critic changes places."""
+    """Return the lines of who sees what in a run; in a single round no critic changes places."""
     received = "in every step how its critic judges generated rows"
     sent = "in every step generated rows, which follow them"
     if synth.rounds == 1:
@@ -379,7 +379,7 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
 
 
 def _refuse_length(diffusion: DiffusionSettings) -> None:
-    """Refuse how long a central fit would train."""
+    """Refuse settings by which a central fit would end its training."""
     usual = DiffusionSettings()
     for name in ("steps", "passes", "work", "minutes", "watched"):
         value = getattr(diffusion, name)
@@ -392,7 +392,7 @@ def _refuse_length(diffusion: DiffusionSettings) -> None:
 
 
 def _diffusion(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
-    """Return what trains a diffusion of vectors of these blocks."""
+    """Build the training of a diffusion on vectors of these blocks."""
     from siloweave.models.rounds import DiffusionLearner
 
     return DiffusionLearner(part_of(DiffusionSettings, synth), blocks, synth.target)
@@ -423,7 +423,7 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
 
 
 def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
-    """Return what so many parties train as in one place: a diffusion of sphere codes."""
+    """Build the training of a diffusion of sphere codes, as several parties take its steps."""
     from siloweave.models.rounds import PooledPointLearner
 
     settings = part_of(LatentSettings, synth)
@@ -431,7 +431,7 @@ def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
 
 
 def _check_length(synth: FedPointDiff) -> None:
-    """Refuse rounds without a step, and what would end one party's training before the others'."""
+    """Refuse rounds without a step, and settings that would end one party's training early."""
     if synth.rounds > synth.diffusion.steps:
         raise InputError(
             f"rounds={synth.rounds} is more than diffusion.steps={synth.diffusion.steps}: a round "

@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class RoundTrainer:
-    """What is trained in rounds."""
+    """The way to train one kind of network in rounds."""
 
     # Of so many parties; loads networks.
     learner: Callable[[Any, tuple[Block, ...], int], Learner]
@@ -68,7 +68,7 @@ class RoundTrainer:
 
 @dataclass
 class RoundState:
-    """What a party computes again from its rows after a restart."""
+    """The party's encoded rows and training, computed again after a restart."""
 
     learner: Learner  # what trains
     vectors: Any  # the party's rows, encoded
@@ -79,12 +79,12 @@ class RoundState:
 
 
 def keys_of(learner: Learner, seed: int) -> Keys:
-    """Return the keys that a central fit with this seed would have."""
+    """Return the keys that a central fit with this seed has."""
     return learner.keys(jax_key(fold_in(fold_in(seed, "train"), "model")))
 
 
 def _unpaid(synth: Any, site: Site[OwnerData], draw: Callable[[], _T]) -> Released[_T]:
-    """Release under the run's one ledger entry, of infinite cost."""
+    """Release a value under the run's one ledger entry, which has infinite cost."""
     entry = site.recall("unpaid")
     title = synth.method.title
     if entry is None:
@@ -114,7 +114,7 @@ def describe(
 def prepare(
     synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[OwnerData]
 ) -> Ready:
-    """Remember how rows are encoded, and send what the vectors add up to.
+    """Store how rows are encoded, and send the sums of the encoded vectors.
 
     Raises:
         WireError: Naming the party; the features are of other facts than its schema's, or so wide
@@ -139,7 +139,7 @@ def prepare(
 
 
 def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
-    """Return the party's encoded rows and what trains on them, made once a process."""
+    """Return the party's encoded rows and training, made once a process."""
     memo_key = ("rounds", site.run)
     if memo_key not in site.memo:
         site.memo[memo_key] = _new_state(synth, trainer, site)
@@ -148,7 +148,7 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
 
 
 def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
-    """Encode the party's rows as it was asked to; raises WireError where it was not."""
+    """Encode the party's rows as the coordinator asked; WireError if it has not asked yet."""
     stored = site.recall("setup")
     if stored is None:
         raise WireError(
@@ -174,7 +174,7 @@ def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> Roun
 def train(
     synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]
 ) -> Trained:
-    """Train for a round; what the learner does not share stays here."""
+    """Train for a round, and send the networks that the learner shares; the rest stays here."""
     with naming_party(site.name):
         return Trained(
             _unpaid(synth, site, lambda: _trained(synth, trainer, request, site))
@@ -184,7 +184,7 @@ def train(
 def _trained(
     synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]
 ) -> bytes:
-    """Train for a round of the party's own steps; returns the networks after it, packed."""
+    """Train for one round of the party's own steps, and return the networks after it, packed."""
     from siloweave.models.rounds import Lap, own_key, packed, unpacked
 
     state = _state(synth, trainer, site)
@@ -225,7 +225,7 @@ def _trained(
 
 
 def _facts_of(request: Round, learner: Learner, rows: int) -> Facts:
-    """Check what all parties' vectors add up to, as the coordinator sent it to one with `rows`."""
+    """Check the sums of all parties' vectors, as the coordinator sent them, and return them."""
     from siloweave.models.rounds import Facts
 
     checked = CheckedReply("the coordinator")
@@ -293,7 +293,7 @@ def _feedback(
 def _critics(
     synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerData]
 ) -> Critics:
-    """Return the critic and its moments after so many steps.
+    """Return the critic and its moments as they are after so many steps.
 
     Raises:
         WireError: Naming the party, which has no critic after that step.
@@ -332,7 +332,7 @@ def hand(
 def take(
     synth: Any, trainer: RoundTrainer, request: Take, site: Site[OwnerData]
 ) -> Took:
-    """Continue with another party's critic, and the moments of this party's."""
+    """Continue with another party's critic, and with this party's own moments."""
     from siloweave.models.gan import Critics
     from siloweave.models.rounds import packed, unpacked
 
@@ -358,7 +358,7 @@ CRITICS: dict[Any, Any] = {
 
 
 def handlers(answers: dict[Any, Any], trainer: RoundTrainer, synth: Any) -> Handlers:
-    """Return which function answers which request at these settings."""
+    """Return the functions that answer requests, by request, at these settings."""
     return {
         request: partial(answer, synth, trainer) for request, answer in answers.items()
     }

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
-    """Return the queries that a party chose.
+    """Check a party's choice, and return the queries that it stands for.
 
     Raises:
         WireError: Naming the party; it sent an index of no candidate, or too few or many.
@@ -80,12 +80,12 @@ def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
 
 
 def rounds_joined(cap: int, rounds: int) -> set[int]:
-    """Return the rounds that the first party joins, of a cap; each next one joins a round later."""
+    """Return the rounds that the first party joins under a cap; each next party is one later."""
     return {(i * rounds) // cap for i in range(cap)}
 
 
 def smallest_cohort(synth: FLAIM, parties: int) -> int:
-    """Return the fewest parties of a sum: of those drawn, or by the schedule of a cap."""
+    """Return the fewest parties of a sum: of those drawn, or in the schedule of a cap."""
     fewest_drawn = smallest_drawn(synth.participation, parties)
     if synth.participation == 1:
         fewest_drawn -= synth.dropouts
@@ -104,13 +104,13 @@ def smallest_cohort(synth: FLAIM, parties: int) -> int:
 
 
 def chooses(synth: FLAIM) -> bool:
-    """Return whether parties choose queries by the exponential mechanism."""
+    """Return whether the parties choose queries by the exponential mechanism."""
     return synth.variant in ("private", "naive", "oracle")
 
 
 @dataclass(frozen=True)
 class _NoisySum:
-    """A noisy marginal over a cohort."""
+    """A noisy marginal over a cohort, with the number of rows behind it."""
 
     clique: Clique
     counts: Floats
@@ -120,7 +120,7 @@ class _NoisySum:
 
 @dataclass
 class _Run:
-    """What a run has measured, and from whom."""
+    """The measurements of a run so far, and the parties they come from."""
 
     session: Session
     domain: Domain
@@ -135,7 +135,7 @@ class _Run:
     joined_rows: float = 0.0  # noisy rows of those
 
     def scheduled(self, t: int) -> list[str]:
-        """Return the parties of round `t`: with a cap spread evenly, else drawn by themselves."""
+        """Return the parties of round `t`: spread evenly under a cap, else drawn one by one."""
         cap = self.settings.cap
         rounds = self.settings.rounds
         roster = self.session.roster
@@ -148,7 +148,7 @@ class _Run:
         return [name for p, name in enumerate(roster) if p in joins]
 
     def cohort(self, *path: int | str) -> list[str]:
-        """Draw the parties that join, each by itself with probability p."""
+        """Draw the parties that join, each with probability p."""
         key = fold_in(self.key, "cohort", *path)
         session = self.session
         return drawn_cohort(
@@ -157,7 +157,7 @@ class _Run:
 
     @property
     def offered(self) -> dict[Clique, float]:
-        """Candidates and their weights; AugFLAIM (Private) measures the one-ways anyway."""
+        """The candidates and their weights; AugFLAIM (Private) measures one-ways anyway."""
         if self.settings.variant != "private":
             return self.weights
         return {q: weight for q, weight in self.weights.items() if len(q) > 1}
@@ -174,7 +174,7 @@ class _Run:
         sigma: float,
         request: type[Count | MeasureQueries] = Count,
     ) -> tuple[list[Floats], float, tuple[str, ...]]:
-        """Have those of a cohort who answer count; returns noisy sums, their noise, and who did."""
+        """Have a cohort count cliques; return noisy sums, their sigma, and who answered."""
         keys = {name: self.keys[name] for name in cohort}
         noise = SumNoise(sigma, self.settings.tolerated, self.settings.dropouts)
         sums = noisy_marginals(self.session, keys, self.domain, cliques, noise, request)
@@ -185,7 +185,7 @@ class _Run:
     def one_ways(
         self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float
     ) -> float:
-        """Measure marginals over all rows of a cohort; returns how many these are, about."""
+        """Measure marginals over all rows of a cohort; return about how many rows these are."""
         tables, sum_sigma, parties = self.counted(cohort, cliques, sigma)
         # The noise of a table's sum has a variance in proportion to its cells.
         weights = [1.0 / table.size for table in tables]
@@ -201,7 +201,7 @@ class _Run:
     def measure(
         self, choices: Mapping[str, Sequence[Clique]], sigma: float, rows: float
     ) -> None:
-        """Measure what the parties of a cohort chose, each query over those who chose it.
+        """Measure the queries that a cohort chose, each over the parties that chose it.
 
         `rows` is about how many rows the whole cohort has.
         """
@@ -222,7 +222,7 @@ class _Run:
                 self.noisy_sums.append(_NoisySum(q, counts, sum_sigma, voters_rows))
 
     def together(self, choices: Mapping[str, Sequence[Clique]]) -> tuple[Clique, ...]:
-        """Return what was chosen; what fewest parties chose goes where the model would not fit."""
+        """Return the chosen queries that the model has room for, those of most parties first."""
         votes = Counter(q for queries in choices.values() for q in queries)
         measured = [noisy_sum.clique for noisy_sum in self.noisy_sums]
         most_mb = self.settings.max_model_mb
@@ -235,7 +235,7 @@ class _Run:
         return tuple(fitting_queries)
 
     def pooled(self) -> list[_NoisySum]:
-        """Add up the sums of a clique over cohorts, so that a row counts alike in any of them."""
+        """Add up each clique's sums over all cohorts, so that every row counts alike."""
         sums_of: dict[Clique, list[_NoisySum]] = {}
         for noisy_sum in self.noisy_sums:
             sums_of.setdefault(noisy_sum.clique, []).append(noisy_sum)
@@ -267,7 +267,7 @@ class _Run:
         )  # fmt: skip
 
     def averages(self) -> Baseline:
-        """Return M~, the running average of the noisy one-ways, as shares of rows."""
+        """Return M~, the running averages of the noisy one-ways, as shares of rows."""
         one_ways = [r for r in self.weights if len(r) == 1]
         pooled = {noisy_sum.clique: noisy_sum for noisy_sum in self.pooled()}
         tables = []
@@ -277,7 +277,7 @@ class _Run:
         return Baseline(tuple(one_ways), tuple(tables))
 
     def truth(self) -> Baseline:
-        """Ask everyone for exact counts, and return the oracle's shares of rows."""
+        """Ask everyone for exact counts, and return the oracle's baseline, as shares of rows."""
         sums = {r: np.zeros(self.domain.shape(r), dtype=np.int64) for r in self.weights}
         add_exact(self.session, self.session.roster, sums)
         tables = [Array.of(total / total.sum(), "<f4") for total in sums.values()]
@@ -287,7 +287,7 @@ class _Run:
 def _rows_behind(
     counts: Floats, sigma: float, voters: int, cohort: int, rows: float
 ) -> float:
-    """Estimate the rows of so many parties of a cohort that has `rows`.
+    """Estimate the rows of `voters` parties out of a cohort that has `rows`.
 
     It is the mean of two guesses by their precision: the parties' share of the cohort, and the sum
     of what they counted.
@@ -317,7 +317,7 @@ def flaim(
     unit: float = 1.0,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
-    """Run FLAIM over a roster; returns the model and what each round measured.
+    """Run FLAIM over a roster; return the model and what each round measured.
 
     Arguments are those of `aim` (methods/aim/coordinator.py); `key` chooses cohorts and, for
     "random", queries, and no noise comes from it.
@@ -415,7 +415,7 @@ def _round(
 def _choices(
     run: _Run, cohort: Sequence[str], request: Select
 ) -> dict[str, list[Clique]]:
-    """Ask a cohort what to measure; returns the queries of those who answer."""
+    """Ask a cohort what to measure; return the queries of those who answer, by party."""
     vanish = run.session.plan(cohort).vanish
     replies = run.session.ask_present(dict.fromkeys(cohort, request), vanish)
     choices = {}
@@ -426,7 +426,7 @@ def _choices(
 
 
 def _quiet(run: _Run, sums_before: int, old_model: MRF, new_model: MRF) -> bool:
-    """Return AIM's annealing test: whether a new marginal moved the model by no more than noise.
+    """Return whether a new marginal moved the model by no more than noise (AIM's annealing).
 
     One is enough, as in the paper (section 4.3).
     """
@@ -441,7 +441,7 @@ def _quiet(run: _Run, sums_before: int, old_model: MRF, new_model: MRF) -> bool:
 
 @dataclass
 class FLAIMPlan:
-    """Noise of the next round and what a row that joined every round has paid."""
+    """The noise of the next round, and the cost so far of a row that joined every round."""
 
     settings: FLAIM
     columns: int
@@ -471,7 +471,7 @@ class FLAIMPlan:
 
     @property
     def gaussians(self) -> int:
-        """Measurements of a row in one round."""
+        """The number of measurements of a row in one round."""
         s = self.settings.local_steps
         # s central ones, and s - 1 local ones that steer a later choice.
         steps = 2 * s - 1
@@ -484,14 +484,14 @@ class FLAIMPlan:
 
     @property
     def round_cost(self) -> float:
-        """zCDP of a row in one round."""
+        """The zCDP of a row in one round."""
         # The exponential mechanism is bounded-range: epsilon^2 / 8, not epsilon^2 / 2.
         selections = self.settings.local_steps * self.epsilon**2 / 8
         measurements = self.gaussians * self.unit**2 / (2 * self.sigma**2)
         return measurements + selections
 
     def last(self, t: int) -> bool:
-        """Return whether round `t` is the last; when annealing, it takes all that remains."""
+        """Return whether round `t` is the last; with annealing, it then takes all that remains."""
         if self.settings.rounds is not None:
             return t + 1 >= self.settings.rounds
         remaining_rho = self.rho - self.spent
@@ -507,7 +507,7 @@ class FLAIMPlan:
 def tree_of_noise(
     synth: FLAIM, case: Case, domain: Domain, queries: Sequence[Clique], answers: float
 ) -> float:
-    """Forecast the cells of the junction tree, as if noise alone chose what is measured.
+    """Forecast the cells of the junction tree if noise alone chose what is measured.
 
     Many answers then spread among small queries. What a party chooses by its rows is mostly a part
     of that, as all parties' rows are alike.

@@ -91,7 +91,7 @@ def _check(synth: FLAIM) -> None:
 
 
 def _guarantee(synth: FLAIM) -> Guarantee:
-    """Return what a variant promises."""
+    """Return the guarantee of a variant."""
     if synth.variant == "oracle":
         nothing = "Nothing is protected: true heterogeneity is used. A baseline only."
         return Guarantee("none", nothing, title="AugFLAIM (Oracle)")
@@ -105,7 +105,7 @@ def _guarantee(synth: FLAIM) -> Guarantee:
 
 
 def _visibility(synth: FLAIM) -> Views:
-    """Return who sees what of a run."""
+    """Return the lines of who sees what in a run."""
     coordinator_views = [masked_sums(synth.tolerated, dropouts=synth.dropouts)]
     sent = "where columns are cut, and which queries are counted"
     carriers: tuple[str, ...] = ("Count",)
@@ -134,7 +134,7 @@ def _visibility(synth: FLAIM) -> Views:
 
 
 def _rounds(synth: FLAIM, case: Case, domain: Domain) -> tuple[int, float]:
-    """Return T, or about as many rounds as annealing takes, and how many a party joins."""
+    """Return the number of rounds, T or what annealing makes of it, and a party's share of them."""
     rounds = synth.rounds or 8 * len(domain.names)
     return rounds, float(synth.cap or synth.participation * rounds)
 
@@ -161,7 +161,7 @@ def _question_counts(synth: FLAIM, columns: int, case: Case) -> Asked:
 
 
 def _waits(synth: FLAIM) -> int:
-    """Count the questions of rounds that a party with a cap sits out."""
+    """Count the questions in rounds that a party with a cap sits out."""
     if not synth.cap or not synth.rounds:
         return 0
     return 3 * (synth.rounds - synth.cap)

@@ -56,7 +56,7 @@ def _shares(baseline: Baseline) -> dict[Clique, Floats]:
 
 
 def _distance(site: Site[CountedRows], q: Clique, expected: Floats) -> float:
-    """Return ||M_q(D_k) - expected||_1; `expected` must not be negative.
+    """Compute ||M_q(D_k) - expected||_1; `expected` must not be negative.
 
     Only cells that hold a row are looked at: an empty cell adds what was expected of it.
     """
@@ -70,7 +70,7 @@ def _distance(site: Site[CountedRows], q: Clique, expected: Floats) -> float:
 
 
 def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
-    """Return n_k with noise that is drawn once a run.
+    """Return the party's number of rows n_k, with noise that is drawn once a run.
 
     It is exact where the relation makes the number of rows public. The paper scales by the exact
     n_k, which moves a score twice as far as accounted, see method.py.
@@ -101,7 +101,7 @@ def _scores(
     model: MRF,
     size: float,
 ) -> Floats:
-    """Return each candidate's u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - bias).
+    """Compute each candidate's score, u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - bias).
 
     The bias is sqrt(2/pi) sigma n_q, what noise alone would make of the distance. tau_k(q) is how
     far the party itself is from everyone: exact (Oracle), or the mean over the columns of q
@@ -120,14 +120,14 @@ def _scores(
 
 
 def _skew(q: Clique, skews: Mapping[Clique, float]) -> float:
-    """Return tau_k(q): of the clique itself where it is known, else the mean of its columns'."""
+    """Return the skew tau_k(q): the clique's own if it is known, else the mean over its columns."""
     if q in skews:
         return skews[q]
     return sum(skews.get((column,), 0.0) for column in q) / len(q)
 
 
 def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
-    """Refuse shares that are negative, sum to more than 1, or of other tables than the party's.
+    """Refuse shares that are negative, sum to more than 1, or belong to unknown tables.
 
     Raises:
         WireError: Naming the party; scores would move, or be rounded, further than is paid for.
@@ -152,7 +152,7 @@ def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
 
 
 def _is_share(table: Array) -> bool:
-    """Return whether a table's cells are shares of one whole, but for rounding."""
+    """Return whether a table's cells can be shares of one whole, up to rounding."""
     values = np.asarray(table.numpy(), dtype=np.float64)
     return bool((values >= 0).all() and values.sum() <= 1 + _FLOAT32)
 
@@ -195,7 +195,7 @@ def select(request: Select, site: Site[CountedRows]) -> Chosen:
 def _choice(
     site: Site[CountedRows], scores: Floats, sensitivity: float, epsilon: float
 ) -> Released[int]:
-    """Pay for a choice by these scores, then draw it."""
+    """Pay for a choice by scores, then draw it."""
 
     def draw() -> int:
         return mechanisms.exponential(
@@ -229,7 +229,7 @@ def _local_step(
 
 
 def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
-    """Count the marginals that this party chose, with its share of the noise.
+    """Count the marginals that this party chose, with this party's share of the noise.
 
     It sends zeros for those that others chose, so that the coordinator sees one sum for all.
     """

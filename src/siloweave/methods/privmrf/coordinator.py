@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _CuratorAnswers:
-    """Answers of a curator over the wire; see `protocols.random_fields.Answers`."""
+    """A curator's answers over the wire; see `protocols.random_fields.Answers`."""
 
     session: Session
     domain: Domain
@@ -46,24 +46,24 @@ class _CuratorAnswers:
     neighbours: Neighbours
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
-        """Ask for the R-scores of pairs."""
+        """Ask for the noisy R-scores of pairs."""
         (reply,) = self.session.ask(ScorePairs(tuple(pairs), sigma))
         return self._checked(reply, len(pairs))
 
     def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
-        """Ask how far a model is from marginals."""
+        """Ask how far a model is from the curator's marginals."""
         request = ModelErrors(ModelMessage.of(model), tuple(cliques), sigma)
         (reply,) = self.session.ask(request)
         return self._checked(reply, len(cliques))
 
     def _checked(self, reply: Distances, count: int) -> Floats:
-        """Return a reply's numbers; a reply of another type or length is refused."""
+        """Check the numbers in a reply, which must have one type and length, and return them."""
         party = CheckedReply(self.session.roster[0])
         distances = party.array("rows", reply.rows.value, ("<i8",), (count,))
         return distances.astype(np.float64)
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
-        """Ask for marginals, all in one sum."""
+        """Ask for noisy marginals, all in one sum."""
         request = Count(dict(self.keys), sigma, 0, tuple(cliques))
         shapes = [self.domain.shape(clique) for clique in cliques]
         return noisy_sums(self.session, request, shapes).tables
@@ -81,7 +81,7 @@ def privmrf(
     unit: float = 1.0,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
-    """Run PrivMRF with one party, the curator; returns the model and what each round measured.
+    """Run PrivMRF with one party, the curator; return the model and what each round measured.
 
     Arguments are those of `aim` (methods/aim/coordinator.py), and the neighbours of the curator's
     budget; `unit`, which every such method is given, follows from it and is not read. Pairs that no

@@ -38,19 +38,22 @@ from siloweave.tables.codes import Domain
 
 
 def _asked(synth: PrivMRF, columns: int, case: Case) -> Asked:
-    """Count the questions: rows, the graph's marginals, and in a step errors and a measurement."""
+    """Count the questions of a run by kind.
+
+    They are about rows and the graph's marginals, then in each step about errors and a measurement.
+    """
     steps = min(synth.refine_steps, max(1, columns // 2))
     return {KeyRequest: 1, ScorePairs: 1, ModelErrors: steps, Count: 2 + steps}
 
 
 def _rounds(synth: PrivMRF, case: Case, domain: Domain) -> tuple[int, float]:
-    """Return the rounds with the curator, who takes part in all of them."""
+    """Return the number of rounds with the curator, who takes part in all of them."""
     rounds = 2 * synth.refine_steps + 4
     return rounds, float(rounds)
 
 
 def _coordinate(session: Session, task: Task) -> Result:
-    """Run PrivMRF; R-scores move with the kind of neighbours, so it takes these too."""
+    """Run PrivMRF for the budget's kind of neighbours, on which R-scores depend."""
     neighbours = task.setup.budget.neighbours
     return marginal_result(privmrf, session, task, neighbours=neighbours, key=task.seed)
 

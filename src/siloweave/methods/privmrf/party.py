@@ -40,7 +40,7 @@ def _check(
 
 
 def score(request: ScorePairs, site: Site[CountedRows]) -> Distances:
-    """Answer the noisy R-scores of pairs."""
+    """Send noisy R-scores of pairs."""
     num_columns = len(site.rows.domain.names)
     num_pairs = num_columns * (num_columns - 1) // 2
     _check(request.pairs, num_pairs, 2, site)
@@ -52,7 +52,7 @@ def score(request: ScorePairs, site: Site[CountedRows]) -> Distances:
 
 
 def errors(request: ModelErrors, site: Site[CountedRows]) -> Distances:
-    """Answer the noisy L1 errors of a model."""
+    """Send noisy L1 errors of a model's marginals."""
     facts = site.terms.facts
     domain = site.rows.domain
     _check(request.cliques, facts["candidates"], facts["widest"], site)

@@ -62,7 +62,7 @@ _log = logging.getLogger("siloweave")
 
 
 def coordinate(session: Session, task: Task) -> Result:
-    """Measure all pairs, plan, measure what was planned, and fit."""
+    """Measure all pairs, plan, measure the planned tables, and fit."""
     synth: Any = task.setup.synth
     secure = SecureMarginals(session, task)
     queries = queries_of(synth, secure.encoder)
@@ -108,7 +108,7 @@ def coordinate(session: Session, task: Task) -> Result:
 
 
 def _why_apart(plan: SecurePlan, crowded_pairs: Sequence[Clique]) -> str:
-    """Say in a sentence why no table of columns of two parties is measured in the end."""
+    """Explain in a sentence why no table of two parties' columns is measured in the end."""
     if plan.crossing and not plan.opens_pairs:
         return only_alone(plan)
     joint_pairs = [pair for pair in crowded_pairs if len(plan.holders(pair)) > 1]
@@ -127,7 +127,7 @@ def _why_apart(plan: SecurePlan, crowded_pairs: Sequence[Clique]) -> str:
 
 
 def _visibility(synth: SecureTwoRound) -> Views:
-    """Return who sees what, and what protects it."""
+    """Return the lines of who sees what, and what protects it."""
     alone = "as long as it shares nothing with a party"
     counts = View(
         COORDINATOR,

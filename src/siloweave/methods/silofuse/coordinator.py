@@ -97,7 +97,7 @@ def _width(part: Sent) -> int:
 
 
 def trained(rows: SideBySide, task: Task) -> Any:
-    """Train the distribution of latents; it reads no message and sends none."""
+    """Train the distribution of latents, without any message."""
     from siloweave.models import latent
 
     synth: Any = task.setup.synth
@@ -110,7 +110,7 @@ def trained(rows: SideBySide, task: Task) -> Any:
 
 
 def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
-    """Ask every party for its latents as they are, and check them."""
+    """Ask every party for its latents without noise, and check them."""
     synth: Any = task.setup.synth
     target = condition_of(synth.target, parts)
     latent_parts = {}
@@ -140,7 +140,7 @@ def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Se
 
 
 def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
-    """Ask every party for latents with noise, and check them.
+    """Ask every party for its latents with noise, and check them.
 
     It is equal at all parties, and the least with which they together keep to the budget.
     """
@@ -162,7 +162,7 @@ def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[S
 
 @dataclass(frozen=True)
 class Sent:
-    """What one party sent of its rows."""
+    """The latents of one party's rows, and the facts that came with them."""
 
     latents: Matrix  # (rows, latents)
     columns: tuple[str, ...]  # which column each stands for; "" where they are mixed
@@ -174,7 +174,7 @@ class Sent:
 def _classes(
     name: str, reply: Coded | JointBegun, schema: Schema, target: str | None, rows: int
 ) -> Matrix | None:
-    """Read the classes that a party sent beside latents, where it holds the target.
+    """Read the classes that a party sent beside its latents, if it holds the target; else None.
 
     Raises:
         WireError: Naming the party; it sent more or less than the study says, or what its columns
@@ -193,7 +193,7 @@ def _classes(
 
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
-    """Return classes as one-hot rows; raises WireError, naming the party, unless they fit."""
+    """Turn a party's classes into one-hot rows; WireError, which names it, unless they fit."""
     codes = CheckedReply(name).array(
         "classes", array, WHOLE, (rows,), least=0, most=options - 1
     )
@@ -203,7 +203,7 @@ def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
 def checked_codes(
     name: str, triples: Sequence[tuple[int, int, int]], columns: tuple[str, ...]
 ) -> SphereCodes:
-    """Read a party's sphere codes, each as (first latent, dimensions, options).
+    """Check a party's sphere codes, each as (first latent, dimensions, options).
 
     Raises:
         WireError: Naming the party; one does not fit its latents.
@@ -229,7 +229,9 @@ def checked_codes(
 
 @dataclass(frozen=True)
 class SideBySide:
-    """All parties' rows as one table's, columns in the schema's order where latents are of one.
+    """The vectors of all parties' rows side by side, as one table.
+
+    Where each latent is of one column, columns have the schema's order.
 
     Attributes:
         V: (rows, latents + options): the classes of the target are behind the latents.
@@ -294,27 +296,27 @@ def side_by_side(
 
 @dataclass(frozen=True)
 class JointModel(NetworkModel):
-    """A `LatentDistribution` whose facts say where its entries stand in the parties' parts."""
+    """A `LatentDistribution` with the places of its entries in the parties' parts."""
 
     # In the run itself, if known.
     cell_shares: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def takes(self) -> frozenset[str]:
-        """Columns that it can be asked for: the label; all where sphere codes code the columns."""
+        """The columns that it can be conditioned on: the label, or all with sphere codes."""
         label = {self.net.facts["label"]} - {None}
         columns = set(self.net.facts["columns"])
         return frozenset(label if "" in columns else label | columns)
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """Return how frequent each option of the label was; nothing of other columns."""
+        """Return how frequent each option of the label was; None for other columns."""
         label = self.net.facts["label"]
         if not label or column != label:
             return None
         return tuple(self.net.diffusion.label_shares)
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw the parties' parts, side by side in roster order."""
+        """Draw the parties' parts of rows, side by side in roster order."""
         places = self.net.facts["places"]
         condition = None
         sampling = {}
@@ -332,14 +334,14 @@ class JointModel(NetworkModel):
 
     @classmethod
     def load(cls, path: Path) -> JointModel:
-        """Read a model that was saved."""
+        """Read a model from its file."""
         from siloweave.models.latent import LatentDistribution
 
         return cls(LatentDistribution.load(path))
 
 
 def load_coder(path: Path) -> RowCoder:
-    """Read a party's coder."""
+    """Read a party's coder from its file."""
     from siloweave.models.coders import RowCoder
 
     return RowCoder.load(path)
@@ -350,13 +352,13 @@ def load_coder(path: Path) -> RowCoder:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What crosses the wire in a step: matrices of latents, cut where a party's part ends."""
+    """The matrices of latents that cross the wire in a step, cut at the parties' parts."""
 
     session: Session  # with the parties
     widths: Mapping[str, int]  # latents of every party that has something to train
 
     def cut(self, Z: Any) -> dict[str, Array]:
-        """Return every party's part of a matrix; raises InputError where training diverged."""
+        """Cut a matrix into the parties' parts; raises InputError where training diverged."""
         Z = np.asarray(Z)
         if not np.isfinite(Z).all():
             raise InputError(f"training diverged: {_LOWER}")
@@ -368,7 +370,7 @@ class _Exchange:
         return parts
 
     def forward(self, step: int, slope: Any) -> Matrix:
-        """Ask for the latents of a batch, after the step before; the first has no slope (None)."""
+        """Take the step before along a slope (None at first), and ask for a batch's latents."""
         slopes = {} if slope is None else self.cut(slope)
         requests = {name: Forward(step, slopes.get(name)) for name in self.widths}
         parts: list[Matrix] = []
@@ -379,7 +381,7 @@ class _Exchange:
         return np.concatenate(parts, 1)
 
     def backward(self, step: int, denoised: Any) -> tuple[Matrix, float]:
-        """Ask for the slopes at denoised latents, and the loss of all parties."""
+        """Send denoised latents; return the slopes at these, and the loss of all parties."""
         requests = {
             name: Backward(step, part) for name, part in self.cut(denoised).items()
         }
@@ -391,14 +393,14 @@ class _Exchange:
         return np.concatenate(slopes, 1), loss
 
     def _matrix(self, name: str, field: str, array: Array, rows: int | None) -> Matrix:
-        """Check a party's matrix of a batch."""
+        """Check a party's matrix for a batch, and return it."""
         wanted = f"finite (where training diverges it is not: {_LOWER})"
         return CheckedReply(name).reals(
             field, array, (rows, self.widths[name]), finite=wanted
         )
 
     def end(self, step: int, slope: Any) -> None:
-        """Take the last step, and have every coder stored."""
+        """Take the last step, and have every party store its coder."""
         slopes = self.cut(slope)
         # A party that trains nothing stores its decoder of the target.
         no_slope = Array.of(np.zeros((0, 0)), "<f4")
@@ -409,7 +411,7 @@ class _Exchange:
 
 
 def coordinate_steps(session: Session, task: Task) -> Result:
-    """Train encoders, denoiser and decoders as one.
+    """Train encoders, denoiser and decoders as one network.
 
     Raises:
         WireError: Naming the party, where it sent what does not fit.
@@ -434,7 +436,7 @@ def coordinate_steps(session: Session, task: Task) -> Result:
 
 
 def _begun(replies: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Matrix]:
-    """Check how the parties begin.
+    """Ask the parties to begin, and check their facts.
 
     Returns the widths of what they will send, as parts without a row, and the classes of all rows:
     (rows, options), without options where the study has no target.

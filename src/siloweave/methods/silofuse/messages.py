@@ -122,7 +122,7 @@ GRID = 2.0**-6
 
 
 def declared_coder(schema: Schema, synth: SiloFuse) -> RowCoder:
-    """Return the sphere codes of a party's columns, from public facts alone."""
+    """Build the sphere codes of a party's columns, from public facts alone."""
     from siloweave.models.coders import RowCoder
     from siloweave.models.sphere_codes import SphereCodeCoder
     from siloweave.tables.features import Layout
@@ -133,7 +133,7 @@ def declared_coder(schema: Schema, synth: SiloFuse) -> RowCoder:
 
 
 def radius(coder: RowCoder, clip: float) -> int:
-    """Return the radius of the ball that integer rows lie in.
+    """Return the radius of the ball in which integer latent rows lie.
 
     It is a share `clip` of the largest norm that a row can have.
     """
@@ -150,7 +150,7 @@ def radius(coder: RowCoder, clip: float) -> int:
 def released_together(
     sigma: float, parts: Mapping[str, Schema], synth: SiloFuse
 ) -> Gaussian:
-    """Return the event of what all parties together release about a row.
+    """Return the event of what all parties together release about one row.
 
     Replacing it moves each party's integers from one side of their ball to the other, at most.
     """

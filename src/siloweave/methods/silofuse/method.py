@@ -160,7 +160,7 @@ _KINDS: Mapping[str, type[Any]] = {
 
 
 def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ...]]:
-    """Return what the coordinator sees besides codes, in words, and in which fields that is."""
+    """Describe what the coordinator sees beside codes; return the words and the fields."""
     words = ""
     fields: tuple[str, ...] = ()
     if synth.target:
@@ -173,7 +173,7 @@ def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ..
 
 
 def _latents(schema: Schema, coder: AutoencoderSettings | SphereCodeSettings) -> int:
-    """Count the latents of a row, roughly: a column's bits with sphere codes, else one each."""
+    """Estimate the latents of a row: with sphere codes a column's bits, else one a column."""
     blocks = Features.declared(schema).blocks
     if isinstance(coder, AutoencoderSettings):
         return int(coder.latent or len(blocks))
@@ -187,7 +187,7 @@ def _latents(schema: Schema, coder: AutoencoderSettings | SphereCodeSettings) ->
 
 
 def _check(synth: SiloFuse) -> None:
-    """Raise InputError for settings out of bounds, or that do not go together."""
+    """Raise InputError for settings that are out of bounds, or contradict each other."""
     is_noised = synth.privacy == "latents"
     # The bound on a latent follows from public facts, which an autoencoder's weights are not.
     if is_noised and (synth.coder != "points" or synth.target is not None):
@@ -206,7 +206,7 @@ def _check(synth: SiloFuse) -> None:
 
 
 def _guarantee(synth: SiloFuse) -> Guarantee:
-    """Return what a run promises, with noise on latents or without."""
+    """Return the guarantee of a run, with noise on latents or without."""
     if synth.privacy == "latents":
         return Guarantee(
             "dp",
@@ -222,7 +222,7 @@ def _guarantee(synth: SiloFuse) -> Guarantee:
 
 
 def _visibility(synth: SiloFuse) -> Views:
-    """Return who sees what of a run."""
+    """Return the lines of who sees what in a run."""
     others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
     if synth.privacy == "latents":
         codes = View(
@@ -236,7 +236,7 @@ def _visibility(synth: SiloFuse) -> Views:
 
 
 def _forecast(synth: SiloFuse, case: Case) -> Forecast:
-    """Forecast a run, in which latents travel once, whatever the number of steps."""
+    """Forecast a run in which latents travel once, whatever the number of steps."""
     schema: Any = case.schema
     is_noised = synth.privacy == "latents"
     # Integers of noised latents have four bytes.
@@ -256,7 +256,7 @@ def _forecast(synth: SiloFuse, case: Case) -> Forecast:
 
 
 def _affordable(setup: Setup, learn: float) -> None:
-    """Refuse budgets of a relation or a unit that noise on one row's latent does not bound."""
+    """Refuse budgets for neighbours that noise on one row's latent does not cover."""
     if setup.budget.private:
         refuse_several_rows(
             setup.budget, "SiloFuse", "the latent of each row is priced for itself"
@@ -336,12 +336,12 @@ class SiloFuse(Synthesizer):
 
     @property
     def numeric(self) -> Numeric:
-        """What a number becomes, see `Features.fit`; that of `PointDiff` where the model is."""
+        """The encoding of a number, see `Features.fit`; as in `PointDiff` with its model."""
         return "ranks" if self.shows_cells else "quantile"
 
     @property
     def latent(self) -> LatentSettings:
-        """Settings of coder and diffusion, with the defaults that follow from other settings."""
+        """The settings of coder and diffusion, with defaults that follow from other settings."""
         kind = _KINDS[self.coder]
         coder = kind()
         diffusion = (
@@ -356,7 +356,7 @@ class SiloFuse(Synthesizer):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings, as plain values; those of coder and diffusion in full."""
+        """Return all settings as plain values, those of coder and diffusion in full."""
         latent = self.latent
         full = {
             "autoencoder": asdict(latent.autoencoder),
@@ -369,7 +369,7 @@ class SiloFuse(Synthesizer):
 
 
 def _visibility_steps(synth: E2EDistr) -> Views:
-    """Return who sees what of a run."""
+    """Return the lines of who sees what in a run of many steps."""
     words, fields = _besides(synth, "JointBegun")
     received = (
         f"the number of rows, and codes and gradients of rows in every step{words}"
@@ -386,7 +386,7 @@ def _visibility_steps(synth: E2EDistr) -> Views:
 
 
 def _forecast_steps(synth: E2EDistr, case: Case) -> Forecast:
-    """Forecast a run, in which four matrices of latents travel at every step."""
+    """Forecast a run in which four matrices of latents travel at every step."""
     schema: Any = case.schema
     steps = synth.diffusion.steps
     batch = min(synth.diffusion.batch, case.rows)

@@ -67,7 +67,7 @@ _MOST = 2**24  # integers whose squares add up without overflow
 
 
 def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
-    """Fit a coder, keep it, and send latents (a client's part of Algorithm 1)."""
+    """Fit a coder, store it here, and send latents (a client's part of Algorithm 1)."""
     from siloweave.models import coders
     from siloweave.tables.features import Layout
 
@@ -117,7 +117,7 @@ def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
 
 
 def class_codes(V: Matrix) -> Array:
-    """Return the classes of one-hot rows, in the smallest numbers that hold them."""
+    """Return the classes of one-hot rows, in the smallest integer type that holds them."""
     kind: Any = "<u1" if V.shape[1] <= 256 else "<u4"
     return Array.of(V.argmax(1), kind)
 
@@ -125,7 +125,7 @@ def class_codes(V: Matrix) -> Array:
 def _coding(
     target: str | None, settings: Any, layout: Layout, seed: int, site: Site[OwnerData]
 ) -> dict[str, Any]:
-    """Return what a party's own coder is fitted with.
+    """Return the settings to which a party's own coder is fitted.
 
     These are its share of the widths, the target if it is its own, and a key of its columns.
     """
@@ -141,7 +141,7 @@ def _coding(
 
 
 def divided(settings: Any, parties: int) -> Any:
-    """Return a party's share of the widths of an autoencoder (section 5.1: divided equally)."""
+    """Return a party's share of an autoencoder's widths (section 5.1: divided equally)."""
     # Sphere codes have no widths.
     if not hasattr(settings, "hidden"):
         return settings
@@ -151,7 +151,7 @@ def divided(settings: Any, parties: int) -> Any:
 
 
 def handlers(synth: SiloFuse) -> Handlers:
-    """Return which function answers which request; no function for what the study excludes."""
+    """Return the functions that answer requests, by request; none for what the study excludes."""
     if synth.privacy == "latents":
         return {CodeNoised: partial(code_noised, synth)}
     answers: dict[Any, Any] = {Code: partial(code, synth)}
@@ -164,7 +164,7 @@ def handlers(synth: SiloFuse) -> Handlers:
 
 
 def bounded(Z: Matrix, grid: float, most: int) -> Ints:
-    """Round latent rows to integers of norm at most `most`.
+    """Round latent rows to integers whose norm is at most `most`.
 
     **Guarantee**: exact: every row of the result has an L2 norm of at most `most`, whatever Z
     holds, and depends on its own row of Z alone.
@@ -184,7 +184,7 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
 
 
 def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> Noised:
-    """Pay for all rows' latents, then draw their noise."""
+    """Pay for all rows' latents, then draw their noise and send them."""
     data = site.rows
     features = Features.declared(data.schema)
     coder = declared_coder(data.schema, synth)
@@ -212,7 +212,7 @@ def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> 
 def _check_together(
     synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]
 ) -> None:
-    """Refuse noise with which all parties together would go beyond this party's limit."""
+    """Refuse noise with which all parties together would pass this party's limit."""
     limit = site.ledger.limit
     if limit is None:
         return
@@ -233,12 +233,12 @@ def _check_together(
 # Forward and backward of all parties of a process read the same permutation in turn.
 @lru_cache(maxsize=4)
 def _order(epoch: int, rows: int, seed: int) -> Ints:
-    """Draw the permutation of an epoch."""
+    """Draw the order of the rows in one epoch."""
     return generator(fold_in(seed, "epoch", epoch)).permutation(rows)
 
 
 def batch_of(step: int, rows: int, batch: int, seed: int) -> Ints:
-    """Return which rows are in a step.
+    """Return the places of the rows in one step.
 
     Every epoch is a permutation that all parties know, cut evenly; a rest of rows is left out.
     """
@@ -250,7 +250,7 @@ def batch_of(step: int, rows: int, batch: int, seed: int) -> Ints:
 
 
 def begin(synth: E2EDistr, request: BeginJoint, site: Site[OwnerData]) -> JointBegun:
-    """Fit encoders, make a coder, and pay for all that will be sent at every step."""
+    """Fit encoders, make a coder, and pay for all that every step will send."""
     data = site.rows
     key = fold_in(request.seed, "train", "features")
     features = Features.fit(data.table, data.schema, key=key)
@@ -279,7 +279,7 @@ _BEGUN = "begun"  # what a party remembers
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """What was asked at the beginning, the entry that paid, and the encoders."""
+    """The request that began the run, the entry that paid, and the encoders."""
 
     seed: int
     entry: str
@@ -288,7 +288,7 @@ class _Begun(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _PartyState:
-    """A party's rows and coder in one run, made again from what it remembers."""
+    """A party's rows and coder in one run, which are made again from what it remembers."""
 
     begun: _Begun  # what was asked
     features: Features  # rows to vectors and back
@@ -303,18 +303,18 @@ class _PartyState:
 
     @property
     def trained(self) -> bool:
-        """Whether there is anything to train: the target may be all that the party holds."""
+        """Whether there is anything to train: the party may hold the target alone."""
         return bool(self.coder.coder.layout.blocks)
 
     def batch_rows(self, step: int) -> Any:
-        """Return the rows of a step's batch, as the network reads them."""
+        """Return the rows of a step's batch as the network reads them."""
         import jax
 
         places = batch_of(step, len(self.V), self.batch, self.begun.seed)
         return jax.tree.map(lambda x: x[places], self.rows)
 
     def like_latents(self, field: str, array: Array) -> Any:
-        """Check numbers of a batch's latents; raises WireError where they are of another shape."""
+        """Check numbers that belong to a batch's latents; raises WireError for another shape."""
         import jax.numpy as jnp
 
         shape = (min(self.batch, len(self.V)), self.coder.latent)
@@ -372,7 +372,7 @@ def _new_state(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
 
 
 def _keep(site: Site[OwnerData], state: _PartyState, step: int, network: State) -> None:
-    """Store the network after so many steps, over the last but one."""
+    """Store the network after so many steps, in place of the last but one."""
     from siloweave.models.rounds import packed
 
     remember_step("state-", step, packed(network), site)
@@ -380,7 +380,7 @@ def _keep(site: Site[OwnerData], state: _PartyState, step: int, network: State) 
 
 
 def _network(site: Site[OwnerData], state: _PartyState, step: int) -> State:
-    """Return the network after so many steps; raises WireError where the party is at another."""
+    """Return the network after so many steps; WireError if the party is at another step."""
     from siloweave.models.rounds import unpacked
 
     if step % 2 in state.states:
@@ -399,7 +399,7 @@ def _network(site: Site[OwnerData], state: _PartyState, step: int) -> State:
 
 
 def forward(synth: E2EDistr, request: Forward, site: Site[OwnerData]) -> Activations:
-    """Take the step before, and code a batch."""
+    """Take the step before, and send the latents of a batch."""
     state = _state_of(synth, site)
     if request.step == 0:
         network = _network(site, state, 0)
@@ -416,7 +416,7 @@ def forward(synth: E2EDistr, request: Forward, site: Site[OwnerData]) -> Activat
 def _turned(
     site: Site[OwnerData], state: _PartyState, step: int, slope: Array | None
 ) -> State:
-    """Return the network after a step that was decoded.
+    """Return the network after a step whose latents were decoded.
 
     `slope` is the coordinator's: how the loss changes with the latents that this party sent.
 
@@ -441,7 +441,7 @@ def _turned(
 
 
 def backward(synth: E2EDistr, request: Backward, site: Site[OwnerData]) -> Slopes:
-    """Decode, and answer with the loss and its slope."""
+    """Decode denoised latents, and send the loss and its slope."""
     state = _state_of(synth, site)
     if request.step >= state.steps:
         raise WireError(f"party {site.name!r}: the study has {state.steps:,} steps")
@@ -459,7 +459,7 @@ def backward(synth: E2EDistr, request: Backward, site: Site[OwnerData]) -> Slope
 
 
 def end(synth: E2EDistr, request: End, site: Site[OwnerData]) -> Ended:
-    """Keep the coder with its averaged weights."""
+    """Store the coder with its averaged weights."""
     state = _state_of(synth, site)
     coder = state.coder
     if state.trained:
@@ -470,7 +470,7 @@ def end(synth: E2EDistr, request: End, site: Site[OwnerData]) -> Ended:
 
 
 def step_handlers(synth: E2EDistr) -> Handlers:
-    """Return which function answers which request of E2EDistr."""
+    """Return the functions that answer requests of E2EDistr, by request."""
     answers: dict[Any, Any] = {
         BeginJoint: partial(begin, synth),
         Forward: partial(forward, synth),

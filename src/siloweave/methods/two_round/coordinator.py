@@ -42,7 +42,7 @@ def two_round(
     keys: Mapping[str, bytes] | None = None,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
-    """Run both rounds, over one party or many; returns the model and what each round measured.
+    """Run both rounds, over one party or many; return the model and what each measured.
 
     Arguments are those of `aim` (methods/aim/coordinator.py), and the parties' keys for masks where
     a stage before has exchanged them.
@@ -67,7 +67,7 @@ def two_round(
 
 @dataclass
 class _Run:
-    """How both rounds are measured.
+    """The way in which both rounds are measured.
 
     Attributes:
         keys: The parties' keys for masks; empty until they are exchanged.
@@ -84,7 +84,9 @@ class _Run:
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
-        """Count over everyone; noise is one, so a table that needs less is counted more often.
+        """Measure tables over all parties, in one sum with one width of noise.
+
+        A table that needs less noise is counted more often.
 
         Where parties vanished since the first sum, the others stand for their rows.
         """
@@ -118,7 +120,7 @@ class _Run:
 
 
 def _times(sigmas: Sequence[float]) -> list[int]:
-    """Return how often each table is counted, so that its noise is about as wide as its sigma."""
+    """Return how often to count each table, so that its noise is about as wide as its sigma."""
     least = min(sigmas)
     if least == max(sigmas):
         return [1] * len(sigmas)

@@ -61,7 +61,7 @@ from siloweave.tables.codes import Domain
 
 
 def _visibility(synth: TwoRound) -> Views:
-    """Return who sees what: sums to the coordinator, plans to the other parties."""
+    """Return the lines of who sees what: sums at the coordinator, plans at the other parties."""
     message_to_parties = (
         "where columns are cut, and which tables are counted in the second round"
     )
@@ -71,7 +71,7 @@ def _visibility(synth: TwoRound) -> Views:
 
 
 def _forecast(synth: TwoRound, case: Case) -> Forecast:
-    """Forecast a run: keys that bins have exchanged are used again, and the second sum closes it.
+    """Forecast a run, which uses the bins' keys again, and closes with the second sum.
 
     If a party vanishes, all others are asked for their ledgers once more.
     """
@@ -88,7 +88,7 @@ def _forecast(synth: TwoRound, case: Case) -> Forecast:
 
 
 def _buys(synth: TwoRound, case: Case, domain: Domain) -> Bought:
-    """Return what both rounds measure, in the noise of all parties' shares."""
+    """Return the measurements that both rounds buy, with the noise of all parties' shares."""
     # The noise is sized for the parties that remain where some vanish or pool what they know, so
     # with all of them it is wider than the budget asks for.
     plan = MaskPlan.for_size(case.parties, synth.tolerated, synth.dropouts)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def coordinate(session: Session, task: Task) -> Result:
-    """Train the trunk over a roster.
+    """Train the trunk with the parties of a roster.
 
     Raises:
         BudgetError: The budget is too small for these settings; nothing is released.
@@ -85,7 +85,7 @@ def coordinate(session: Session, task: Task) -> Result:
 
 
 def _planned(session: Session, task: Task) -> BeginVertiGAN:
-    """Divide the budget over all parties, count, and find the noise that fits."""
+    """Divide the budget over all parties, count, and find noise that fits the rest."""
     from siloweave.models.vertigan import critic_size, heads_of
 
     synth: Any = task.setup.synth
@@ -121,7 +121,7 @@ def _planned(session: Session, task: Task) -> BeginVertiGAN:
 
 @dataclass(frozen=True)
 class TrunkModel(NetworkModel):
-    """The server's `Trunk` as a generator of vectors: the same hidden rows for every party."""
+    """The server's `Trunk` as a generator of vectors, the same hidden rows for every party."""
 
     takes: ClassVar[frozenset[str]] = frozenset()
 
@@ -130,20 +130,20 @@ class TrunkModel(NetworkModel):
         return None
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw hidden rows, once for each party side by side."""
+        """Draw hidden rows, repeated side by side for each party."""
         hidden = self.net.sample(n, key=jax_key(key))
         return np.tile(hidden, (1, self.net.parties))
 
     @classmethod
     def load(cls, path: Path) -> TrunkModel:
-        """Read what `save` wrote."""
+        """Read a model from the folder into which `save` wrote it."""
         from siloweave.models.vertigan import Trunk
 
         return cls(Trunk.load(path))
 
 
 def load_head(path: Path) -> Head:
-    """Read a party's head, which makes its columns of hidden rows."""
+    """Read a party's head, which turns hidden rows into the party's columns."""
     from siloweave.models.vertigan import Head
 
     return Head.load(path)

@@ -89,7 +89,7 @@ class TrainCritics(Request[Moved], frozen=True, tag="vertigan/train_critics"):
 def like_hidden(
     name: str, field: str, array: Array, settings: VertiGANSettings
 ) -> Matrix:
-    """Check hidden rows or slopes; raises WireError if they have not the settings' shape."""
+    """Check hidden rows or slopes; raises WireError unless the settings' shape is theirs."""
     shape = (settings.made, settings.trunk[-1])
     return CheckedReply(name).reals(field, array, shape, finite=_FINITE)
 
@@ -99,7 +99,7 @@ _SOME_RHO = 1e3  # so much that a reading of it is not cut off at 0
 
 @dataclass(frozen=True)
 class VertiGANPlan:
-    """How a budget is divided, before anything is read."""
+    """The division of a budget, which is fixed before anything is read."""
 
     budget: Budget  # most that any row may cost, at all parties together
     counts_sigma: float  # noise of all counts
@@ -112,7 +112,7 @@ class VertiGANPlan:
     def of(
         cls, synth: VertiGAN, parts: Mapping[str, Schema], budget: Budget
     ) -> VertiGANPlan:
-        """Divide a budget: a hundredth of the zCDP for the number of rows, `counts_share`, steps.
+        """Divide a budget: a hundredth of the zCDP counts rows, `counts_share` columns; then steps.
 
         `parts` are every party's columns, in roster order.
 
@@ -149,35 +149,35 @@ class VertiGANPlan:
         return cls(budget, counts_sigma, before, steps, synth.batch)
 
     def rate(self, rows: int) -> float:
-        """Return the probability of each row to be in a step."""
+        """Return the probability with which each row is in a step."""
         return min(1.0, self.batch / rows)
 
     @property
     def order(self) -> int | None:
-        """The Renyi order at which the run is read, see `privacy.shared_steps.order_for`."""
+        """The Renyi order at which the ledgers are read, see `privacy.shared_steps.order_for`."""
         return order_for(self.budget, steps=self.steps, others=self._all)
 
     def noise(self, rows: int, dimension: int) -> SharedSteps:
-        """Return the least noise of a step, for so many released rows, that keeps to the budget."""
+        """Return the least noise of a step that keeps to the budget, for so many released rows."""
         return plan_steps(
             self.budget, rate=self.rate(rows), steps=self.steps, shares=1, tolerated=0,
             dimension=dimension, others=self._all, order=self.order,
         )  # fmt: skip
 
     def begin(self, seed: int, rows: int, dimension: int) -> BeginVertiGAN:
-        """Return what parties are asked to begin with, and the noise that keeps to the budget."""
+        """Build the request that begins the training, with noise that keeps to the budget."""
         noise = self.noise(rows, dimension)
         return BeginVertiGAN(seed, rows, noise.levels, noise.share_sigma, dimension)
 
     def ledgers(
         self, request: BeginVertiGAN, count: int
     ) -> dict[str, tuple[Event, ...]]:
-        """Return what every party releases in all, with so many critic steps."""
+        """Return all events that each party releases, with so many critic steps."""
         step = self.steps_event(request, count)
         return {name: (*events, step) for name, events in self.before.items()}
 
     def steps_event(self, request: BeginVertiGAN, count: int) -> Event:
-        """Return what so many critic steps cost; raises InputError where no event is like it."""
+        """Return the event of so many critic steps; InputError for numbers that no event has."""
         order = self.order
         return SampledSharedGaussian(
             share_sigma=request.share_sigma,
@@ -193,7 +193,7 @@ class VertiGANPlan:
 
     @property
     def most_of_others(self) -> float:
-        """Bound what all parties but one release together, for any number of rows.
+        """The most that all parties but one release together, for any number of rows.
 
         Rows are added or removed, and everything is read at `order`: all steps cost at most what
         the budget leaves there beside the counts, and each party takes as many of them.

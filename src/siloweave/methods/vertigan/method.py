@@ -94,7 +94,7 @@ _MOST_BINS = 2**20
 
 
 def _check(synth: VertiGAN) -> None:
-    """Raise InputError for settings out of bounds, or larger than a party takes."""
+    """Raise InputError for settings out of bounds, or too large for a party."""
     number("clip", synth.clip, 0, inf, "()")
     widest = max(synth.noise, *synth.trunk, *synth.head, *synth.critic)
     sizes = (widest**2, synth.made * widest, synth.steps)
@@ -107,7 +107,7 @@ def _check(synth: VertiGAN) -> None:
 
 
 def _guarantee(synth: VertiGAN) -> Guarantee:
-    """Return what a run promises, with noise or without."""
+    """Return the guarantee of a run, with noise or without."""
     if not synth.private:
         return Guarantee("none", "Nothing: critics are trained without noise.")
     return Guarantee(
@@ -121,7 +121,7 @@ def _guarantee(synth: VertiGAN) -> Guarantee:
 
 
 def _visibility(synth: VertiGAN) -> Views:
-    """Return who sees what of a run, with noise or without."""
+    """Return the lines of who sees what in a run, with noise or without."""
     slopes = "gradients of each party's loss at generated rows"
     generated = "generated rows, which follow the gradients of all"
     if not synth.private:
@@ -159,7 +159,7 @@ def _affordable(setup: Setup, learn: float) -> None:
 
 
 def _forecast(synth: VertiGAN, case: Case) -> Forecast:
-    """Forecast a run, in whose rounds the hidden rows travel, there and back."""
+    """Forecast a run, in each of whose rounds hidden rows travel there and back."""
     # Four bytes a number.
     sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
     questions: Asked = {

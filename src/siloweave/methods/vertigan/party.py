@@ -58,7 +58,7 @@ _ENTRY = "entry"
 
 
 def plan_of(synth: VertiGAN, site: Site[OwnerData]) -> VertiGANPlan:
-    """Compute the plan that the study's public facts and this party's budget lead to."""
+    """Compute the plan from the study's public facts and this party's budget."""
     limit = site.ledger.limit
     if limit is None or not limit.private:
         raise WireError(
@@ -86,7 +86,7 @@ def count(synth: VertiGAN, request: CountOwnColumns, site: Site[OwnerData]) -> C
 def begin(
     synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]
 ) -> VertiGANReady:
-    """Check what all parties are going to pay together, and remember what was asked."""
+    """Check what all parties will pay together, and store the request."""
     rows: tuple[Released[int], ...] = ()
     if synth.private:
         _check_prices(synth, request, site)
@@ -108,7 +108,7 @@ def begin(
 def _check_prices(
     synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]
 ) -> None:
-    """Refuse noise that is no event, or with which all parties go beyond this party's limit."""
+    """Refuse noise that no event has, or with which all parties pass this party's limit."""
     who = f"party {site.name!r}"
     plan = plan_of(synth, site)
     limit = site.ledger.limit
@@ -141,7 +141,7 @@ def _check_prices(
 
 @dataclass(frozen=True)
 class _PartyState:
-    """What a party trains with; it can be made again from what is remembered."""
+    """A party's rows and networks, which are made again from what it remembers."""
 
     synth: VertiGAN  # the study's settings
     settings: VertiGANSettings  # those of the networks
@@ -155,7 +155,7 @@ class _PartyState:
 
 
 def _state_of(synth: VertiGAN, site: Site[OwnerData]) -> _PartyState:
-    """Return what a party trains with, made once a process of what it remembers."""
+    """Return the party's rows and networks, made once a process."""
     stored = site.recall(_BEGIN)
     key = site.recall(_KEY)
     if stored is None or key is None:
@@ -223,7 +223,7 @@ def _new_state(
 
 
 def train(synth: VertiGAN, request: TrainCritics, site: Site[OwnerData]) -> Moved:
-    """Pay for the critic's steps, take them, move the head, and answer."""
+    """Pay for the critic's steps, take them, move the head, and send the slope."""
     state = _state_of(synth, site)
     number = request.number
     networks = _before(state, site, number)
@@ -239,7 +239,7 @@ def train(synth: VertiGAN, request: TrainCritics, site: Site[OwnerData]) -> Move
 
 
 def _before(state: _PartyState, site: Site[OwnerData], number: int) -> GANState:
-    """Return the networks before a round.
+    """Return the networks as they are before a round.
 
     The last two are stored, so that a round can be done again.
 
@@ -271,7 +271,7 @@ def _played(
     networks: GANState,
     hidden: Matrix,
 ) -> Array:
-    """Take all critic steps, and the head's; returns the slope at the hidden rows.
+    """Take all steps of the critic, and one of the head; return the slope at the hidden rows.
 
     Where a bound is kept, nothing here raises for a row.
     """
@@ -349,7 +349,7 @@ def _privately(
 
 
 def handlers(synth: VertiGAN) -> Handlers:
-    """Return which function answers which request; only noise needs counts."""
+    """Return the functions that answer requests, by request; counts are for noise alone."""
     answers: dict[Any, Any] = {
         BeginVertiGAN: partial(begin, synth),
         TrainCritics: partial(train, synth),

@@ -57,7 +57,7 @@ Codewords = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class _Party:
-    """What one party released, checked."""
+    """The releases of one party, once they are checked."""
 
     field: MRF  # over its own columns
     edges: Sequence[Clique]
@@ -101,7 +101,7 @@ def coordinate(session: Session, task: Task) -> Result:
 
 
 def _encoded(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
-    """Ask for all that parties release, once they share a key that this side does not know."""
+    """Have the parties share a key unknown to the coordinator; ask for all that they release."""
     first, *others = session.roster
     # Answers have no key, and a party alone needs to share none.
     if plan.noise is None or not others:
@@ -125,7 +125,7 @@ def _encoded(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
 def _checked_field(
     party: CheckedReply, synth: VertiMRF, domain: Domain, field: LocalField
 ) -> MRF:
-    """Read a party's field; raises WireError, naming it, where it does not fit its columns."""
+    """Check a party's field, and return it; WireError, naming the party, if it does not fit."""
     cliques = field.model.cliques
     for clique in (*cliques, *field.edges):
         party.items("columns", clique, among=domain.names)
@@ -162,7 +162,7 @@ def _checked(
     rows: int,
     reply: Encoded,
 ) -> _Party:
-    """Read a party's reply; raises WireError, naming it, where it does not fit the study."""
+    """Check a party's reply, and return it; WireError, naming the party, if it does not fit."""
     # Histograms lie one after the other, in one array; there is none if no column is binned.
     binned_columns = binned(synth, domain)
     sizes = [domain.size_of(column) for column in binned_columns]
@@ -198,7 +198,7 @@ def _checked(
 
 @dataclass
 class _Server:
-    """What the server fits with; see the phases of the paper."""
+    """The data that the server fits a model to; see the phases of the paper."""
 
     synth: VertiMRF
     domain: Domain
@@ -207,7 +207,7 @@ class _Server:
     parties: Mapping[str, _Party]
 
     def run(self, task: Task) -> tuple[MRF, tuple[Measured, ...]]:
-        """Take GraphCom, InitMRF and OptMRF; returns the model, and what it is fitted to."""
+        """Take the phases GraphCom, InitMRF and OptMRF; return the model, and its measurements."""
         # Phase 3, GraphCom: estimate all pairs of two parties, and join the parties' graphs.
         task.progress("estimating pairs of two parties", 0.5)
         estimates = {pair: self.estimated(pair) for pair in self._cross_pairs()}
@@ -226,7 +226,7 @@ class _Server:
         return self.refined(self.local_marginals(), candidates, task)
 
     def _cross_pairs(self) -> list[Clique]:
-        """Return the pairs of columns that lie at two parties."""
+        """Return the pairs of columns that lie at two different parties."""
         owner = {}
         for name, party in self.parties.items():
             owner.update(dict.fromkeys(party.field.domain.names, name))
@@ -234,7 +234,7 @@ class _Server:
         return [(a, b) for a, b in pairs if owner[a] != owner[b]]
 
     def estimated(self, pair: Clique) -> tuple[Array, float]:
-        """Estimate the counts of a pair's bins, which sum to the rows, and the noise of one."""
+        """Estimate the counts of a pair's bins, and the noise of one; counts sum to the rows."""
         codes = [self._owner(column).encoded[column] for column in pair]
         if self.plan.noise:
             return carest(codes, self.plan.noise.phantoms, self.rows)
@@ -254,7 +254,7 @@ class _Server:
     def recovered(
         self, pair: Clique, table: Array, sigma: float
     ) -> tuple[Array, float]:
-        """Spread counts of a pair's bins over its values (HisRec); returns also their noise."""
+        """Spread the counts of a pair's bins over its values (HisRec); return also their noise."""
         bins = [self._bins(column) for column in pair]
         # A column that is not binned has one value in each bin, so ones spread nothing.
         values = []
@@ -273,7 +273,7 @@ class _Server:
         return bins_of(self.domain.size_of(column), self.synth.encoded_bins)
 
     def graph(self, cross: Mapping[Clique, Array]) -> list[Clique]:
-        """Join the parties' edges, then pairs of two by their R-scores; returns maximal cliques."""
+        """Join the parties' edges, then pairs of two parties by R-score; return maximal cliques."""
         scores = {pair: _r_score(table) for pair, table in cross.items()}
         # A party's own edges are in the union of graphs before any estimated pair.
         for party in self.parties.values():
@@ -285,7 +285,7 @@ class _Server:
         return cliques
 
     def local_marginals(self) -> list[Measurement]:
-        """Return what parties measured, as their own fields have it, in all columns' order."""
+        """Return the marginals that parties measured, by their own fields, in the joint order."""
         measurements = []
         for party in self.parties.values():
             for party_clique in party.field.potentials:
@@ -302,7 +302,7 @@ class _Server:
         candidates: dict[Clique, tuple[Array, float]],
         task: Task,
     ) -> tuple[MRF, tuple[Measured, ...]]:
-        """Fit to the local marginals, then add, in steps, the pairs that the model misses most."""
+        """Fit to the local marginals, then add in steps the pairs that the model misses most."""
         synth = self.synth
         most_cells = cells_in(synth.max_model_mb)
         remaining = dict(candidates)
@@ -344,7 +344,7 @@ class _Server:
     def _targets(
         self, local: list[Measurement], chosen: list[Measurement]
     ) -> list[Measurement]:
-        """Return what the model is fitted to; made consistent before, if the settings say so."""
+        """Return the marginals that the model is fitted to, made consistent if settings say so."""
         if not self.synth.consistent:
             return [*local, *chosen]
         chosen_counts = {
@@ -360,7 +360,7 @@ class _Server:
 
 
 def _r_score(table: Array) -> float:
-    """Return (n / 2) ||P_ij - P_i x P_j||_1 of estimated counts."""
+    """Return the R-score (n / 2) ||P_ij - P_i x P_j||_1 of estimated counts."""
     n = float(table.sum())
     independent = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
     return float(np.abs(table - independent).sum() / 2)

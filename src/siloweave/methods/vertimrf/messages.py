@@ -96,26 +96,26 @@ class EncodeColumns(Request[Encoded], frozen=True, tag="vertimrf/encode"):
 
 
 def field_domain(synth: VertiMRF, schema: Schema) -> Domain:
-    """Return the codes of some columns."""
+    """Return the domain of the codes of some columns."""
     return Encoder(schema, synth.bins).domain
 
 
 def bin_counts(synth: VertiMRF, domain: Domain) -> tuple[int, ...]:
-    """Count the bins that each attribute is encoded in."""
+    """Return the number of bins in which each attribute is encoded."""
     return tuple(
         int(bins_of(size, synth.encoded_bins)[-1]) + 1 for size in domain.sizes
     )
 
 
 def binned(synth: VertiMRF, domain: Domain) -> tuple[str, ...]:
-    """Return the attributes that have more values than bins."""
+    """Return the names of the attributes that have more values than bins."""
     pairs = zip(domain.names, domain.sizes, bin_counts(synth, domain), strict=True)
     return tuple(name for name, size, bins in pairs if bins < size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Shares:
-    """A budget's parts."""
+    """The parts of a budget."""
 
     field_rho: float  # zCDP of each party's field
     values_rho: float  # zCDP of all histograms of binned columns
@@ -130,7 +130,7 @@ class _Shares:
 
 @dataclass(frozen=True, kw_only=True)
 class VertiMRFPlan(_Shares):
-    """How a budget is divided, before anything is read."""
+    """The division of a budget, which is fixed before anything is read."""
 
     field: FieldSettings  # of each party's field
     # Events of the histograms of binned columns, by party.
@@ -191,7 +191,7 @@ class VertiMRFPlan(_Shares):
 def _for_answers(
     synth: VertiMRF, values_share: float, parties: int, columns: int, budget: Budget
 ) -> _Shares:
-    """Divide the budget in zCDP, which adds up over everything."""
+    """Divide a budget for randomised answers in zCDP, which adds up over all releases."""
     rho = rho_for(budget)
     # An answer costs epsilon^2 / 2, and a row gives one in each column, at all parties together.
     answers_rho = rho * (1 - synth.field_share - values_share)
@@ -212,7 +212,7 @@ def _for_answers(
 def _for_sketches(
     synth: VertiMRF, values_share: float, parties: int, columns: int, budget: Budget
 ) -> _Shares:
-    """Divide the budget in epsilon and delta, which add up, as published (section 7.1)."""
+    """Divide a budget for sketches in epsilon and delta, as published (section 7.1)."""
     epsilon = budget.epsilon
     # Half of delta is for the fields, half for what is encoded: sketches, and histograms if any.
     delta = budget.delta / (4 if values_share else 2)

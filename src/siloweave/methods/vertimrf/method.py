@@ -106,7 +106,7 @@ def _check(synth: VertiMRF) -> None:
 
 
 def _check_size(codes: int, instead: str) -> None:
-    """Refuse codes that fill a message, before they are paid for."""
+    """Refuse codes too many for a message, before they are paid for."""
     if codes > MAX_BYTES // 2:
         raise CapacityError(
             f"encoded columns take {codes:,} bytes, and a message has {MAX_BYTES // 2:,} for them; "
@@ -124,7 +124,7 @@ def _check_schema(synth: VertiMRF, schema: Schema) -> None:
 
 
 def _guarantee(synth: VertiMRF) -> Guarantee:
-    """Return what a run promises, by its encoding."""
+    """Return the guarantee of a run, by its encoding."""
     if synth.encoding == "fo":
         return Guarantee(
             "dp",
@@ -142,7 +142,7 @@ def _guarantee(synth: VertiMRF) -> Guarantee:
 
 
 def _visibility(synth: VertiMRF) -> Views:
-    """Return who sees what of a run, by its encoding."""
+    """Return the lines of who sees what in a run, by its encoding."""
     noisy_in = ("Encoded.field", "Encoded.values")
     if synth.encoding == "fo":
         everything = View(
@@ -175,7 +175,7 @@ def _visibility(synth: VertiMRF) -> Views:
 
 
 def _data(table: Table, setup: Setup, place: Place) -> Codes:
-    """Return a party's columns as codes."""
+    """Encode a party's columns as codes."""
     schema = parts_of(setup)[place.name]
     synth: Any = setup.synth
     if synth.encoding == "fo":
@@ -184,7 +184,7 @@ def _data(table: Table, setup: Setup, place: Place) -> Codes:
 
 
 def _affordable(setup: Setup, learn: float) -> None:
-    """Refuse a budget that the plan cannot divide, and pairs that no model has room for."""
+    """Refuse a budget that the plan cannot divide, and pairs too large for the model."""
     synth: Any = setup.synth
     refuse_several_rows(
         setup.budget,
@@ -201,7 +201,7 @@ def _affordable(setup: Setup, learn: float) -> None:
 
 
 def _check_pairs(synth: VertiMRF, bins: Sequence[tuple[int, ...]]) -> None:
-    """Refuse a pair of two parties' columns of which the model has no room for the counts."""
+    """Refuse a pair of two parties' columns whose counts the model has no room for."""
     # The widest pair is of the two parties with the widest columns.
     widest = sorted(max(party_bins) for party_bins in bins)[-2:]
     most = cells_in(synth.max_model_mb)
@@ -215,7 +215,7 @@ def _check_pairs(synth: VertiMRF, bins: Sequence[tuple[int, ...]]) -> None:
 
 
 def _forecast(synth: VertiMRF, case: Case) -> Forecast:
-    """Forecast a run, in which codes dominate, or pairs of many bins.
+    """Forecast a run, of which codes take most bytes, or pairs of many bins most time.
 
     Codes are sketches of all bins, or a byte for each cell.
     """
@@ -255,7 +255,7 @@ def _forecast(synth: VertiMRF, case: Case) -> Forecast:
 
 
 def _cross_products(sizes: Sequence[int]) -> float:
-    """Add up the products of all pairs of sizes."""
+    """Sum the products of all pairs of sizes."""
     return (sum(sizes) ** 2 - sum(size**2 for size in sizes)) / 2
 
 

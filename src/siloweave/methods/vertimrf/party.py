@@ -47,25 +47,25 @@ _KEY = "sketch key"  # what a party remembers
 
 
 def plan_of(synth: VertiMRF, site: Site[Codes]) -> VertiMRFPlan:
-    """Compute the plan that the study's public facts lead to."""
+    """Compute the plan from the study's public facts."""
     parts = {name: site.terms.facts["parts"][name] for name in site.terms.roster}
     return VertiMRFPlan.of(synth, parts, site.terms.facts["budget"])
 
 
 def send_key(request: SendSketchKey, site: Site[Codes]) -> SketchKey:
-    """Send the party's public key of this run."""
+    """Send the party's public key for this run."""
     return SketchKey(site.mask_key())
 
 
 def _context(site: Site[Codes], receiver: str) -> bytes:
-    """Return what a sealed key is bound to: this run, its sealer and its receiver."""
+    """Return the bytes that a sealed key is bound to: the run, its sealer and its receiver."""
     first = next(iter(site.terms.roster))
     parts = ("sketch key", site.run, first, receiver)
     return b"\0".join(part.encode() for part in parts)
 
 
 def seal_key(request: SealSketchKey, site: Site[Codes]) -> SealedKeys:
-    """Draw the key of sketches once a run, and seal it for every other party of the study."""
+    """Draw the key of sketches once a run, and seal it for each other party of the study."""
     first, *others = site.terms.roster
     if site.name != first or list(request.keys) != others:
         raise WireError(
@@ -86,7 +86,7 @@ def seal_key(request: SealSketchKey, site: Site[Codes]) -> SealedKeys:
 
 
 def _sketch_key(request: EncodeColumns, site: Site[Codes]) -> bytes:
-    """Return the key of sketches: as this party drew it, or as the first party sealed it."""
+    """Return the key of sketches that this party drew, or that the first party sealed for it."""
     first, *others = site.terms.roster
     if site.name != first:
         secret = site.agree({first: request.sealer})[first]
@@ -103,7 +103,7 @@ def _sketch_key(request: EncodeColumns, site: Site[Codes]) -> bytes:
 
 
 def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encoded:
-    """Pay for everything and release it: the field, the number of rows, histograms and codes."""
+    """Pay for everything, then release it: the field, the number of rows, histograms and codes."""
     # The plan is of one encoding: a second one would be paid for by nothing.
     site.require_first()
     plan = plan_of(synth, site)
@@ -155,7 +155,7 @@ def _field(
 
 
 def _binned_columns(synth: VertiMRF, rows: Codes) -> list[npt.NDArray[np.int64]]:
-    """Return the bin of every row, for each column."""
+    """Return each row's bin, for each column."""
     columns = zip(rows.columns, rows.domain.sizes, strict=True)
     return [bins_of(size, synth.encoded_bins)[column] for column, size in columns]
 
@@ -190,7 +190,7 @@ def _answers(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Array:
 
 
 def handlers(synth: VertiMRF) -> Handlers:
-    """Return which function answers which request; only sketches need a key."""
+    """Return the functions that answer requests, by request; only sketches need a key."""
     answers: dict[Any, Any] = {EncodeColumns: partial(encode, synth)}
     if synth.encoding == "fm":
         answers[SendSketchKey] = send_key
