@@ -373,8 +373,8 @@ class _Job(NamedTuple):
 class _Stretch(NamedTuple):
     """Steps between two reports; arrays, since Python's numbers would be compiled in."""
 
-    step: Array  # steps behind the first
-    count: Array  # how many, at most `BatchPlan.most`
+    first: Array  # how many steps were taken before it
+    steps: Array  # how many it has, at most `BatchPlan.most`
 
 
 def train(
@@ -545,7 +545,7 @@ def _advance(
     def body(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
         arrays, losses = carry
         # Keys by a step's number: they do not depend on how steps are cut into stretches.
-        step_key = jax.random.fold_in(key, stretch.step + i)
+        step_key = jax.random.fold_in(key, stretch.first + i)
         batch_key, update_key = jax.random.split(step_key)
         networks = eqx.combine(arrays, static)
 
@@ -560,7 +560,7 @@ def _advance(
         return _same_shapes(state, arrays), losses.at[i].set(_number(loss))
 
     carry = (arrays, jnp.zeros(most, jnp.float32))
-    after, losses = jax.lax.fori_loop(0, stretch.count, body, carry)
+    after, losses = jax.lax.fori_loop(0, stretch.steps, body, carry)
     return after, losses
 
 
