@@ -33,7 +33,11 @@ _STEPS = 60
 _LAST = 8
 
 
-def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floats:
+def weights(
+    codes: Sequence[Ints],
+    shares: Sequence[Floats],
+    count: int,
+) -> Floats:
     """Return probabilities of rows, (rows,), by which those taken have the margins `shares`.
 
     With p a row's probability, c = count / rows, m a cell's expected and t its wanted number of
@@ -70,8 +74,8 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
 
     def log_factors(steps: Floats) -> Floats:
         """Return the logarithm of every row's product of its columns' factors."""
-        logs = np.zeros(num_rows)
         multipliers = np.split(unit * steps, ends)
+        logs = np.zeros(num_rows)
         for column, part in zip(columns, multipliers, strict=True):
             logs += part[column.cells]
         return logs
@@ -83,7 +87,10 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
         multipliers = unit * cell_steps
         logs = log_factors(cell_steps) + base + count_step / count_unit
         p = _bounded(logs)
-        expected = [np.bincount(c.cells, p, len(c.wanted)) for c in columns]
+        expected = []
+        for column in columns:
+            rows = np.bincount(column.cells, p, len(column.wanted))
+            expected.append(rows)
         gap = np.concatenate(expected) - target
 
         # exp(x) up to x = 0 and its tangent beyond, which keeps p at most 1.
@@ -98,9 +105,13 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
         count_slope = (p.sum() - count) / count_unit
         return value, np.append(slope, count_slope)
 
-    start = np.zeros(len(target) + 1)
-    options = {"maxiter": _STEPS}
-    optimum = minimize(dual, start, jac=True, method="L-BFGS-B", options=options)
+    optimum = minimize(
+        dual,
+        np.zeros(len(target) + 1),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": _STEPS},
+    )
     cell_steps = optimum.x[:-1]
     return _summing(log_factors(cell_steps), count)
 
@@ -151,7 +162,11 @@ def _bounded(logs: Floats) -> Floats:
     return np.exp(np.minimum(logs, 0.0))
 
 
-def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float:
+def enough(
+    codes: Sequence[Ints],
+    shares: Sequence[Floats],
+    count: int,
+) -> float:
     """Return how many times as many rows it takes until every cell has as many as are wanted.
 
     It is 1 where no cell lacks more rows than chance explains (two standard deviations), else what

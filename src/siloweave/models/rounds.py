@@ -92,7 +92,9 @@ class Facts(NamedTuple):
         """Return facts about one owner's vectors; raises InputError if one is not finite."""
         exact = V.astype(np.float64)
         squares = exact**2
-        sums = np.stack([exact.sum(0), squares.sum(0), exact.min(0), exact.max(0)])
+        least = exact.min(0)
+        largest = exact.max(0)
+        sums = np.stack([exact.sum(0), squares.sum(0), least, largest])
         if not np.isfinite(sums).all():
             raise InputError(
                 "rows hold NaN or an infinity; encode missing values first"
@@ -117,8 +119,10 @@ class Facts(NamedTuple):
         extremes = self.sums[2:]
         if np.abs(extremes).max(initial=0.0) > size:
             return False
-        has_choices = all(self._holds_choice(block) for block in layout.categoricals)
-        return has_choices and self._is_within_extremes()
+        for block in layout.categoricals:
+            if not self._holds_choice(block):
+                return False
+        return self._is_within_extremes()
 
     def _holds_choice(self, block: Block) -> bool:
         """Return whether entries of a choice are 0 to 1, and each row has one option."""
@@ -445,8 +449,9 @@ class DiffusionLearner(Learner):
         """Return numbers, codes and labels."""
         shift, scale = self.frame(facts)
         scaled = (V - shift) / scale
-        rows = self.layout.check(scaled, least=0)
-        return diffusion.rows_of(rows, self.layout, self.label_block), None
+        checked = self.layout.check(scaled, least=0)
+        rows = diffusion.rows_of(checked, self.layout, self.label_block)
+        return rows, None
 
     def batch(self, rows: int, all_rows: int) -> int:
         """Return the batch of the settings, or all rows of the owner if they are fewer."""
@@ -480,9 +485,17 @@ class DiffusionLearner(Learner):
         """Return a `TabDDPMModel`; ranges of numbers and shares of labels are everyone's."""
         _, average = shared
         label = self.label_block
-        shares = () if label is None else facts.share(label)
-        ranges = self._ranges(facts)
-        return TabDDPMModel(average, self.layout, self.settings, label, shares, ranges)
+        label_shares: tuple[float, ...] = ()
+        if label is not None:
+            label_shares = facts.share(label)
+        return TabDDPMModel(
+            net=average,
+            layout=self.layout,
+            settings=self.settings,
+            label=label,
+            label_shares=label_shares,
+            ranges=self._ranges(facts),
+        )
 
     def _ranges(self, facts: Facts) -> tuple[tuple[float, float], ...]:
         """Return the range in which each number is drawn: as set, or from least to largest."""
@@ -499,22 +512,28 @@ class DiffusionLearner(Learner):
 class SphereCodeLearner(DiffusionLearner):
     """A latent diffusion in rounds, whose coder is sphere codes and learns nothing."""
 
-    latent: LatentSettings = field(kw_only=True)  # settings of the whole
+    # Settings of the whole.
+    latent: LatentSettings = field(kw_only=True)
     # Of a feature vector, not a latent row.
     features: tuple[Block, ...] = field(kw_only=True)
-    target: str | None = field(kw_only=True)  # column of the label
+    # Column of the label.
+    target: str | None = field(kw_only=True)
 
     @classmethod
     def of(
-        cls, settings: LatentSettings, features: tuple[Block, ...], target: str | None
+        cls,
+        settings: LatentSettings,
+        features: tuple[Block, ...],
+        target: str | None,
     ) -> SphereCodeLearner:
         """Return the learner of these settings; raises InputError where no sphere codes are."""
         coder = _coder(settings, features, target)
         options = _options(coder)
+        label = LABEL if options else None
         return cls(
             settings.diffusion,
             latent_blocks(coder.latent, options),
-            LABEL if options else None,
+            label,
             latent=settings,
             features=features,
             target=target,
@@ -524,8 +543,9 @@ class SphereCodeLearner(DiffusionLearner):
     def layout(self) -> Layout:
         """The blocks, and which latents are sphere codes."""
         # Not by the coder, which holds arrays: a program that is traced reads this, perhaps first.
-        _, _, rest, settings = _coded(self.latent, self.features, self.target)
-        return Layout(self.blocks, sphere_codes_of(rest, settings))
+        coded = _coded(self.latent, self.features, self.target)
+        codes = sphere_codes_of(coded.rest, coded.settings)
+        return Layout(self.blocks, codes)
 
     @cached_property
     def coder(self) -> RowCoder:
@@ -549,15 +569,17 @@ class SphereCodeLearner(DiffusionLearner):
         if not self.latent.scaled:
             return shift, scale
 
-        mean = facts.sums[0] / facts.rows
-        mean_square = facts.sums[1] / facts.rows
+        total, squares, _, _ = facts.sums
+        mean = total / facts.rows
+        mean_square = squares / facts.rows
         # Rounding can leave a constant's variance just below 0.
         variance = np.maximum(mean_square - mean**2, 0.0)
         spread = np.sqrt(variance)
         divisor = np.where(spread > _LEAST_SPREAD, spread, 1.0)
 
         # Sphere codes have a known scale: only plain numbers are scaled.
-        plain = Evidence(len(self.layout.numbers), self.layout.sphere_codes).plain
+        num_latents = len(self.layout.numbers)
+        plain = Evidence(num_latents, self.layout.sphere_codes).plain
         shift[plain] = mean[plain]
         scale[plain] = divisor[plain]
         return shift, scale
@@ -593,7 +615,8 @@ class PooledPointLearner(SphereCodeLearner):
     averages are averaged once, at the end. One owner alone has no such label.
     """
 
-    owners: int = field(kw_only=True)  # how many there are
+    # How many there are.
+    owners: int = field(kw_only=True)
 
     @classmethod
     def of(
@@ -609,10 +632,11 @@ class PooledPointLearner(SphereCodeLearner):
         if owners > 1:
             # One option for each class of each owner; without classes one for each owner.
             options = max(options, 1) * owners
+        label = LABEL if options else None
         return cls(
             settings.diffusion,
             latent_blocks(coder.latent, options),
-            LABEL if options else None,
+            label,
             latent=settings,
             features=features,
             target=target,
@@ -721,13 +745,24 @@ class PooledPointLearner(SphereCodeLearner):
         return super().finish((average, average), facts, key)
 
 
+class _CodedBlocks(NamedTuple):
+    """What of a feature vector becomes sphere codes."""
+
+    layout: Layout  # all blocks
+    label: Block | None  # that stays as it is, or None
+    rest: Layout  # the blocks that are coded
+    settings: SphereCodeSettings
+
+
 def _coder(
-    settings: LatentSettings, features: tuple[Block, ...], target: str | None
+    settings: LatentSettings,
+    features: tuple[Block, ...],
+    target: str | None,
 ) -> RowCoder:
     """Return the coder of feature vectors whose choices are sphere codes."""
-    layout, label, rest, codes = _coded(settings, features, target)
-    coder = SphereCodeCoder.of(rest, codes)
-    return RowCoder(coder, layout, label, settings.numbers)
+    coded = _coded(settings, features, target)
+    coder = SphereCodeCoder.of(coded.rest, coded.settings)
+    return RowCoder(coder, coded.layout, coded.label, settings.numbers)
 
 
 def _options(coder: RowCoder) -> int:
@@ -736,9 +771,14 @@ def _options(coder: RowCoder) -> int:
 
 
 def _coded(
-    settings: LatentSettings, features: tuple[Block, ...], target: str | None
-) -> tuple[Layout, Block | None, Layout, SphereCodeSettings]:
-    """Return all blocks, the label, the blocks that are coded, and how."""
+    settings: LatentSettings,
+    features: tuple[Block, ...],
+    target: str | None,
+) -> _CodedBlocks:
+    """Return which blocks are coded, and how; no code is computed.
+
+    Raises InputError where the settings' coder is no sphere codes.
+    """
     if not isinstance(settings.autoencoder, SphereCodeSettings):
         raise InputError(
             "settings.autoencoder must be sphere codes, {'per_bit': 1.0}: a coder that is trained "
@@ -746,4 +786,5 @@ def _coded(
         )
     layout = Layout(tuple(features))
     label = layout.label_of(target)
-    return layout, label, rest_of(layout, label), settings.autoencoder
+    rest = rest_of(layout, label)
+    return _CodedBlocks(layout, label, rest, settings.autoencoder)

@@ -194,12 +194,13 @@ class _MergedColumns(_RuleTransform):
         fallback = None
         if texts and _all_move(self.columns):
             fallback = texts[0]
+        from_data = ("categories",) if self.rule.from_data else ()
         return Column(
             "+".join(self.rule.columns),
             "categorical",
             texts or (_OPEN,),
             other=open_category,
-            from_data=("categories",) if self.rule.from_data else (),
+            from_data=from_data,
             outside=_outside_of(self.columns),
             fallback=fallback,
         )
