@@ -92,8 +92,10 @@ class RowCoder(eqx.Module):
         """Return a coder that has not seen a row; sphere codes if there is a label alone."""
         rest = rest_of(layout, label)
         if not rest.blocks:
+            # Without a column to encode there is nothing to train.
             settings = SphereCodeSettings()
-        return cls(coder_of(rest, settings, key=key), layout, label, numbers)
+        coder = coder_of(rest, settings, key=key)
+        return cls(coder, layout, label, numbers)
 
     @property
     def latent(self) -> int:
@@ -128,31 +130,32 @@ class RowCoder(eqx.Module):
         Z = self.coder.encode(checked[:, places_of(self.layout, self.label)])
         return np.concatenate([Z, self._label(X)], 1).astype(np.float32)
 
-    def encode_known(self, given: Matrix) -> Matrix:
+    def encode_known(self, rows: Matrix) -> Matrix:
         """Return latent rows of rows that are known in part: NaN where they are NaN.
 
         Raises InputError when only some options of a categorical are given, or another column than
         the label to an autoencoder.
         """
-        given = np.asarray(given, dtype=np.float32)
+        rows = np.asarray(rows, dtype=np.float32)
         if isinstance(self.coder, SphereCodeCoder):
-            self.layout.known(given)
-            Z = self.coder.encode(given[:, places_of(self.layout, self.label)])
+            self.layout.known(rows)  # raises InputError for a categorical known in part
+            Z = self.coder.encode(rows[:, places_of(self.layout, self.label)])
         else:
             # Only the label can be given: no latent is known.
-            self._check_mixed(given)
-            Z = np.full((len(given), self.latent), np.nan, np.float32)
-        return np.concatenate([Z, self._label(given)], 1)
+            self._check_mixed(rows)
+            Z = np.full((len(rows), self.latent), np.nan, np.float32)
+        return np.concatenate([Z, self._label(rows)], 1)
 
     def _label(self, X: Matrix) -> Matrix:
+        """Return the label's entries of feature vectors, (n, options); (n, 0) without a label."""
         if self.label is None:
             return X[:, :0]
         return X[:, self.label.start : self.label.stop]
 
-    def _check_mixed(self, given: Matrix) -> None:
+    def _check_mixed(self, rows: Matrix) -> None:
         """Refuse columns other than the label, which the latents of an autoencoder mix."""
         for block in self.layout.blocks:
-            is_open = np.isnan(given[:, block.start : block.stop]).all()
+            is_open = np.isnan(rows[:, block.start : block.stop]).all()
             if block != self.label and not is_open:
                 raise InputError(
                     f"column {block.column!r} cannot be given to an autoencoder's latent "
@@ -178,7 +181,7 @@ class RowCoder(eqx.Module):
             **self.layout.facts(self.label),
             "numbers": self.numbers,
         }
-        save_arrays(path, self, facts)
+        save_arrays(path, self, facts)  # tables of sphere codes too, see `checked`
 
     @classmethod
     def load(cls, path: Path) -> RowCoder:

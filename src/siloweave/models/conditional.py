@@ -66,10 +66,15 @@ class Conditions:
         if by not in ("log", "real"):
             raise InputError(f"by={by!r} is unknown; use 'log' or 'real'")
         counts = np.array(self.counts, dtype=np.float64)
-        weights = np.log1p(counts) if by == "log" else counts
-        sums = np.bincount(self.columns, weights, minlength=len(self.sizes))
+        weights = counts
+        if by == "log":
+            # Xu et al. 2019, section 4.3 (training by sampling): the logarithm of the frequency.
+            weights = np.log1p(counts)
+
+        num_columns = len(self.sizes)
+        sums = np.bincount(self.columns, weights, minlength=num_columns)
         shares = weights / sums[self.columns]  # within each column
-        return np.asarray(shares / max(len(self.sizes), 1))
+        return np.asarray(shares / max(num_columns, 1))
 
     def shares(self, column: int) -> tuple[float, ...]:
         """Return the share of the real rows that each category of a column has."""
@@ -81,12 +86,16 @@ class Conditions:
 class Drawing(NamedTuple):
     """What rows and their conditions are drawn by; arrays, so tables of a shape share a program."""
 
-    order: Array  # (rows, columns): row numbers, sorted by the category in each column
-    # (conditions,), where each ends in [0, 1] by the distribution of training
+    # (rows, columns): row numbers, sorted by the category in each column.
+    order: Array
+    # (conditions,): where each ends in [0, 1] by the distribution of training.
     ends: Array
-    last: Array  # the last condition that has any probability
-    counts: Array  # (conditions,), rows of each
-    before: Array  # (conditions,), rows of the column's conditions before it
+    # The last condition that has any probability.
+    last: Array
+    # (conditions,): rows of each.
+    counts: Array
+    # (conditions,): rows of the column's conditions before it.
+    before: Array
 
 
 def drawing(
@@ -96,8 +105,10 @@ def drawing(
 
     `codes` are the category of each row, (rows, columns); None where no row will be drawn.
     """
-    order = np.zeros((0, len(conditions.sizes)), dtype=np.int64)
+    num_columns = len(conditions.sizes)
+    order = np.zeros((0, num_columns), dtype=np.int64)
     if codes is not None:
+        # Stable: among equal categories the rows keep their order on every machine.
         order = codes.argsort(0, "stable")
 
     counts = np.array(conditions.counts, dtype=np.int64)
@@ -111,15 +122,21 @@ def drawing(
         ends[last:] = 1.0  # rounding must not leave a gap below 1
         # Rows of all conditions before, less those of other columns.
         cumulative = np.concatenate([[0], np.cumsum(counts)])[:-1]
-        before = cumulative - cumulative[conditions.starts][conditions.columns]
+        before_column = cumulative[conditions.starts]
+        before = cumulative - before_column[conditions.columns]
 
     return Drawing(
-        order=jnp.asarray(order.astype(np.int32)),
+        order=_int32(order),
         ends=jnp.asarray(ends.astype(np.float32)),
-        last=jnp.asarray(np.array(last).astype(np.int32)),
-        counts=jnp.asarray(counts.astype(np.int32)),
-        before=jnp.asarray(before.astype(np.int32)),
+        last=_int32(np.array(last)),
+        counts=_int32(counts),
+        before=_int32(before),
     )
+
+
+def _int32(values: Ints) -> Array:
+    """Return integers as jax holds them."""
+    return jnp.asarray(values.astype(np.int32))
 
 
 def draw_places(drawing: Drawing, uniform: Array) -> Array:
@@ -135,7 +152,11 @@ def draw_rows(columns: Ints, drawing: Drawing, places: Array, uniform: Array) ->
     `columns` are `Conditions.columns`, each place has a real row, `uniform` is from [0, 1).
     """
     counts = drawing.counts[places]
-    picks = jnp.minimum((uniform * counts).astype(jnp.int32), counts - 1)
+    # In float32 a draw just below 1, times a count, can be rounded up to the count.
+    picks = (uniform * counts).astype(jnp.int32)
+    picks = jnp.minimum(picks, counts - 1)
+
+    # Rows of a condition stand together in its column's order, behind those of conditions before.
     positions = drawing.before[places] + picks
-    column_of_place = jnp.asarray(columns, jnp.int32)[places]
-    return drawing.order[positions, column_of_place]
+    condition_columns = jnp.asarray(columns, jnp.int32)
+    return drawing.order[positions, condition_columns[places]]

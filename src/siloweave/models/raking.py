@@ -25,13 +25,19 @@ from siloweave.errors import InputError
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 
-_LOOSE = 3e-4  # how far a column gives way
+# How far a column gives way: the factor of a in `weights`.
+_LOOSE = 3e-4
 # Steps towards the least of the dual, at most.
 _STEPS = 60
-_LAST = 8  # so few rows are sampled at once
+# So few rows are sampled at once, and not halved again.
+_LAST = 8
 
 
-def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floats:
+def weights(
+    codes: Sequence[Ints],
+    shares: Sequence[Floats],
+    count: int,
+) -> Floats:
     """Return probabilities of rows, (rows,), by which those taken have the margins `shares`.
 
     With p a row's probability, c = count / rows, m a cell's expected and t its wanted number of
@@ -52,45 +58,62 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
     if not 0 <= count <= num_rows:
         raise InputError(f"count={count} rows cannot be chosen among {num_rows}")
     columns = _target_columns(codes, shares, count)
+    mean_share = count / max(num_rows, 1)
     if count in (0, num_rows) or not columns:
-        return np.full(num_rows, count / max(num_rows, 1))
+        return np.full(num_rows, mean_share)
 
+    # Cells of all columns, one after the other.
     target = np.concatenate([column.wanted for column in columns])
     ridge = np.concatenate([column.ridge for column in columns])
-    ends = np.cumsum([len(column.wanted) for column in columns])[:-1]
+    sizes = [len(column.wanted) for column in columns]
+    ends = np.cumsum(sizes)[:-1]
     # A step is counted in these units, so that cells of all sizes move alike.
     unit = 1.0 / np.sqrt(np.maximum(target, 1.0))
-    base = float(np.log(count / num_rows))
+    count_unit = np.sqrt(count)
+    base = float(np.log(mean_share))
 
     def log_factors(steps: Floats) -> Floats:
         """Return the logarithm of every row's product of its columns' factors."""
-        logs = np.zeros(num_rows)
         multipliers = np.split(unit * steps, ends)
+        logs = np.zeros(num_rows)
         for column, part in zip(columns, multipliers, strict=True):
             logs += part[column.cells]
         return logs
 
     def dual(steps: Floats) -> tuple[float, Floats]:
         """Return what the multipliers minimise, and its gradient; the last one is all rows'."""
-        multipliers = unit * steps[:-1]
-        logs = log_factors(steps[:-1]) + base + steps[-1] / np.sqrt(count)
+        cell_steps = steps[:-1]
+        count_step = steps[-1]
+        multipliers = unit * cell_steps
+        logs = log_factors(cell_steps) + base + count_step / count_unit
         p = _bounded(logs)
-        expected = [np.bincount(c.cells, p, len(c.wanted)) for c in columns]
+        expected = []
+        for column in columns:
+            rows = np.bincount(column.cells, p, len(column.wanted))
+            expected.append(rows)
         gap = np.concatenate(expected) - target
 
         # exp(x) up to x = 0 and its tangent beyond, which keeps p at most 1.
         bounded_sum = (p + np.maximum(logs, 0.0)).sum()
-        without_ridge = (
-            bounded_sum - count * steps[-1] / np.sqrt(count) - target @ multipliers
-        )
+        # Less each multiplier times what it is to reach: rows in all, and rows of each cell.
+        reached = bounded_sum - count * count_step / count_unit
+        without_ridge = reached - target @ multipliers
+        # The ridge of Rao & Singh: without it margins that contradict each other have no optimum.
         value = float(without_ridge + 0.5 * ridge @ multipliers**2)
-        count_slope = (p.sum() - count) / np.sqrt(count)
-        return value, np.append(unit * (gap + ridge * multipliers), count_slope)
 
-    start = np.zeros(len(target) + 1)
-    options = {"maxiter": _STEPS}
-    optimum = minimize(dual, start, jac=True, method="L-BFGS-B", options=options)
-    return _summing(log_factors(optimum.x[:-1]), count)
+        slope = unit * (gap + ridge * multipliers)
+        count_slope = (p.sum() - count) / count_unit
+        return value, np.append(slope, count_slope)
+
+    optimum = minimize(
+        dual,
+        np.zeros(len(target) + 1),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": _STEPS},
+    )
+    cell_steps = optimum.x[:-1]
+    return _summing(log_factors(cell_steps), count)
 
 
 class _TargetColumn(NamedTuple):
@@ -113,7 +136,8 @@ def _target_columns(
         possible = np.where(has_rows, share, 0.0)
         if possible.sum() > 0:
             wanted = count * possible / possible.sum()
-            freedom = max(int(np.count_nonzero(possible)) - 1, 1)
+            num_cells = int(np.count_nonzero(possible))
+            freedom = max(num_cells - 1, 1)
             ridge = _LOOSE * freedom * np.maximum(wanted, 1.0)
             columns.append(_TargetColumn(cells, wanted, ridge))
     return columns
@@ -124,7 +148,8 @@ def _summing(logs: Floats, count: int) -> Floats:
     from scipy.optimize import brentq
 
     def excess(shift: float) -> float:
-        return float(_bounded(logs + shift).sum()) - count
+        p = _bounded(logs + shift)
+        return float(p.sum()) - count
 
     # At the ends all rows have probability 1, or e^-40 at most.
     farthest = np.abs(logs).max() + 40.0
@@ -133,10 +158,15 @@ def _summing(logs: Floats, count: int) -> Floats:
 
 
 def _bounded(logs: Floats) -> Floats:
+    """Return probabilities from their logarithms: 1 where these are above 0."""
     return np.exp(np.minimum(logs, 0.0))
 
 
-def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float:
+def enough(
+    codes: Sequence[Ints],
+    shares: Sequence[Floats],
+    count: int,
+) -> float:
     """Return how many times as many rows it takes until every cell has as many as are wanted.
 
     It is 1 where no cell lacks more rows than chance explains (two standard deviations), else what
@@ -145,9 +175,12 @@ def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float
     largest_ratio = 1.0
     for cells, share in zip(codes, shares, strict=True):
         counts = np.bincount(cells, minlength=len(share)).astype(np.float64)
-        ratio = count * share / np.maximum(counts, 1.0)
-        is_short = count * share - counts > 2.0 * np.sqrt(counts)
-        largest_ratio = max(largest_ratio, float(ratio[is_short].max(initial=1.0)))
+        wanted = count * share
+        ratio = wanted / np.maximum(counts, 1.0)
+        # A count varies by about its square root.
+        is_short = wanted - counts > 2.0 * np.sqrt(counts)
+        worst = float(ratio[is_short].max(initial=1.0))
+        largest_ratio = max(largest_ratio, worst)
     return largest_ratio
 
 
@@ -165,28 +198,34 @@ def chosen(
     """
     random = generator(fold_in(key, "raking"))
     p = weights(codes, shares, count)
+
     # Of each column's cells, the rows that are expected and not taken yet.
     missing = []
     for cells, share in zip(codes, shares, strict=True):
         missing.append(np.bincount(cells, p, len(share)))
+
     remaining = random.permutation(len(p))
     p = p[remaining]
     places = [np.empty(0, np.int64)]
     while count:
+        # Half of the rows, or the last few, are sampled by their probabilities.
         turn = remaining
         if len(remaining) > _LAST:
             turn = remaining[: len(remaining) // 2]
+        is_last = len(turn) == len(remaining)
         # Of the last rows all that are missing are taken: the same sum, but for rounding.
-        total = count if len(turn) == len(remaining) else None
+        total = count if is_last else None
         sampled = _systematic(turn, p[: len(turn)], total, random)
         places.append(sampled)
+
+        # The others make up for what this half missed by chance.
+        count -= len(sampled)
         for i, cells in enumerate(codes):
             counts = np.bincount(cells[sampled], minlength=len(missing[i]))
             missing[i] = missing[i] - counts
-
         remaining = remaining[len(turn) :]
-        count -= len(sampled)
         if len(remaining):
+            # A cell with more rows than were expected wants no more.
             wanted = [np.maximum(rows, 0.0) for rows in missing]
             remaining_codes = [cells[remaining] for cells in codes]
             p = weights(remaining_codes, wanted, count)
@@ -202,6 +241,8 @@ def _systematic(
     """
     ends = np.cumsum(p)
     last = ends[-1] if total is None else total
-    marks = np.arange(random.random(), last, 1.0)
+    first_mark = random.random()
+    marks = np.arange(first_mark, last, 1.0)
     places = np.searchsorted(ends, marks, side="right")
+    # Rounding can put a mark behind the last end.
     return rows[np.minimum(places, len(rows) - 1)]

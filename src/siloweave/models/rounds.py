@@ -54,15 +54,21 @@ from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout
 
 _OWNERS = 2**32 - 1  # more than there are steps
-_MOMENTS = ("mu", "nu")  # what optax calls Adam's mean gradient and mean square
+# What optax calls Adam's mean gradient and its mean square.
+_FIRST_MOMENT = "mu"
+_SECOND_MOMENT = "nu"
+# A latent that spreads less is a constant, and stays as it is, as in `latent.fit`.
+_LEAST_SPREAD = 1e-4
+# By how much sums of floats may be off, as a share and for a value near 0.
+_ROUNDING = 1e-6
 
 
 class Keys(NamedTuple):
-    """Keys of a training: for first weights, for steps, and for what is drawn at the end."""
+    """Keys of a training."""
 
-    initial: Array
+    initial: Array  # for first weights
     steps: Array
-    end: Array
+    end: Array  # for what is drawn after the last step
 
 
 class Lap(NamedTuple):
@@ -85,7 +91,10 @@ class Facts(NamedTuple):
     def of(cls, V: Matrix) -> Facts:
         """Return facts about one owner's vectors; raises InputError if one is not finite."""
         exact = V.astype(np.float64)
-        sums = np.stack([exact.sum(0), (exact**2).sum(0), exact.min(0), exact.max(0)])
+        squares = exact**2
+        least = exact.min(0)
+        largest = exact.max(0)
+        sums = np.stack([exact.sum(0), squares.sum(0), least, largest])
         if not np.isfinite(sums).all():
             raise InputError(
                 "rows hold NaN or an infinity; encode missing values first"
@@ -96,57 +105,74 @@ class Facts(NamedTuple):
     def together(cls, parts: Sequence[Facts]) -> Facts:
         """Return facts about all owners' vectors."""
         stacked = np.stack([part.sums for part in parts])
-        ends = [stacked[:, 2].min(0), stacked[:, 3].max(0)]
-        return cls(
-            sum(part.rows for part in parts), np.stack([*stacked[:, :2].sum(0), *ends])
-        )
+        totals = stacked[:, :2].sum(0)
+        least = stacked[:, 2].min(0)
+        largest = stacked[:, 3].max(0)
+        rows = sum(part.rows for part in parts)
+        return cls(rows, np.stack([*totals, least, largest]))
 
     def possible(self, layout: Layout, size: float) -> bool:
         """Return whether any rows of this layout add up to this, but for rounding.
 
         Each row has one option of a choice; no number is larger than `size`.
         """
-        total, squares, least, most = self.sums
-        if np.abs(self.sums[2:]).max(initial=0.0) > size:
+        extremes = self.sums[2:]
+        if np.abs(extremes).max(initial=0.0) > size:
             return False
         for block in layout.categoricals:
-            part = slice(block.start, block.stop)
-            one = (least[part] >= 0).all() and (most[part] <= 1).all()
-            if not (one and abs(total[part].sum() - self.rows) <= 1e-6 * self.rows):
+            if not self._holds_choice(block):
                 return False
-        largest = self.rows * np.maximum(np.abs(least), np.abs(most))
-        slack = 1e-6 * largest + 1e-6
-        inside = (self.rows * least - slack <= total) & (
-            total <= self.rows * most + slack
-        )
-        bound = np.maximum(np.abs(least), np.abs(most)) * (largest + slack)
-        return bool((inside & (squares >= 0) & (squares <= bound + slack)).all())
+        return self._is_within_extremes()
+
+    def _holds_choice(self, block: Block) -> bool:
+        """Return whether entries of a choice are 0 to 1, and each row has one option."""
+        total, _, least, largest = self.sums[:, block.start : block.stop]
+        in_range = (least >= 0).all() and (largest <= 1).all()
+        # One option a row: over all options the entries add up to the rows.
+        miss = abs(total.sum() - self.rows)
+        return bool(in_range and miss <= _ROUNDING * self.rows)
+
+    def _is_within_extremes(self) -> bool:
+        """Return whether sums are of so many numbers from the least to the largest."""
+        total, squares, least, largest = self.sums
+        magnitude = np.maximum(np.abs(least), np.abs(largest))
+        bound = self.rows * magnitude
+        slack = _ROUNDING * bound + _ROUNDING
+
+        # Comparisons with NaN are false, so that NaN is refused.
+        above_least = self.rows * least - slack <= total
+        below_largest = total <= self.rows * largest + slack
+        # x^2 <= |x| max |x|: squares add up to at most the bound times the magnitude.
+        squares_bound = magnitude * (bound + slack)
+        squares_fit = (squares >= 0) & (squares <= squares_bound + slack)
+        return bool((above_least & below_largest & squares_fit).all())
 
     def share(self, block: Block) -> tuple[float, ...]:
         """Return how frequent each option of a choice is."""
-        return tuple((self.sums[0, block.start : block.stop] / self.rows).tolist())
+        # Options are one-hot: the sum of an entry counts the rows that have it.
+        counts = self.sums[0, block.start : block.stop]
+        return tuple((counts / self.rows).tolist())
 
 
 def own_key(key: Array, place: int) -> Array:
-    """The key of the owner at this place of the roster; the first one's is that of a lone owner.
+    """Return the key of the owner at this place of the roster.
 
-    Others' come from a child that is no step's and no part of a split: `split(key)[i]` is
-    `fold_in(key, i)`, so a bare place would share its draws with either.
+    The first owner has the key itself, so that one owner alone draws what a training in one piece
+    draws. Keys of the others come from a child that is no step's and no part of a split:
+    `split(key)[i]` is `fold_in(key, i)`, so a bare place would share its draws with either.
     """
-    return (
-        key
-        if place == 0
-        else jax.random.fold_in(jax.random.fold_in(key, _OWNERS), place)
-    )
+    if place == 0:
+        return key
+    owners = jax.random.fold_in(key, _OWNERS)
+    return jax.random.fold_in(owners, place)
 
 
 def packed(tree: Any) -> bytes:
     """Return the arrays of a tree as safetensors bytes."""
-    leaves = [
-        np.asarray(x, order="C")
-        for x in jax.tree.leaves(eqx.filter(tree, eqx.is_array))
-    ]
-    return save({f"{i:04d}": x for i, x in enumerate(leaves)})
+    leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_array))
+    arrays = [np.asarray(leaf, order="C") for leaf in leaves]
+    # `unpacked` sorts by name: zeros in front make that the order of the tree.
+    return save({f"{i:04d}": array for i, array in enumerate(arrays)})
 
 
 def unpacked(data: bytes, like: Any) -> Any:
@@ -160,46 +186,56 @@ def unpacked(data: bytes, like: Any) -> Any:
         raise InputError(f"these bytes are no arrays: {error}") from error
     dynamic, static = eqx.partition(like, eqx.is_array)
     leaves, structure = jax.tree.flatten(dynamic)
-    found = [arrays[name] for name in sorted(arrays)]
-    shapes = [(x.shape, x.dtype.name) for x in found]
-    if shapes != [(x.shape, x.dtype.name) for x in leaves]:
+    received = [arrays[name] for name in sorted(arrays)]
+
+    # Both checks are of a peer's bytes: other shapes would be broadcast, NaN would spread.
+    shapes = [(array.shape, array.dtype.name) for array in received]
+    if shapes != [(leaf.shape, leaf.dtype.name) for leaf in leaves]:
         raise InputError(
             f"the arrays have other shapes than this model's: {shapes[:4]} and so on"
         )
-    for x in found:
-        if x.dtype.kind == "f" and not np.isfinite(x).all():
+    for array in received:
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError("an array holds NaN or an infinity")
-    return eqx.combine(jax.tree.unflatten(structure, found), static)
+
+    return eqx.combine(jax.tree.unflatten(structure, received), static)
 
 
 def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
-    """Return the weighted mean of networks, array by array, in float64; weights have the sum 1."""
+    """Return the weighted mean of networks, array by array, in float64; weights have the sum 1.
 
-    def mean(*arrays: Any) -> Any:
-        if not eqx.is_array(arrays[0]):
-            return arrays[0]
-        total = np.zeros(arrays[0].shape, np.float64)
-        for array, weight in zip(arrays, weights, strict=True):
-            total += weight * np.asarray(array, np.float64)
-        return total.astype(np.asarray(arrays[0]).dtype)
+    With weights n_k / n it is the server's step of FederatedAveraging (McMahan et al. 2017,
+    Algorithm 1).
+    """
+
+    def mean(*leaves: Any) -> Any:
+        first = leaves[0]
+        if not eqx.is_array(first):
+            return first
+        total = np.zeros(first.shape, np.float64)
+        for leaf, weight in zip(leaves, weights, strict=True):
+            total += weight * np.asarray(leaf, np.float64)
+        return total.astype(np.asarray(first).dtype)
 
     return jax.tree.map(mean, *trees)
 
 
 def _bytes_of(tree: Any) -> int:
     """Return the bytes of a tree's arrays, or of arrays of its shapes."""
-    arrays = jax.tree.leaves(eqx.filter(tree, lambda x: hasattr(x, "dtype")))
-    return sum(x.size * x.dtype.itemsize for x in arrays)
+    # Shapes are no arrays, but have a type as arrays do.
+    filled = eqx.filter(tree, lambda leaf: hasattr(leaf, "dtype"))
+    arrays = jax.tree.leaves(filled)
+    return sum(array.size * array.dtype.itemsize for array in arrays)
 
 
 class Learner(ABC):
     """A model that is trained in rounds. Conforming: the four below.
 
-    `shared` is what is averaged, `kept` what stays with an owner, both parts of a state.
+    A state has two parts: `shared` is averaged over owners, `local` stays with an owner.
     """
 
     blocks: tuple[Block, ...]
-    """Of a vector."""
+    """The blocks of a vector."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -208,7 +244,8 @@ class Learner(ABC):
 
     def keys(self, key: Array) -> Keys:
         """Return how a key of the whole training is divided, as a training in one piece does."""
-        return Keys(*jax.random.split(key, 3))
+        initial, steps, end = jax.random.split(key, 3)
+        return Keys(initial, steps, end)
 
     def vectors(self, X: Matrix, place: int = 0) -> Matrix:
         """Return what is learned of the feature vectors of the owner at this place of the roster.
@@ -223,7 +260,10 @@ class Learner(ABC):
 
     @abstractmethod
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
-        """An owner's rows as its steps read them, and the sampler; `facts` are about all owners."""
+        """Return an owner's rows as its steps read them, and the sampler of batches.
+
+        `V` is what `vectors` returned; `facts` are about the vectors of all owners.
+        """
 
     @abstractmethod
     def batch(self, rows: int, all_rows: int) -> int:
@@ -239,10 +279,10 @@ class Learner(ABC):
 
     @abstractmethod
     def split(self, state: Any) -> tuple[Any, Any]:
-        """Return (shared, kept)."""
+        """Return (shared, local)."""
 
     @abstractmethod
-    def joined(self, shared: Any, kept: Any) -> Any:
+    def joined(self, shared: Any, local: Any) -> Any:
         """Return the state of both parts."""
 
     @abstractmethod
@@ -255,11 +295,11 @@ class Learner(ABC):
         return shared
 
     def fault(self, shared: Any) -> str | None:
-        """What no training leaves in a part of a state that is shared; None if nothing is wrong."""
+        """Name what no training leaves in a shared part; None if nothing is wrong."""
         return None
 
     def sizes(self) -> list[int]:
-        """Bytes of each network that is shared, by the code that makes it; nothing is computed."""
+        """Return the bytes of each network that is shared; nothing is computed."""
         shared, _ = self.split(self._shapes())
         return [_bytes_of(network) for network in shared]
 
@@ -268,15 +308,20 @@ class Learner(ABC):
         return _bytes_of(self.result(self._shapes()))
 
     def _shapes(self) -> Any:
-        """Return a state whose arrays are shapes."""
-        return eqx.filter_eval_shape(lambda key: self.start(key, 1), jax.random.key(0))
+        """Return a state whose arrays are shapes, by the code that makes the arrays."""
+
+        def start(key: Array) -> Any:
+            return self.start(key, 1)
+
+        return eqx.filter_eval_shape(start, jax.random.key(0))
 
     def epoch(self, rows: int) -> int:
         """Return the steps of an epoch of an owner's rows, at least one."""
-        return max(rows // self.batch(rows, rows), 1)
+        batches = rows // self.batch(rows, rows)
+        return max(batches, 1)
 
     def steps(self, rows: int, all_rows: int, epochs: int) -> int:
-        """Steps of the whole training of an owner that has `rows` of the `all_rows` of all owners.
+        """Return the steps of an owner's whole training, with `rows` of the `all_rows` of all.
 
         They are so many epochs of its rows, unless the learner's settings say how long it trains.
         """
@@ -290,9 +335,15 @@ class Learner(ABC):
         """
         data, sampler = rows
         return train(
-            state, self.update(lap.total), data, steps=lap.last, first=lap.first,
-            batch=lap.batch, key=key, sampler=sampler,
-        )  # fmt: skip
+            state,
+            self.update(lap.total),
+            data,
+            steps=lap.last,
+            first=lap.first,
+            batch=lap.batch,
+            key=key,
+            sampler=sampler,
+        )
 
 
 @dataclass(frozen=True)
@@ -305,7 +356,9 @@ class GANLearner(Learner):
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns whose choices are conditions."""
-        return conditional_columns(self.layout) if self.settings.conditional else ()
+        if not self.settings.conditional:
+            return ()
+        return conditional_columns(self.layout)
 
     @cached_property
     def step(self) -> GANStep:
@@ -314,12 +367,13 @@ class GANLearner(Learner):
 
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
         """Return rows in inner order, drawn with the owner's own conditions."""
-        seen = Seen.of(V, self.layout, self.columns)
-        data = jax.tree.map(jnp.asarray, (seen.rows, seen.frequencies))
-        return data, Matching(seen.conditions.sizes, self.settings.batch)
+        prepared = Seen.of(V, self.layout, self.columns)
+        data = jax.tree.map(jnp.asarray, (prepared.rows, prepared.frequencies))
+        sampler = Matching(prepared.conditions.sizes, self.settings.batch)
+        return data, sampler
 
     def batch(self, rows: int, all_rows: int) -> int:
-        """Return the same for all: rows are drawn with replacement."""
+        """Return the batch of the settings, for every owner: rows are drawn with replacement."""
         return self.settings.batch
 
     def update(self, steps: int) -> Any:
@@ -333,35 +387,39 @@ class GANLearner(Learner):
 
     def split(self, state: GANState) -> tuple[Any, Any]:
         """Return generator, critic (and moving average, where there is one); both moments."""
-        average = (state.average,) if self.settings.average else ()
-        kept = (state.generator_moments, state.critic_moments)
-        return (state.generator, state.critic, *average), kept
+        networks = [state.generator, state.critic]
+        if self.settings.average:
+            networks.append(state.average)
+        local = (state.generator_moments, state.critic_moments)
+        return tuple(networks), local
 
-    def joined(self, shared: Any, kept: Any) -> GANState:
+    def joined(self, shared: Any, local: Any) -> GANState:
         """Return the state; without a moving average it is the generator."""
-        generator, critic, *average = shared
-        ours, theirs = kept
-        return GANState(
-            generator, critic, ours, theirs, average[0] if average else generator
-        )
+        generator, critic, *averages = shared
+        average = averages[0] if averages else generator
+        generator_moments, critic_moments = local
+        return GANState(generator, critic, generator_moments, critic_moments, average)
 
     def conditions(self, facts: Facts) -> Conditions:
         """Return everyone's conditions, and how many rows meet each."""
         choices = self.step.heads.conditional.categoricals
-        counts = [
-            facts.sums[0, b.start : b.stop].round().astype(int).tolist()
-            for b in choices
-        ]
-        return Conditions(
-            tuple(b.size for b in choices), tuple(n for part in counts for n in part)
-        )
+        counts: list[int] = []
+        for block in choices:
+            # Options are one-hot: the sum of an entry counts the rows that have it.
+            block_counts = facts.sums[0, block.start : block.stop]
+            counts += block_counts.round().astype(int).tolist()
+        sizes = tuple(block.size for block in choices)
+        return Conditions(sizes, tuple(counts))
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> GAN:
-        """The generator, with batch statistics of its own rows under everyone's conditions."""
+        """Return the generator, with batch statistics of its own rows.
+
+        These rows are drawn under everyone's conditions.
+        """
+        # Which of the shared networks draws is read from a state; moments do not matter for it.
         average = self.joined(shared, (None, None)).average
-        return GAN.of(
-            self.settings, self.step.heads, self.conditions(facts), average, key=key
-        )
+        conditions = self.conditions(facts)
+        return GAN.of(self.settings, self.step.heads, conditions, average, key=key)
 
 
 @dataclass(frozen=True)
@@ -383,18 +441,20 @@ class DiffusionLearner(Learner):
         return Keys(initial, steps, steps)
 
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
-        """Return what is taken from each entry, and what it is divided by: nothing, and 1."""
+        """Return what is subtracted from each entry, and what it is divided by: 0, and 1."""
         width = facts.sums.shape[1]
         return np.zeros(width, np.float32), np.ones(width, np.float32)
 
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
         """Return numbers, codes and labels."""
         shift, scale = self.frame(facts)
-        rows = self.layout.check((V - shift) / scale, least=0)
-        return diffusion.rows_of(rows, self.layout, self.label_block), None
+        scaled = (V - shift) / scale
+        checked = self.layout.check(scaled, least=0)
+        rows = diffusion.rows_of(checked, self.layout, self.label_block)
+        return rows, None
 
     def batch(self, rows: int, all_rows: int) -> int:
-        """Return at most all rows of the owner."""
+        """Return the batch of the settings, or all rows of the owner if they are fewer."""
         return min(self.settings.batch, rows)
 
     def update(self, steps: int) -> Any:
@@ -405,53 +465,74 @@ class DiffusionLearner(Learner):
     def start(self, initial: Array, steps: int) -> Descended:
         """Return a fresh network."""
         net = diffusion.network(self.layout, self.settings, self.label_block, initial)
-        state: Descended = self.update(steps).start(net)
+        update = self.update(steps)
+        state: Descended = update.start(net)
         return state
 
     def split(self, state: Descended) -> tuple[Any, Any]:
         """Return network and average; moments and the number of steps."""
-        return (state.net, state.average), (state.moments, state.step)
+        shared = (state.net, state.average)
+        local = (state.moments, state.step)
+        return shared, local
 
-    def joined(self, shared: Any, kept: Any) -> Descended:
+    def joined(self, shared: Any, local: Any) -> Descended:
         """Return the state."""
-        return Descended(*shared, *kept)
+        net, average = shared
+        moments, step = local
+        return Descended(net, average, moments, step)
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """Return a `TabDDPMModel`; ranges of numbers and shares of labels are everyone's."""
-        shift, scale = self.frame(facts)
-        ends = ((facts.sums[2:] - shift) / scale).astype(np.float32)
-        ranges = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
-        if self.settings.clip_range is not None:
-            ranges = [(-self.settings.clip_range, self.settings.clip_range)] * len(
-                ranges
-            )
+        _, average = shared
         label = self.label_block
-        shares = () if label is None else facts.share(label)
+        label_shares: tuple[float, ...] = ()
+        if label is not None:
+            label_shares = facts.share(label)
         return TabDDPMModel(
-            shared[1], self.layout, self.settings, label, shares, tuple(ranges)
+            net=average,
+            layout=self.layout,
+            settings=self.settings,
+            label=label,
+            label_shares=label_shares,
+            ranges=self._ranges(facts),
         )
+
+    def _ranges(self, facts: Facts) -> tuple[tuple[float, float], ...]:
+        """Return the range in which each number is drawn: as set, or from least to largest."""
+        clip = self.settings.clip_range
+        if clip is not None:
+            return ((-clip, clip),) * len(self.layout.numbers)
+        shift, scale = self.frame(facts)
+        extremes = (facts.sums[2:] - shift) / scale
+        least, largest = extremes.astype(np.float32)
+        return tuple((float(least[i]), float(largest[i])) for i in self.layout.numbers)
 
 
 @dataclass(frozen=True)
 class SphereCodeLearner(DiffusionLearner):
     """A latent diffusion in rounds, whose coder is sphere codes and learns nothing."""
 
-    latent: LatentSettings = field(kw_only=True)  # settings of the whole
+    # Settings of the whole.
+    latent: LatentSettings = field(kw_only=True)
     # Of a feature vector, not a latent row.
     features: tuple[Block, ...] = field(kw_only=True)
-    target: str | None = field(kw_only=True)  # column of the label
+    # Column of the label.
+    target: str | None = field(kw_only=True)
 
     @classmethod
     def of(
-        cls, settings: LatentSettings, features: tuple[Block, ...], target: str | None
+        cls,
+        settings: LatentSettings,
+        features: tuple[Block, ...],
+        target: str | None,
     ) -> SphereCodeLearner:
-        """The learner of these settings; raises InputError where the coder is no sphere codes."""
+        """Return the learner of these settings; raises InputError where no sphere codes are."""
         coder = _coder(settings, features, target)
-        blocks = latent_blocks(coder.latent, coder.label.size if coder.label else 0)
-        label = LABEL if coder.label else None
+        options = _options(coder)
+        label = LABEL if options else None
         return cls(
             settings.diffusion,
-            blocks,
+            latent_blocks(coder.latent, options),
             label,
             latent=settings,
             features=features,
@@ -460,9 +541,11 @@ class SphereCodeLearner(DiffusionLearner):
 
     @cached_property
     def layout(self) -> Layout:
-        """The blocks, and which latents are sphere codes; read while a program is traced."""
-        _, _, rest, settings = _coded(self.latent, self.features, self.target)
-        return Layout(self.blocks, sphere_codes_of(rest, settings))
+        """The blocks, and which latents are sphere codes."""
+        # Not by the coder, which holds arrays: a program that is traced reads this, perhaps first.
+        coded = _coded(self.latent, self.features, self.target)
+        codes = sphere_codes_of(coded.rest, coded.settings)
+        return Layout(self.blocks, codes)
 
     @cached_property
     def coder(self) -> RowCoder:
@@ -471,31 +554,43 @@ class SphereCodeLearner(DiffusionLearner):
 
     def keys(self, key: Array) -> Keys:
         """Return the keys of the diffusion within `latent.fit`."""
-        return super().keys(jax.random.split(key)[1])
+        # The first half would train the coder.
+        _, diffusion_key = jax.random.split(key)
+        return super().keys(diffusion_key)
 
     def vectors(self, X: Matrix, place: int = 0) -> Matrix:
         """Return latent rows, the label behind them."""
-        return self.coder.encode(Layout(self.features).check(X, least=0))
+        checked = Layout(self.features).check(X, least=0)
+        return self.coder.encode(checked)
 
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation of each latent over all owners, where they are scaled."""
+        """Return mean and standard deviation of each latent over all owners, where scaled."""
         shift, scale = super().frame(facts)
-        if self.latent.scaled:
-            mean = facts.sums[0] / facts.rows
-            spread = np.sqrt(np.maximum(facts.sums[1] / facts.rows - mean**2, 0.0))
-            plain = Evidence(len(self.layout.numbers), self.layout.sphere_codes).plain
-            shift[plain] = mean[plain]
-            scale[plain] = np.where(spread > 1e-4, spread, 1.0)[plain]
+        if not self.latent.scaled:
+            return shift, scale
+
+        total, squares, _, _ = facts.sums
+        mean = total / facts.rows
+        mean_square = squares / facts.rows
+        # Rounding can leave a constant's variance just below 0.
+        variance = np.maximum(mean_square - mean**2, 0.0)
+        spread = np.sqrt(variance)
+        divisor = np.where(spread > _LEAST_SPREAD, spread, 1.0)
+
+        # Sphere codes have a known scale: only plain numbers are scaled.
+        num_latents = len(self.layout.numbers)
+        plain = Evidence(num_latents, self.layout.sphere_codes).plain
+        shift[plain] = mean[plain]
+        scale[plain] = divisor[plain]
         return shift, scale
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """Return a `LatentDiffusion` of sphere codes."""
         numbers = list(self.layout.numbers)
-        shift, scale = (part[numbers] for part in self.frame(facts))
-        ddpm, rows = super().finish(shared, facts, key), self.coder
-        return LatentDiffusion(
-            rows, LatentDistribution(ddpm, shift, scale), self.latent
-        )
+        shift, scale = self.frame(facts)
+        ddpm = super().finish(shared, facts, key)
+        distribution = LatentDistribution(ddpm, shift[numbers], scale[numbers])
+        return LatentDiffusion(self.coder, distribution, self.latent)
 
 
 @dataclass(frozen=True)
@@ -520,7 +615,8 @@ class PooledPointLearner(SphereCodeLearner):
     averages are averaged once, at the end. One owner alone has no such label.
     """
 
-    owners: int = field(kw_only=True)  # how many there are
+    # How many there are.
+    owners: int = field(kw_only=True)
 
     @classmethod
     def of(
@@ -530,41 +626,49 @@ class PooledPointLearner(SphereCodeLearner):
         target: str | None,
         owners: int = 1,
     ) -> PooledPointLearner:
-        """The learner of these settings; raises InputError where the coder is no sphere codes."""
+        """Return the learner of these settings; raises InputError where no sphere codes are."""
         coder = _coder(settings, features, target)
-        classes = coder.label.size if coder.label else 0
-        options = max(classes, 1) * owners if owners > 1 else classes
+        options = _options(coder)
+        if owners > 1:
+            # One option for each class of each owner; without classes one for each owner.
+            options = max(options, 1) * owners
+        label = LABEL if options else None
         return cls(
-            settings.diffusion, latent_blocks(coder.latent, options), LABEL if options else None,
-            latent=settings, features=features, target=target, owners=owners,
-        )  # fmt: skip
+            settings.diffusion,
+            latent_blocks(coder.latent, options),
+            label,
+            latent=settings,
+            features=features,
+            target=target,
+            owners=owners,
+        )
 
     def vectors(self, X: Matrix, place: int = 0) -> Matrix:
         """Return latent rows, their class and owner as one label behind them."""
         rows = super().vectors(X)
         if self.owners == 1:
             return rows
-        latent = self.coder.latent
-        classes = (
-            rows[:, latent:]
-            if self.coder.label
-            else np.ones((len(rows), 1), np.float32)
-        )
+        latents = rows[:, : self.coder.latent]
+        classes = rows[:, self.coder.latent :]
+        if self.coder.label is None:
+            classes = np.ones((len(rows), 1), np.float32)
+
+        # Option (class, owner) is at class * owners + owner, where `together` looks for it.
         options = np.zeros((*classes.shape, self.owners), np.float32)
         options[:, :, place] = classes
-        return np.concatenate(
-            [rows[:, :latent], options.reshape(len(rows), -1)], axis=1
-        )
+        label = options.reshape(len(rows), -1)
+        return np.concatenate([latents, label], axis=1)
 
     def batch(self, rows: int, all_rows: int) -> int:
         """Return the owner's part of a batch of all rows, at least one row."""
         whole_batch = super().batch(all_rows, all_rows)
-        return max(round(whole_batch * rows / all_rows), 1)
+        share = round(whole_batch * rows / all_rows)
+        return max(share, 1)
 
     def steps(self, rows: int, all_rows: int, epochs: int) -> int:
         """Return the steps of a fit to all rows, the same for every owner."""
-        network, *_ = self.sizes()
-        weights = network // np.dtype(np.float32).itemsize
+        network_bytes, *_ = self.sizes()
+        weights = network_bytes // np.dtype(np.float32).itemsize
         return self.settings.taken(all_rows, weights)
 
     def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
@@ -576,17 +680,18 @@ class PooledPointLearner(SphereCodeLearner):
         for number, network in enumerate(mean):
             table = np.array(network.label.weight)
             for place, part in enumerate(parts):
-                # A label counts owners first: those of one owner are `owners` apart.
-                table[place :: self.owners] = part[number].label.weight[
-                    place :: self.owners
-                ]
+                # A label counts owners first: options of an owner are `owners` apart.
+                options = slice(place, None, self.owners)
+                table[options] = part[number].label.weight[options]
             tables.append(table)
-        return eqx.tree_at(
-            lambda networks: [one.label.weight for one in networks], mean, tables
-        )
+
+        def label_weights(networks: Any) -> list[Any]:
+            return [network.label.weight for network in networks]
+
+        return eqx.tree_at(label_weights, mean, tables)
 
     def update(self, steps: int) -> Any:
-        """A step of the whole training, whose rate makes up for the noise of a divided batch.
+        """Return a step whose rate makes up for the noise of a divided batch.
 
         An owner's batch has its share w of all rows, so its squares are 1 / w times as large where
         noise is most of a gradient; their mean, weighted by w, is as many times as there are
@@ -598,17 +703,27 @@ class PooledPointLearner(SphereCodeLearner):
 
     def split(self, state: Descended) -> tuple[Any, Any]:
         """Return network and moments; moving average and number of steps."""
-        first, second = (tree_get(state.moments, name) for name in _MOMENTS)
-        return (state.net, first, second), (state.average, state.step)
+        first = tree_get(state.moments, _FIRST_MOMENT)
+        second = tree_get(state.moments, _SECOND_MOMENT)
+        shared = (state.net, first, second)
+        local = (state.average, state.step)
+        return shared, local
 
-    def joined(self, shared: Any, kept: Any) -> Descended:
+    def joined(self, shared: Any, local: Any) -> Descended:
         """Return the state; the optimiser's counters are the number of steps."""
         net, first, second = shared
-        average, step = kept
-        fresh = self.update(1).optimiser.init(eqx.filter(net, eqx.is_inexact_array))
-        moments = tree_set(
-            fresh, mu=first, nu=second, count=jnp.asarray(step, jnp.int32)
-        )
+        average, step = local
+
+        # Neither part holds the rest of the optimiser's state, so a fresh one is filled. Its
+        # structure does not depend on the number of steps that `update` is asked for.
+        optimiser = self.update(1).optimiser
+        fresh = optimiser.init(eqx.filter(net, eqx.is_inexact_array))
+        values = {
+            _FIRST_MOMENT: first,
+            _SECOND_MOMENT: second,
+            "count": jnp.asarray(step, jnp.int32),
+        }
+        moments = tree_set(fresh, **values)
         return Descended(net, average, moments, step)
 
     def result(self, state: Descended) -> Any:
@@ -618,12 +733,11 @@ class PooledPointLearner(SphereCodeLearner):
     def fault(self, shared: Any) -> str | None:
         """Name second moments below 0, of which no root can be taken."""
         _, _, second = shared
-        least = min(np.min(array, initial=0.0) for array in jax.tree.leaves(second))
-        return (
-            "second moments of gradients are below 0; squares never are"
-            if least < 0
-            else None
-        )
+        leaves = jax.tree.leaves(second)
+        least = min(np.min(leaf, initial=0.0) for leaf in leaves)
+        if least < 0:
+            return "second moments of gradients are below 0; squares never are"
+        return None
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """Return a `LatentDiffusion` of the averaged moving average."""
@@ -631,18 +745,40 @@ class PooledPointLearner(SphereCodeLearner):
         return super().finish((average, average), facts, key)
 
 
+class _CodedBlocks(NamedTuple):
+    """What of a feature vector becomes sphere codes."""
+
+    layout: Layout  # all blocks
+    label: Block | None  # that stays as it is, or None
+    rest: Layout  # the blocks that are coded
+    settings: SphereCodeSettings
+
+
 def _coder(
-    settings: LatentSettings, features: tuple[Block, ...], target: str | None
+    settings: LatentSettings,
+    features: tuple[Block, ...],
+    target: str | None,
 ) -> RowCoder:
     """Return the coder of feature vectors whose choices are sphere codes."""
-    layout, label, rest, codes = _coded(settings, features, target)
-    return RowCoder(SphereCodeCoder.of(rest, codes), layout, label, settings.numbers)
+    coded = _coded(settings, features, target)
+    coder = SphereCodeCoder.of(coded.rest, coded.settings)
+    return RowCoder(coder, coded.layout, coded.label, settings.numbers)
+
+
+def _options(coder: RowCoder) -> int:
+    """Return how many options the label of a latent row has; 0 without a label."""
+    return 0 if coder.label is None else coder.label.size
 
 
 def _coded(
-    settings: LatentSettings, features: tuple[Block, ...], target: str | None
-) -> tuple[Layout, Block | None, Layout, SphereCodeSettings]:
-    """Return all blocks, the label, the blocks that are coded, and how."""
+    settings: LatentSettings,
+    features: tuple[Block, ...],
+    target: str | None,
+) -> _CodedBlocks:
+    """Return which blocks are coded, and how; no code is computed.
+
+    Raises InputError where the settings' coder is no sphere codes.
+    """
     if not isinstance(settings.autoencoder, SphereCodeSettings):
         raise InputError(
             "settings.autoencoder must be sphere codes, {'per_bit': 1.0}: a coder that is trained "
@@ -650,4 +786,5 @@ def _coded(
         )
     layout = Layout(tuple(features))
     label = layout.label_of(target)
-    return layout, label, rest_of(layout, label), settings.autoencoder
+    rest = rest_of(layout, label)
+    return _CodedBlocks(layout, label, rest, settings.autoencoder)

@@ -17,6 +17,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -73,79 +74,104 @@ class Keeper:
     """
 
     def __init__(self, folder: Path | None, *, every: float) -> None:
-        self.folder, self.every = folder, every
-        self._facts: dict[str, Any] = {}
+        self.folder = folder
+        self.every = every
+        self._run_facts: dict[str, Any] = {}
         self._latest: tuple[int, Any] | None = None
-        self._written, self._at = -1, time.monotonic()
+        self._written_step = -1
+        self._written_at = time.monotonic()
 
     def open(self, arrays: Any, *, run: dict[str, Any], data: Any) -> tuple[int, Any]:
-        """The step and arrays to continue from; 0 and those of a fresh run without a checkpoint.
+        """Return the step and arrays to continue from: a checkpoint's, or 0 and `arrays`.
 
         Raises DataError where it is damaged, or of a run with other settings, keys or rows.
         """
         if self.folder is None:
             return 0, arrays
-        leaves = [_plain(x) for x in jax.tree.leaves(arrays)]
-        shapes = [f"{x.dtype}{list(x.shape)}" for x in leaves]
-        self._facts = {
+
+        leaves = [_plain(leaf) for leaf in jax.tree.leaves(arrays)]
+        self._run_facts = {
             "format": _FORMAT,
             **run,
             "data": _digest(data),
-            "arrays": shapes,
+            "arrays": [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves],
         }
+
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / _NAME
         if not path.exists():
             return 0, arrays
-        try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            step, name = int(facts.pop("step")), str(facts.pop("file"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{path} cannot be read as a checkpoint: {error}"
-            ) from error
-        for fact, value in self._facts.items():
-            if facts.get(fact) != value:
+        checkpoint = _Checkpoint.read(path)
+        for fact, value in self._run_facts.items():
+            if checkpoint.facts.get(fact) != value:
                 raise DataError(
                     f"{path} is the checkpoint of another run: its {fact} differs. Give every run "
                     "a folder of its own, or empty this one."
                 )
-        try:
-            with safe_open(str(self.folder / name), framework="numpy") as file:
-                read = [file.get_tensor(f"{i:05d}") for i in range(len(leaves))]
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
-            raise DataError(
-                f"{self.folder / name} cannot be read as a checkpoint: {error}"
-            ) from error
-        self._written = step
-        return step, _filled(arrays, read)
+        stored = _read_arrays(self.folder / checkpoint.file, len(leaves))
+        self._written_step = checkpoint.step
+        return checkpoint.step, _filled(arrays, stored)
 
     def keep(self, step: int, arrays: Any) -> None:
         """Note the state after `step`, and write it if the last checkpoint is old."""
         if self.folder is None:
             return
         self._latest = (step, arrays)
-        if time.monotonic() - self._at >= self.every:
+        if time.monotonic() - self._written_at >= self.every:
             self.flush()
 
     def flush(self) -> None:
         """Write the state noted last, unless it is on disk."""
-        if (
-            self.folder is None
-            or self._latest is None
-            or self._latest[0] == self._written
-        ):
+        if self.folder is None or self._latest is None:
             return
         step, arrays = self._latest
-        tensors = {f"{i:05d}": _plain(x) for i, x in enumerate(jax.tree.leaves(arrays))}
+        if step == self._written_step:
+            return
+
+        # The order matters: `training.json` never names a file that is not whole, and the state
+        # before is removed only when no file names it.
+        leaves = jax.tree.leaves(arrays)
+        tensors = {f"{i:05d}": _plain(leaf) for i, leaf in enumerate(leaves)}
         name = f"state-{step}.safetensors"
-        _replace(self.folder / name, save(tensors))
-        facts = {**self._facts, "step": step, "file": name}
-        _replace(self.folder / _NAME, json.dumps(facts, indent=1).encode())
-        for old in self.folder.glob("state-*.safetensors"):
-            if old.name != name:
-                old.unlink(missing_ok=True)
-        self._written, self._at = step, time.monotonic()
+        _write_whole(self.folder / name, save(tensors))
+        facts = {**self._run_facts, "step": step, "file": name}
+        _write_whole(self.folder / _NAME, json.dumps(facts, indent=1).encode())
+        for state_file in self.folder.glob("state-*.safetensors"):
+            if state_file.name != name:
+                state_file.unlink(missing_ok=True)
+
+        self._written_step = step
+        self._written_at = time.monotonic()
+
+
+class _Checkpoint(NamedTuple):
+    """What `training.json` says."""
+
+    step: int  # that the state has behind it
+    file: str  # name of the file of the state, in the same folder
+    facts: dict[str, Any]  # on the run
+
+    @classmethod
+    def read(cls, path: Path) -> _Checkpoint:
+        """Return what a file says; raises DataError for one that `Keeper` did not write."""
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            step = int(facts.pop("step"))
+            file = str(facts.pop("file"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{path} cannot be read as a checkpoint: {error}"
+            ) from error
+        return cls(step, file, facts)
+
+
+def _read_arrays(path: Path, count: int) -> list[NDArray[Any]]:
+    """Return the arrays of a state's file; raises DataError if it does not hold so many."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            return [file.get_tensor(f"{i:05d}") for i in range(count)]
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a checkpoint: {error}") from error
 
 
 def _plain(leaf: Any) -> NDArray[Any]:
@@ -155,35 +181,40 @@ def _plain(leaf: Any) -> NDArray[Any]:
     return np.ascontiguousarray(np.asarray(leaf)).reshape(leaf.shape)
 
 
-def _filled(arrays: Any, read: list[NDArray[Any]]) -> Any:
+def _filled(arrays: Any, stored: list[NDArray[Any]]) -> Any:
+    """Return a tree like another one with stored arrays; those of keys are keys again."""
     leaves, structure = jax.tree.flatten(arrays)
-    fresh = [
-        jax.random.wrap_key_data(jnp.asarray(new), impl=jax.random.key_impl(old))
-        if jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
-        else jnp.asarray(new)
-        for old, new in zip(leaves, read, strict=True)
-    ]
+    fresh = []
+    for leaf, stored_array in zip(leaves, stored, strict=True):
+        array = jnp.asarray(stored_array)
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            array = jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
+        fresh.append(array)
     return jax.tree.unflatten(structure, fresh)
 
 
 def _digest(data: Any) -> str:
+    """Return a digest by which a run knows its rows and key, without storing them."""
     digest = blake2b(digest_size=16)
     for leaf in jax.tree.leaves(data):
         array = _plain(leaf)
+        # Without type and shape, other arrays could have the same bytes.
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _write_whole(path: Path, data: bytes) -> None:
     """Write a file whole or not at all, readable by its owner only."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with naming_file(path), os.fdopen(descriptor, "wb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
+        descriptor = os.open(temporary, flags, 0o600)
+        with naming_file(path), os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            # On disk before it gets its name, or a crash could leave the name without the bytes.
+            os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -197,7 +228,7 @@ class BatchPlan(NamedTuple):
 
     name: str  # for the checkpoint, from which only a run with the same plan continues
     most: int  # steps of the longest stretch
-    # (most, batch) rows from a step on
+    # From a step and a number of steps to the rows in each batch, (most, batch).
     picks: Callable[[int, int], NDArray[np.int32] | None]
     sampler: Sampler | None = None  # a function `(rows, key) -> batch`, or None
 
@@ -211,7 +242,8 @@ def plan_of(
     are.
     """
     if sampler is not None:
-        return BatchPlan("own", most, lambda step, count: None, sampler)
+        return BatchPlan("own", most, lambda step, steps: None, sampler)
+
     _check_finite(rows)
     count = _count(rows)
     if batch > count:
@@ -219,36 +251,52 @@ def plan_of(
             f"train: batch = {batch} is more than the {count} rows there are. Use a batch of "
             f"at most {count}."
         )
-    words = np.asarray(jax.random.key_data(key)).ravel()
-    seeds = np.random.SeedSequence([int(word) for word in words])
+    seeds = _seeds(key)
     batches = count // batch  # in an epoch: one permutation, cut into whole batches
 
+    # A stretch that begins in one epoch often ends in the next.
     @lru_cache(maxsize=2)
     def order(epoch: int) -> Ints:
         return generator(fold_in(seeds, "epoch", epoch)).permutation(count)
 
     def picks(step: int, steps: int) -> NDArray[np.int32]:
+        # One shape whatever the number of steps, so that one program serves all stretches.
         index = np.zeros((most, batch), np.int32)
         for i in range(steps):
             epoch, place = divmod(step + i, batches)
-            index[i] = order(epoch)[place * batch : (place + 1) * batch]
+            start = place * batch
+            index[i] = order(epoch)[start : start + batch]
         return index
 
     return BatchPlan("shuffled", most, picks)
 
 
+def _seeds(key: Array) -> np.random.SeedSequence:
+    """Return NumPy's seed from a key of jax."""
+    words = np.asarray(jax.random.key_data(key)).ravel()
+    return np.random.SeedSequence([int(word) for word in words])
+
+
 def _check_finite(rows: Any) -> None:
+    """Refuse rows that hold NaN or an infinity; the error names the first."""
     for leaf in jax.tree.leaves(rows):
-        if jnp.issubdtype(leaf.dtype, jnp.floating) and not finite(leaf):
-            wrong = ~np.isfinite(np.asarray(leaf))
+        is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+        if is_float and not finite(leaf):
+            is_wrong = ~np.isfinite(np.asarray(leaf))
+            first_row, *_ = np.argwhere(is_wrong)[0]
             raise InputError(
-                f"train: rows hold NaN or an infinity, first in row {np.argwhere(wrong)[0][0]}. "
+                f"train: rows hold NaN or an infinity, first in row {first_row}. "
                 "Encode missing values, or leave such rows out."
             )
 
 
 def _count(rows: Any) -> int:
-    counts = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(rows)}
+    """Return the number of rows; raises InputError for none, or arrays of unequal length."""
+    counts = set()
+    for leaf in jax.tree.leaves(rows):
+        # A number has no leading axis: it counts as no rows.
+        length, *_ = leaf.shape or (0,)
+        counts.add(length)
     if len(counts) != 1:
         raise InputError(
             f"train: the arrays of rows have {sorted(counts)} rows. All need one leading axis of "
@@ -261,9 +309,9 @@ def _count(rows: Any) -> int:
 
 
 def finite(tree: Any) -> bool:
-    """Whether all floats of a tree are finite; on the host, so nothing is compiled for it."""
+    """Return whether all floats of a tree are finite; on the host, so nothing is compiled."""
     leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
-    return all(bool(np.isfinite(np.asarray(x)).all()) for x in leaves)
+    return all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in leaves)
 
 
 # The loop
@@ -280,7 +328,9 @@ class TrainingError(InputError):
 
     def __init__(self, message: str, *, step: int, state: Any, state_step: int) -> None:
         super().__init__(message)
-        self.step, self.state, self.state_step = step, state, state_step
+        self.step = step
+        self.state = state
+        self.state_step = state_step
 
 
 def mean_gradient(
@@ -315,8 +365,16 @@ class _Job(NamedTuple):
         """Call `between` with the whole state; returns what it does, of arrays alone."""
         if self.between is None:
             return arrays, "", False
-        state, note, is_over = self.between(eqx.combine(arrays, self.static), step)
+        before = eqx.combine(arrays, self.static)
+        state, note, is_over = self.between(before, step)
         return eqx.filter(state, eqx.is_array), note, is_over
+
+
+class _Stretch(NamedTuple):
+    """Steps between two reports; arrays, since Python's numbers would be compiled in."""
+
+    first: Array  # how many steps were taken before it
+    steps: Array  # how many it has, at most `BatchPlan.most`
 
 
 def train(
@@ -335,7 +393,7 @@ def train(
     first: int = 0,
     between: Between[_State] | None = None,
 ) -> _State:
-    """Run `steps` updates.
+    """Run `steps` updates, compiled in stretches.
 
     Args:
         state: Any pytree: networks, optimiser state, moving averages.
@@ -389,9 +447,7 @@ def train(
         rows = jax.tree.map(jnp.asarray, rows)
         plan = plan_of(sampler, rows, batch=batch, key=key, most=epoch_steps)
         arrays, static = eqx.partition(state, eqx.is_array)
-        arrays = jax.tree.map(
-            lambda x: jax.lax.convert_element_type(x, x.dtype), arrays
-        )
+        arrays = _strongly_typed(arrays)
         job = _Job(update, rows, static, plan, key, between)
         keeper = Keeper(store, every=checkpoint_seconds)
         run = {"batch": batch, "sampler": plan.name}
@@ -426,87 +482,113 @@ def _device_memory(batch: int) -> Iterator[None]:
 def _loop(
     job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: Keeper
 ) -> Any:
-    """Return all stretches, each as long as one second of steps."""
-    length, pace, compiled = 1, 0.0, False
-    progress("compiling" if step < steps else "done", step / max(steps, 1))
+    """Take steps up to `steps`, in stretches of about a second; returns the arrays after them.
+
+    Raises TrainingError where a stretch ends in NaN or an infinity.
+    """
+    length = 1
+    pace = 0.0  # seconds a step, 0 until it is measured
+    is_compiled = False
+    text = "compiling" if step < steps else "done"
+    progress(text, step / max(steps, 1))
     arrays, _, is_over = job.paused(arrays, step)
     while step < steps and not is_over:
         count = min(length, steps - step, job.plan.most)
         began = time.monotonic()
-        # Arrays: a Python number would be compiled in.
-        at = (jnp.int32(step), jnp.int32(count))
-        after, found = _advance(
-            job.update, job.static, job.plan.sampler, arrays, job.rows,
-            job.plan.picks(step, count), at, job.key, job.plan.most,
-        )  # fmt: skip
-        losses = np.asarray(found)[:count]
-        good = finite(after) and np.isfinite(losses).all()
-        took = time.monotonic() - began
-        if not good:
+        after, padded_losses = _advance(
+            job.update,
+            job.static,
+            job.plan.sampler,
+            arrays,
+            job.rows,
+            job.plan.picks(step, count),
+            _Stretch(jnp.int32(step), jnp.int32(count)),
+            job.key,
+            job.plan.most,
+        )
+        losses = np.asarray(padded_losses)[:count]
+        is_finite = finite(after) and np.isfinite(losses).all()
+        elapsed = time.monotonic() - began
+
+        # Before it is stored: a checkpoint that holds NaN could not be continued from.
+        if not is_finite:
             raise _diverged(job, arrays, step, losses, keeper)
         step += count
         arrays, note, is_over = job.paused(after, step)
         keeper.keep(step, arrays)
+
         length = 2
-        if compiled:  # the first stretch includes the compilation
-            pace = took / count
-            length = max(1, min(8 * count, int(_STRETCH / max(pace, 1e-9))))
-        compiled = True
-        left = (
-            f", {duration((steps - step) * pace)} left" if pace and step < steps else ""
-        )
-        progress(
-            f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{note or left}",
-            step / steps,
-        )
+        if is_compiled:  # the first stretch includes the compilation
+            pace = elapsed / count
+            longest = int(_STRETCH / max(pace, 1e-9))
+            length = max(1, min(8 * count, longest))
+        is_compiled = True
+
+        if not note and pace and step < steps:
+            note = f", {duration((steps - step) * pace)} left"
+        text = f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{note}"
+        progress(text, step / steps)
     return arrays
 
 
 @eqx.filter_jit
 def _advance(
     update: Any, static: Any, sampler: Any, arrays: Any, rows: Any, picks: Any,
-    at: tuple[Array, Array], key: Array, most: int,
+    stretch: _Stretch, key: Array, most: int,
 ) -> tuple[Any, Array]:  # fmt: skip
-    """The compiled part: a loop of `count` <= `most` steps, of which only `most` is compiled in."""
+    """Return the arrays after a stretch, and its losses in the first of `most` places.
+
+    This is what is compiled: a loop whose number of steps is an array, so that one program serves
+    stretches of all lengths. Only `most` is compiled in.
+    """
 
     def body(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
         arrays, losses = carry
-        drawing, updating = jax.random.split(jax.random.fold_in(key, step + i))
+        # Keys by a step's number: they do not depend on how steps are cut into stretches.
+        step_key = jax.random.fold_in(key, stretch.first + i)
+        batch_key, update_key = jax.random.split(step_key)
         networks = eqx.combine(arrays, static)
 
         if picks is None:
-            batch = sampler(rows, drawing)
+            batch = sampler(rows, batch_key)
         else:
             index = picks[i]
             batch = jax.tree.map(
                 lambda x: x.at[index].get(mode="promise_in_bounds"), rows
             )
-        state, loss = update(networks, batch, updating)
+        state, loss = update(networks, batch, update_key)
         return _same_shapes(state, arrays), losses.at[i].set(_number(loss))
 
-    step, count = at
     carry = (arrays, jnp.zeros(most, jnp.float32))
-    after, losses = jax.lax.fori_loop(0, count, body, carry)
+    after, losses = jax.lax.fori_loop(0, stretch.steps, body, carry)
     return after, losses
 
 
 def _same_shapes(state: Any, arrays: Any) -> Any:
+    """Return a state's arrays; raises InputError where an update changed a shape or type."""
     fresh = eqx.filter(state, eqx.is_array)
-    old, new = str(jax.tree.structure(arrays)), str(jax.tree.structure(fresh))
-    if old != new:
+    old_structure = str(jax.tree.structure(arrays))
+    new_structure = str(jax.tree.structure(fresh))
+    if old_structure != new_structure:
         raise InputError(
-            f"update: returned a state of structure {new} for one of {old}."
+            f"update: returned a state of structure {new_structure} for one of {old_structure}."
         )
-    for a, b in zip(jax.tree.leaves(arrays), jax.tree.leaves(fresh), strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
+    for old, new in zip(jax.tree.leaves(arrays), jax.tree.leaves(fresh), strict=True):
+        if old.shape != new.shape or old.dtype != new.dtype:
             raise InputError(
-                f"update: made an array of shape {a.shape} and type {a.dtype} into one of shape "
-                f"{b.shape} and type {b.dtype}. A state must keep its shapes and types."
+                f"update: made an array of shape {old.shape} and type {old.dtype} into one of "
+                f"shape {new.shape} and type {new.dtype}. A state must keep its shapes and types."
             )
-    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), fresh)
+    return _strongly_typed(fresh)
+
+
+def _strongly_typed(arrays: Any) -> Any:
+    """Return arrays without jax's weak types, which would differ between a loop's steps."""
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
 
 
 def _number(loss: Any) -> Array:
+    """Return a loss as float32; raises InputError if it is no single number."""
     value = jnp.asarray(loss, jnp.float32)
     if value.shape != ():
         raise InputError(
@@ -518,18 +600,23 @@ def _number(loss: Any) -> Array:
 def _diverged(
     job: _Job, arrays: Any, step: int, losses: Any, keeper: Keeper
 ) -> TrainingError:
-    bad = np.flatnonzero(~np.isfinite(losses))
-    first = step + (int(bad[0]) if bad.size else len(losses) - 1) + 1
-    what = (
-        f"the loss is {losses[bad[0]]}"
-        if bad.size
-        else "the state holds NaN or infinities"
-    )
-    kept = f" and in {keeper.folder}" if keeper.folder is not None else ""
+    """Return the error for a stretch behind `step`, with the state before the stretch."""
+    # A state can overflow while all losses are finite: then the last step is named.
+    place = len(losses) - 1
+    fault = "the state holds NaN or infinities"
+    bad_places = np.flatnonzero(~np.isfinite(losses))
+    if bad_places.size:
+        place = int(bad_places[0])
+        fault = f"the loss is {losses[place]}"
+    bad_step = step + place + 1  # counted from 1
+
+    copy = ""
+    if keeper.folder is not None:
+        copy = f" and in {keeper.folder}"
     return TrainingError(
-        f"training diverged: {what} after step {first}. The state after step {step} is kept in the "
-        f"error{kept}. Lower the learning rate, or look for extreme values among the rows.",
-        step=first,
+        f"training diverged: {fault} after step {bad_step}. The state after step {step} is kept "
+        f"in the error{copy}. Lower the learning rate, or look for extreme values among the rows.",
+        step=bad_step,
         state=eqx.combine(arrays, job.static),
         state_step=step,
     )
@@ -610,12 +697,11 @@ class Descent(eqx.Module):
     @property
     def optimiser(self) -> optax.GradientTransformation:
         """AdamW, its rate falling linearly to 0; of rate 1 where `moved` knows the rate."""
+        settings = self.settings
         if self.is_watched:
-            return optax.adamw(1.0, weight_decay=self.settings.weight_decay)
-        rate = optax.linear_schedule(
-            self.settings.learning_rate, 0.0, self.settings.steps
-        )
-        return optax.adamw(rate, weight_decay=self.settings.weight_decay)
+            return optax.adamw(1.0, weight_decay=settings.weight_decay)
+        rate = optax.linear_schedule(settings.learning_rate, 0.0, settings.steps)
+        return optax.adamw(rate, weight_decay=settings.weight_decay)
 
     @eqx.filter_jit  # one program, not one for each shape
     def start(self, net: Any) -> State:
@@ -623,19 +709,17 @@ class Descent(eqx.Module):
         moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
         if not self.is_watched:
             return State(net, net, moments, jnp.array(0))
-        worst = jnp.array(np.finfo(np.float32).max)  # finite, as a state must be
-        share = jnp.array(0.0, jnp.float32)
-        looks = jnp.zeros((_MOST_LOOKS, len(Look._fields)))
         return WatchedState(
-            net,
-            net,
-            moments,
-            jnp.array(0),
-            share,
-            net,
-            worst,
-            jnp.array(0, jnp.int32),
-            looks,
+            net=net,
+            average=net,
+            moments=moments,
+            step=jnp.array(0),
+            share=jnp.array(0.0, jnp.float32),
+            best=net,
+            # Finite, as a state must be.
+            best_loss=jnp.array(np.finfo(np.float32).max),
+            best_step=jnp.array(0, jnp.int32),
+            looks=jnp.zeros((_MOST_LOOKS, len(Look._fields))),
         )
 
     def trained(
@@ -651,18 +735,25 @@ class Descent(eqx.Module):
             rows, held_back = _parted(rows, self.settings.watched, key)
             between = TrainingWatch(self, held_back, key)
         state = train(
-            self.start(net), self, rows, steps=self.settings.steps,
-            batch=min(self.settings.batch, _count(rows)), key=key, progress=progress, store=store,
+            self.start(net),
+            self,
+            rows,
+            steps=self.settings.steps,
+            batch=min(self.settings.batch, _count(rows)),
+            key=key,
+            progress=progress,
+            store=store,
             between=between,
-        )  # fmt: skip
+        )
         if held_back is None:
             return TrainedNetwork(state.average)
+
         assert isinstance(state, WatchedState)
-        looks = [
-            Look(int(step), seconds, loss)
-            for step, seconds, loss in state.looks.tolist()
-        ]
-        return TrainedNetwork(state.best, tuple(look for look in looks if look.step))
+        looks = []
+        for step, seconds, loss in state.looks.tolist():
+            if step:  # 0 where there was no look
+                looks.append(Look(int(step), seconds, loss))
+        return TrainedNetwork(state.best, tuple(looks))
 
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
         """Take one step; returns the loss too."""
@@ -673,22 +764,23 @@ class Descent(eqx.Module):
         """Return the state after a step along a gradient."""
         updates, moments = self.optimiser.update(gradient, state.moments, state.net)
         if isinstance(state, WatchedState):
+            # The optimiser's own rate is 1, since the clock decides how fast the rate falls.
             rate = self.settings.learning_rate * (1.0 - state.share)
             updates = jax.tree.map(lambda update: rate * update, updates)
         net = eqx.apply_updates(state.net, updates)
         average = averaged(state.average, net, self.settings.decay, state.step)
-        if isinstance(state, WatchedState):
-            return WatchedState(
-                net, average, moments, state.step + 1,
-                state.share, state.best, state.best_loss, state.best_step, state.looks,
-            )  # fmt: skip
-        return State(net, average, moments, state.step + 1)
+        step = state.step + 1
+        return replace(state, net=net, average=average, moments=moments, step=step)
 
     @eqx.filter_jit
     def loss_on(self, net: Any, rows: Any, key: Array) -> Array:
-        """The mean loss of rows held back, each at sixteen times that are always the same."""
+        """Return the mean loss of rows held back, each at sixteen times, always the same."""
+
+        def loss(key: Array) -> Array:
+            return self.mean(net, rows, key)
+
         keys = jax.random.split(key, _LOOKS)
-        losses: Array = jax.lax.map(lambda key: self.mean(net, rows, key), keys)
+        losses: Array = jax.lax.map(loss, keys)
         return losses.mean()
 
 
@@ -703,17 +795,15 @@ def _parted(rows: Any, share: float, key: Array) -> tuple[Any, Any]:
             f"watched={share!r} of {count} rows holds back {held_back} of them: at least one must "
             "be held back and one be left. Give more rows, or set watched=0"
         )
-    words = np.asarray(jax.random.key_data(key)).ravel()
-    seeds = np.random.SeedSequence([int(word) for word in words])
-    order = generator(fold_in(seeds, "held back")).permutation(count)
-    learned = _taken(rows, np.sort(order[held_back:]))
-    watched = _taken(rows, np.sort(order[:held_back]))
-    return learned, watched
+    order = generator(fold_in(_seeds(key), "held back")).permutation(count)
+    watched_places = np.sort(order[:held_back])
+    learned_places = np.sort(order[held_back:])
+    return _rows_at(rows, learned_places), _rows_at(rows, watched_places)
 
 
-def _taken(rows: Any, places: Ints) -> Any:
+def _rows_at(rows: Any, places: Ints) -> Any:
     """Return rows at some places, of every array."""
-    return jax.tree.map(lambda x: x[places], rows)
+    return jax.tree.map(lambda array: array[places], rows)
 
 
 class TrainingWatch:
@@ -725,55 +815,74 @@ class TrainingWatch:
     """
 
     def __init__(self, descent: Descent, held_back: Any, key: Array) -> None:
-        self.descent, self.held_back = descent, held_back
+        self.descent = descent
+        self.held_back = held_back
         self.key = jax.random.fold_in(key, _WATCHING)
         minutes = descent.settings.minutes
         self.seconds = None if minutes is None else 60.0 * minutes
         self.watching_since = time.monotonic()
         self.began: float | None = None
-        self.looked = 0.0
+        self.share_at_last_look = 0.0
 
     def __call__(self, state: State, step: int) -> tuple[State, str, bool]:
         """Return the state with what was seen, words on it, and whether training is over."""
         assert isinstance(state, WatchedState)
         if not step:
             return state, "", False  # compiling, which comes next, is not timed
-        if self.began is None:  # time that was spent before an interruption counts
-            spent = float(state.share) * (self.seconds or 0.0)
-            self.began, self.looked = time.monotonic() - spent, float(state.share)
-        share = step / self.descent.settings.steps
-        note = ""
-        if self.seconds is not None:
-            elapsed = time.monotonic() - self.began
-            share = min(max(share, elapsed / self.seconds), 1.0)
-            note = f", {duration(max(self.seconds - elapsed, 0.0))} left at most"
-        now: WatchedState = eqx.tree_at(
+        if self.began is None:
+            # Time that was spent before an interruption counts.
+            spent_share = float(state.share)
+            spent = spent_share * (self.seconds or 0.0)
+            self.began = time.monotonic() - spent
+            self.share_at_last_look = spent_share
+
+        share, note = self._share(step, self.began)
+        is_done = share >= 1.0
+        watched: WatchedState = eqx.tree_at(
             lambda s: s.share, state, jnp.array(share, jnp.float32)
         )
         if self.held_back is None:
-            return now, note, share >= 1.0
-        if share >= 1.0 or share - self.looked >= _LOOK_EVERY:
-            self.looked = share
-            now = self._looked(now, step)
-        best_step = int(now.best_step)
-        is_stuck = (
-            best_step > 0 and step > _PATIENCE * best_step and share >= _LEAST_SHARE
-        )
-        if best_step:
-            note = f", on rows held back {float(now.best_loss):.4g}{note}"
-        return now, note, share >= 1.0 or is_stuck
+            return watched, note, is_done
 
-    def _looked(self, state: WatchedState, step: int) -> WatchedState:
+        if is_done or share - self.share_at_last_look >= _LOOK_EVERY:
+            self.share_at_last_look = share
+            watched = self._after_look(watched, step)
+        best_step = int(watched.best_step)
+        if not best_step:
+            return watched, note, is_done
+        is_stuck = step > _PATIENCE * best_step and share >= _LEAST_SHARE
+        note = f", on rows held back {float(watched.best_loss):.4g}{note}"
+        return watched, note, is_done or is_stuck
+
+    def _share(self, step: int, began: float) -> tuple[float, str]:
+        """Return the share of the training that is done, and words on the time left."""
+        share = step / self.descent.settings.steps
+        if self.seconds is None:
+            return share, ""
+        # Whichever ends first: steps or time.
+        elapsed = time.monotonic() - began
+        share = min(max(share, elapsed / self.seconds), 1.0)
+        seconds_left = max(self.seconds - elapsed, 0.0)
+        return share, f", {duration(seconds_left)} left at most"
+
+    def _after_look(self, state: WatchedState, step: int) -> WatchedState:
+        """Return the state with one more look, and with its average if that is the best yet."""
         loss = float(self.descent.loss_on(state.average, self.held_back, self.key))
-        taken = int((state.looks[:, 0] > 0).sum())
-        if taken < _MOST_LOOKS:
+        look_count = int((state.looks[:, 0] > 0).sum())
+        if look_count < _MOST_LOOKS:
             seconds = time.monotonic() - self.watching_since
-            looks = state.looks.at[taken].set(jnp.array([step, seconds, loss]))
+            look = jnp.array([step, seconds, loss])
+            looks = state.looks.at[look_count].set(look)
             state = eqx.tree_at(lambda s: s.looks, state, looks)
+
+        # Written so that a loss of NaN is no improvement.
         if not loss < float(state.best_loss):
             return state
-        best = (state.average, jnp.array(loss, jnp.float32), jnp.array(step, jnp.int32))
+        best_loss = jnp.array(loss, jnp.float32)
+        best_step = jnp.array(step, jnp.int32)
         after: WatchedState = eqx.tree_at(
-            lambda s: (s.best, s.best_loss, s.best_step), state, best
+            lambda s: (s.best, s.best_loss, s.best_step),
+            state,
+            (state.average, best_loss, best_step),
         )
         return after

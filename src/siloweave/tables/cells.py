@@ -82,7 +82,8 @@ def numbers_of(column: Column, table: Table) -> tuple[Edges, Bools]:
 def codes_of(column: Column, table: Table) -> Ints:
     """Return the codes of a categorical or boolean column; a missing value has the last code."""
     cells = _labels(column, table)
-    return np.where(cells.missing, len(column.options), cells.values)
+    missing_code = len(column.options)
+    return np.where(cells.missing, missing_code, cells.values)
 
 
 def options_of(column: Column) -> int:
@@ -99,8 +100,12 @@ def labels_of(column: Column, codes: Ints) -> tuple[Any, Bools | None]:
     dtype = object if is_text else None
     values: NDArray[Any] = np.array(column.options, dtype=dtype)
     is_missing = codes >= len(values)
-    labels = values[np.where(is_missing, 0, codes)]
-    return labels, is_missing if column.missing else None
+    # Any option stands where a cell is missing: nothing reads it.
+    places = np.where(is_missing, 0, codes)
+    labels = values[places]
+    if not column.missing:
+        return labels, None
+    return labels, is_missing
 
 
 def label_series(column: Column, codes: Ints) -> pl.Series:
@@ -110,8 +115,11 @@ def label_series(column: Column, codes: Ints) -> pl.Series:
     byte or two a row.
     """
     options: Any = column.options
-    dtype = pl.Enum(options) if isinstance(options[0], str) else None
-    return pl.Series(column.name, [*options, None], dtype=dtype).gather(codes)
+    is_text = isinstance(options[0], str)
+    dtype = pl.Enum(options) if is_text else None
+    # The code behind all options is that of a missing value.
+    levels = pl.Series(column.name, [*options, None], dtype=dtype)
+    return levels.gather(codes)
 
 
 def missing_cells(column: Column, table: Table) -> Bools:
@@ -120,14 +128,19 @@ def missing_cells(column: Column, table: Table) -> Bools:
     is_missing = cells.is_null()
     if not column.missing_values:
         return is_missing.to_numpy()
-    spellings = list(column.missing_values)
-    texts = texts_of(cells).str.strip_chars()
-    is_missing |= texts.is_in(spellings).fill_null(False)
+
+    is_missing |= _are_among(texts_of(cells), column.missing_values)
     # A code is named by its number or by its label.
     if table.value_labels(column.name):
-        labels = table.labels(column.name, str).str.strip_chars()
-        is_missing |= labels.is_in(spellings).fill_null(False)
+        labels = table.labels(column.name, str)
+        is_missing |= _are_among(labels, column.missing_values)
     return is_missing.to_numpy()
+
+
+def _are_among(texts: pl.Series, spellings: Iterable[str]) -> pl.Series:
+    """Return which texts are one of some spellings, but for spaces around them."""
+    stripped = texts.str.strip_chars()
+    return stripped.is_in(list(spellings)).fill_null(False)
 
 
 def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
@@ -140,9 +153,10 @@ def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
     """
     counts = {}
     for column in schema.coded:
-        if column.name in table.names and column.outside == "move":
+        name = column.name
+        if name in table.names and column.outside == "move":
             cells = placed_cells(column, table)
-            counts[column.name] = table.rows_of(cells.moved)
+            counts[name] = table.rows_of(cells.moved)
     return without_others(counts, schema)
 
 
@@ -151,8 +165,11 @@ def without_others(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
 
     That is a place of its own for whatever is not among a column's categories.
     """
-    moved = {name: count for name, count in counts.items() if count}
-    return {name: moved[name] for name in moved if schema[name].other is None}
+    moved = {}
+    for name, count in counts.items():
+        if count and schema[name].other is None:
+            moved[name] = count
+    return moved
 
 
 def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
@@ -162,8 +179,11 @@ def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
         counts: Of each column.
         schema: By which it is known in which columns times of day became midnight.
     """
-    cells = ", ".join(f"{count:,} in {name!r}" for name, count in counts.items())
-    midnights = "" if schema is None else _midnights(counts, schema)
+    parts = [f"{count:,} in {name!r}" for name, count in counts.items()]
+    cells = ", ".join(parts)
+    midnights = ""
+    if schema is not None:
+        midnights = _midnights(counts, schema)
     return (
         f"cells that do not fit the schema, and were moved to where it has a place for them: "
         f"{cells}. `siloweave check --rows` shows which rows; correct them, or the schema"
@@ -173,8 +193,11 @@ def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
 
 def _midnights(names: Iterable[str], schema: Schema) -> str:
     """Name the columns in which times of day are cut off, as no resolution is declared."""
-    dated = [schema[name] for name in names if schema[name].kind == "datetime"]
-    days = [column.name for column in dated if has_implied_days(column)]
+    days = []
+    for name in names:
+        column = schema[name]
+        if column.kind == "datetime" and has_implied_days(column):
+            days.append(name)
     if not days:
         return ""
     return (
@@ -194,51 +217,68 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
         return _datetimes(column, table, is_missing)
 
     # Integers of a frame need no look at their spelling.
+    name = column.name
+    is_integer = column.kind == "integer"
     nowhere = np.zeros_like(is_missing)
-    is_plain = column.kind == "integer" and not column.missing_values
-    if is_plain and table.holds_whole(column.name):
-        whole, _ = table.whole_numbers(column.name)
+    if is_integer and not column.missing_values and table.holds_whole(name):
+        whole, _ = table.whole_numbers(name)
         values = whole.fill_null(0).to_numpy()
         return _in_bounds(column, values, is_missing, nowhere, nowhere)
 
     # What each cell says.
-    numbers = table.numbers(column.name, column.format)
-    is_missing |= numbers.is_nan().fill_null(False).to_numpy()
+    numbers = table.numbers(name, column.format)
+    is_missing |= _mask(numbers.is_nan())
     if column.missing_values:
         marks = numbers_among(column.missing_values)
-        is_missing |= numbers.is_in(marks).fill_null(False).to_numpy()
+        is_missing |= _mask(numbers.is_in(marks))
     is_unread = numbers.is_null().to_numpy() & ~is_missing
-    is_infinite = numbers.is_infinite().fill_null(False).to_numpy() & ~is_missing
+    is_infinite = _mask(numbers.is_infinite()) & ~is_missing
     is_fraction = nowhere
     values = numbers.fill_null(0.0).fill_nan(0.0).to_numpy()
-    if column.kind == "integer":
-        nearest, is_whole = table.whole_numbers(column.name, column.format)
+    if is_integer:
+        nearest, is_whole = table.whole_numbers(name, column.format)
         values = nearest.fill_null(0).to_numpy()
-        is_fraction = ~is_whole.to_numpy() & ~is_missing & ~is_unread & ~is_infinite
+        is_number = ~is_missing & ~is_unread & ~is_infinite
+        is_fraction = ~is_whole.to_numpy() & is_number
 
     # What becomes of those that are no value of the column.
     if column.outside != "move":
-        wanted = "whole numbers" if column.kind == "integer" else "numbers"
-        table.check_read(column.name, table.rows_of(is_unread), wanted, column.format)
-        if column.kind == "integer":
+        wanted = "whole numbers" if is_integer else "numbers"
+        num_unread = table.rows_of(is_unread)
+        table.check_read(name, num_unread, wanted, column.format)
+        if is_integer:
             num_infinite = table.rows_of(is_infinite)
-            check_numbers(column.name, num_infinite, table.rows_of(is_fraction))
-    return _in_bounds(column, values, is_missing, is_unread, is_fraction | is_infinite)
+            num_fractions = table.rows_of(is_fraction)
+            check_numbers(name, num_infinite, num_fractions)
+    is_changed = is_fraction | is_infinite
+    return _in_bounds(column, values, is_missing, is_unread, is_changed)
+
+
+def _mask(booleans: pl.Series) -> Bools:
+    """Return a series of booleans as an array; a null counts as false."""
+    return booleans.fill_null(False).to_numpy()
 
 
 def _datetimes(column: Column, table: Table, is_missing: Bools) -> PlacedCells:
     """Read a datetime column in its steps; SchemaError for values that a refusing column lacks."""
-    times = table.times(column.name, column.format)
+    name = column.name
+    times = table.times(name, column.format)
     is_unread = times.is_null().to_numpy() & ~is_missing
     microseconds: Ints = times.cast(pl.Int64).fill_null(0).to_numpy()
     step = step_of(column)
+    steps = microseconds // step
+
+    # Where days follow from the bounds alone, a time of day may be a mistake.
     is_cut = np.zeros_like(is_missing)
     if has_implied_days(column):
-        is_cut = (microseconds % step != 0) & ~is_missing & ~is_unread
+        has_rest = microseconds % step != 0
+        is_cut = has_rest & ~is_missing & ~is_unread
+
     if column.outside != "move":
-        table.check_times(column.name, table.rows_of(is_unread), column.format)
-        check_days(column.name, table.rows_of(is_cut))
-    return _in_bounds(column, microseconds // step, is_missing, is_unread, is_cut)
+        num_unread = table.rows_of(is_unread)
+        table.check_times(name, num_unread, column.format)
+        check_days(name, table.rows_of(is_cut))
+    return _in_bounds(column, steps, is_missing, is_unread, is_cut)
 
 
 def check_days(name: str, timed: int) -> None:
@@ -270,23 +310,29 @@ def _in_bounds(
         is_changed: Cells whose number was rounded, or whose time of day was left out.
     """
     if column.outside != "move":
-        return PlacedCells(values, is_missing, np.zeros_like(is_missing))
+        nowhere = np.zeros_like(is_missing)
+        return PlacedCells(values, is_missing, nowhere)
 
     # What is no number, and what is missing though nothing may be, becomes the fallback, if
     # there is one, and is missing otherwise.
-    is_homeless = is_unread | (is_missing & (not column.missing))
+    is_homeless = is_unread
+    if not column.missing:
+        is_homeless = is_unread | is_missing
     placed: Any = values
     if column.fallback is None:
         is_missing = is_missing | is_homeless
     else:
-        placed = np.where(is_homeless, fallback_of(column), values)
+        fallback = fallback_of(column)
+        placed = np.where(is_homeless, fallback, values)
         is_missing = is_missing & ~is_homeless
 
     inside = placed
     if column.low is not None and column.high is not None:
         low = number_at(column, column.low)
-        inside = np.clip(placed, low, last_of(column))
-    is_moved = (is_changed | (inside != placed)) & ~is_missing
+        high = last_of(column)
+        inside = np.clip(placed, low, high)
+    has_moved = is_changed | (inside != placed)
+    is_moved = has_moved & ~is_missing
     return PlacedCells(inside, is_missing, is_moved | is_homeless)
 
 
@@ -299,9 +345,11 @@ def check_values(
     """
     is_infinite = np.isinf(values) & ~missing
     check_numbers(column.name, table.rows_of(is_infinite))
-    is_outside = ((values < low) | (values > high)) & ~missing
-    num_outside = table.rows_of(is_outside)
-    check_fit(column, num_outside, table.rows_of(missing))
+
+    is_beyond = (values < low) | (values > high)
+    num_outside = table.rows_of(is_beyond & ~missing)
+    num_missing = table.rows_of(missing)
+    check_fit(column, num_outside, num_missing)
 
 
 def check_fit(column: Column, outside: int, empty: int) -> None:
@@ -334,20 +382,26 @@ def _labels(column: Column, table: Table) -> PlacedCells:
 
     # `lookup` has -1 for a missing value, and -2 for one that is no category.
     is_missing = missing_cells(column, table) | (codes == -1)
-    if not isinstance(column.options[0], str | bool) and column.missing_values:
+    has_numbers = not isinstance(column.options[0], str | bool)
+    if has_numbers and column.missing_values:
+        # A mark is named by its number, however a cell writes it: 99 is 99.0, too.
         marks = numbers_among(column.missing_values)
-        is_mark = table.numbers(column.name).is_in(marks)
-        is_missing |= is_mark.fill_null(False).to_numpy()
+        is_missing |= _mask(table.numbers(column.name).is_in(marks))
     is_unknown = (codes == -2) & ~is_missing
     if column.outside != "move":
         return _required(column, table, codes, is_missing, is_unknown)
 
-    is_homeless = is_missing & (not column.missing)
-    is_moved = is_unknown | is_homeless
-    refuge = column.fallback if column.fallback is not None else column.other
+    # What is no category, and what is missing though nothing may be, goes where the column says.
+    is_moved = is_unknown
+    if not column.missing:
+        is_moved = is_unknown | is_missing
+    refuge = column.fallback
+    if refuge is None:
+        refuge = column.other
     if refuge is None:
         return PlacedCells(codes, is_missing | is_unknown, is_moved)
-    codes = np.where(is_moved, column.options.index(refuge), codes)
+    refuge_code = column.options.index(refuge)
+    codes = np.where(is_moved, refuge_code, codes)
     return PlacedCells(codes, is_missing & ~is_moved, is_moved)
 
 
@@ -357,15 +411,18 @@ def _required(
     """Return the codes of a column that refuses unknown values, unless it has an `other`."""
     num_unknown = table.rows_of(is_unknown)
     if column.other is not None:
-        codes = np.where(is_unknown, column.options.index(column.other), codes)
+        other_code = column.options.index(column.other)
+        codes = np.where(is_unknown, other_code, codes)
     elif num_unknown:
         raise SchemaError(
             f"column {column.name!r}: {count_of(num_unknown, 'row holds', 'rows hold')} none of "
             f"its {count_of(len(column.options), 'category', 'categories')}; add such values to "
             "the schema, or declare a category as other"
         )
-    check_fit(column, 0, table.rows_of(is_missing))
-    return PlacedCells(codes, is_missing, np.zeros_like(is_missing))
+    num_missing = table.rows_of(is_missing)
+    check_fit(column, 0, num_missing)
+    nowhere = np.zeros_like(is_missing)
+    return PlacedCells(codes, is_missing, nowhere)
 
 
 # Numbers and codes of all kinds alike
@@ -394,8 +451,12 @@ def known_cells(column: Column, table: Table) -> CellValues:
     strict = replace(column, **facts)
     cells = cells_of(strict, table)
     if column.kind in BINNED:
-        low = -np.inf if column.low is None else number_at(column, column.low)
-        high = np.inf if column.high is None else last_of(column)
+        low = -np.inf
+        if column.low is not None:
+            low = number_at(column, column.low)
+        high = np.inf
+        if column.high is not None:
+            high = last_of(column)
         check_values(strict, table, cells.values, cells.gone, low, high)
     return cells
 
@@ -409,26 +470,35 @@ def spelled_as(column: Column, drawn: Table, table: Table) -> pl.Series:
     name = column.name
     if column.kind in BINNED:
         return drawn.cells(name)
+
+    # The table's first row of each category that it has.
     cells = table.cells(name)
     table_codes = table.lookup(name, column.options)
     codes_present, first_rows = np.unique(table_codes, return_index=True)
-    row_of_code = dict(zip(codes_present.tolist(), first_rows.tolist(), strict=True))
-    mark_of_label = {label: mark for mark, label in table.value_labels(name).items()}
+    pairs = zip(codes_present.tolist(), first_rows.tolist(), strict=True)
+    row_of_code = dict(pairs)
+    value_labels = table.value_labels(name)
+    mark_of_label = {label: mark for mark, label in value_labels.items()}
+
     spellings: list[Any] = []
+    is_text = cells.dtype == pl.String
     for code, option in enumerate(column.options):
+        spelling: Any = option
         if code in row_of_code:
-            spellings.append(cells[row_of_code[code]])
+            row = row_of_code[code]
+            spelling = cells[row]
         elif option in mark_of_label:
-            text = mark_of_label[str(option)]
-            mark = text if cells.dtype == pl.String else float(text)
-            spellings.append(mark)
-        elif cells.dtype == pl.String:
-            spellings.append(texts_of(pl.Series([option]))[0])
-        else:
-            spellings.append(option)
+            # The table has no such row, but its file has a code for the category.
+            mark = mark_of_label[str(option)]
+            spelling = mark if is_text else float(mark)
+        elif is_text:
+            spelling = texts_of(pl.Series([option]))[0]
+        spellings.append(spelling)
+
     dtype = None if cells.dtype == pl.Null else cells.dtype
+    levels = pl.Series(name, spellings, dtype=dtype, strict=False)
     codes = np.maximum(drawn.lookup(name, column.options), 0)
-    return pl.Series(name, spellings, dtype=dtype, strict=False).gather(codes)
+    return levels.gather(codes)
 
 
 class NumberRows:
@@ -451,17 +521,24 @@ class NumberRows:
         Where a group has no value, its least is infinite and its largest minus infinity. Rows whose
         category is missing are in no group.
         """
-        width = self._frame.width
+        has_group = ~by.gone
+        groups = pl.Series("group", by.values[has_group])
+        grouped = self._frame.filter(has_group).group_by(groups)
         lows = pl.all().min().name.suffix(" low")
         highs = pl.all().max().name.suffix(" high")
-        groups = pl.Series("group", by.values[~by.gone])
-        grouped = self._frame.filter(~by.gone).group_by(groups)
+        counts = pl.all().count()
+
         # Columns of the result: the group, then all lows, all highs and all counts.
-        ends = grouped.agg(lows, highs, pl.all().count())[:, 1:]
-        low = ends[:, :width].fill_null(np.inf).to_numpy()
-        high = ends[:, width : 2 * width].fill_null(-np.inf).to_numpy()
-        counts = ends[:, 2 * width :].to_numpy().astype(np.int64)
-        return low, high, counts
+        ends = grouped.agg(lows, highs, counts)[:, 1:]
+        width = self._frame.width
+        group_lows = ends[:, :width].fill_null(np.inf)
+        group_highs = ends[:, width : 2 * width].fill_null(-np.inf)
+        group_counts = ends[:, 2 * width :].to_numpy()
+        return (
+            group_lows.to_numpy(),
+            group_highs.to_numpy(),
+            group_counts.astype(np.int64),
+        )
 
 
 def cells_of(column: Column, table: Table) -> CellValues:
@@ -469,17 +546,21 @@ def cells_of(column: Column, table: Table) -> CellValues:
     if column.kind in BINNED:
         return CellValues(*numbers_of(column, table))
     codes = codes_of(column, table)
-    return CellValues(codes, codes == len(column.options))
+    is_missing = codes == len(column.options)
+    return CellValues(codes, is_missing)
 
 
 def groups_of(columns: Sequence[CellValues]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Group rows with the same values; return the first row of each group, and each row's group."""
-    group = np.zeros(len(columns[0].values), dtype=np.int64)
+    num_rows = len(columns[0].values)
+    group = np.zeros(num_rows, dtype=np.int64)
     for values, is_missing in columns:
-        levels, place = np.unique(np.where(is_missing, 0, values), return_inverse=True)
+        filled = np.where(is_missing, 0, values)
+        levels, place = np.unique(filled, return_inverse=True)
         # A missing value is a level of its own, behind all others.
-        level = np.where(is_missing, len(levels), place.reshape(-1))
-        pairs = group * (len(levels) + 1) + level
+        num_levels = len(levels)
+        level = np.where(is_missing, num_levels, place.reshape(-1))
+        pairs = group * (num_levels + 1) + level
         # Groups are numbered anew, since the numbers of pairs would soon leave int64.
         _, group = np.unique(pairs, return_inverse=True)
         group = group.reshape(-1)
@@ -493,7 +574,10 @@ def value_of(column: Column, number: Any) -> Value:
         return None
     if column.kind not in BINNED:
         return column.options[int(number)]
-    if column.kind != "datetime":
-        return float(number) if column.kind == "continuous" else int(number)
+    if column.kind == "continuous":
+        return float(number)
+    if column.kind == "integer":
+        return int(number)
     microseconds = int(number) * step_of(column)
-    return str(np.datetime64(microseconds, "us").item().isoformat())
+    when = np.datetime64(microseconds, "us").item()
+    return str(when.isoformat())

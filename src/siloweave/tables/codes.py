@@ -480,7 +480,8 @@ class Encoder:
             edges = self._edges[name]
             numbers = draw(column, edges, places, random, column_spikes, cuts)
             values = as_written(column, numbers, like)
-            columns[name] = (values, is_missing if column.missing else None)
+            gaps = is_missing if column.missing else None
+            columns[name] = (values, gaps)
         categories = {column.name: column.categories for column in self.schema.columns}
         return Table.from_columns(columns, like, categories)
 
@@ -723,10 +724,14 @@ def thinned(
 def _octaves(edges: NDArray[Any], sign: int) -> list[int]:
     """Return the fine bins at which octaves begin on one side of 0, from near 0 to the end."""
     values = np.asarray(edges, dtype=np.float64)
-    end = values[-1] if sign > 0 else -values[0]
+    end = values[-1]
+    last_place = len(values) - 1
+    if sign < 0:
+        end = -values[0]
+        last_place = 0
     far = float(end)
     first_beyond_0 = int(np.searchsorted(values, 0.0))
-    bounds = [len(values) - 1 if sign > 0 else 0]
+    bounds = [last_place]
     while far > 0:
         far /= 2
         place = int(np.searchsorted(values, sign * far))

@@ -29,9 +29,13 @@ _NUMERIC = ("integer", "continuous", "datetime")
 
 
 class _Constraint(
-    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="constraint",
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    kw_only=True,
+    tag_field="constraint",
     forbid_unknown_fields=True,
-):  # fmt: skip
+):
     """The part that all constraints share.
 
     Attributes:
@@ -70,15 +74,16 @@ class FixedCombinations(_Constraint, frozen=True, tag="fixed_combinations"):
     def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError for columns that cannot have these combinations."""
         _check_number(self.words, self.columns)
-        for i, row in enumerate(self.rows):
-            where = f"{self.words}: combination {i + 1}"
+        for number, row in enumerate(self.rows, start=1):
+            where = f"{self.words}: combination {number}"
             if len(row) != len(self.columns):
                 raise SchemaError(
                     f"{where} has {len(row)} values for {len(self.columns)} columns"
                 )
             for name, value in zip(self.columns, row, strict=True):
                 _check_value(where, declared[name], value)
-        if len(set(map(_typed, self.rows))) < len(self.rows):
+        distinct = set(map(_typed, self.rows))
+        if len(distinct) < len(self.rows):
             raise SchemaError(
                 f"{self.words}: a combination is listed twice; list each once"
             )
@@ -120,7 +125,9 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
     def words(self) -> str:
         """The constraint in a few words."""
         sign = "<" if self.strict else "<="
-        most = "" if self.most is None else f", by at most {self.most}"
+        most = ""
+        if self.most is not None:
+            most = f", by at most {self.most}"
         return f"{self.low} {sign} {self.high}{most}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
@@ -129,7 +136,8 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
         low = declared[self.low]
         high = declared[self.high]
         _check_kinds(self.words, (low, high), _NUMERIC)
-        if (low.kind == "datetime") != (high.kind == "datetime"):
+        is_dated = low.kind == "datetime"
+        if is_dated != (high.kind == "datetime"):
             raise SchemaError(f"{self.words}: compares a datetime with a number")
         if self.most is not None and not self.most >= self.strict:
             raise SchemaError(
@@ -147,7 +155,7 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
             return
         first = _comparable(low, low.low)
         last = _last(high, high.high)
-        if low.kind == "datetime":
+        if is_dated:
             coarse = coarser_step(low, high)
             first = _at_step(first, coarse)
             last = _at_step(last, coarse)
@@ -192,7 +200,8 @@ class ColumnSum(_Constraint, frozen=True, tag="column_sum"):
         parts = [declared[name] for name in self.parts]
         total = declared[self.total]
         _check_kinds(self.words, (*parts, total), ("integer", "continuous"))
-        if total.kind == "integer" and any(part.kind != "integer" for part in parts):
+        are_whole = all(part.kind == "integer" for part in parts)
+        if total.kind == "integer" and not are_whole:
             raise SchemaError(
                 f"{self.words}: {self.total!r} is whole and some part is not; declare it continuous"
             )
@@ -201,6 +210,7 @@ class ColumnSum(_Constraint, frozen=True, tag="column_sum"):
                 f"{self.words}: {self.total!r} is missing exactly where a part is; declare "
                 f"missing={not total.missing} for it, or correct the parts"
             )
+        # A total is between the sums of the parts' bounds.
         if not _have_bounds((*parts, total)):
             return
         lows: list[Any] = [part.low for part in parts]
@@ -274,10 +284,13 @@ class CategoryRanges(_Constraint, frozen=True, tag="category_ranges"):
         for bound in (low, high):
             if bound is not None:
                 _check_kind_of(where, column, bound)
+        # The higher of both lower bounds and the lower of both upper ones, where there are any.
         lows = [bound for bound in (column.low, low) if bound is not None]
         highs = [bound for bound in (column.high, high) if bound is not None]
-        first = max((_comparable(column, bound) for bound in lows), default=None)
-        last = min((_last(column, bound) for bound in highs), default=None)
+        firsts = [_comparable(column, bound) for bound in lows]
+        lasts = [_last(column, bound) for bound in highs]
+        first = max(firsts, default=None)
+        last = min(lasts, default=None)
         if first is not None and last is not None and first > last:
             raise SchemaError(
                 f"{where}: {low!r} to {high!r} has no value between the column's bounds, "
@@ -370,8 +383,9 @@ class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
             option = "missing" if value is None else repr(value)
             options.append(option)
         names = ", ".join(self.dependent)
+        values = " or ".join(options)
         more = ", and there where it is" if self.required else ""
-        return f"{names} missing unless {self.by} is {' or '.join(options)}{more}"
+        return f"{names} missing unless {self.by} is {values}{more}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError for unknown values, and for columns that are never missing."""
@@ -389,7 +403,8 @@ class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
             )
         for value in self.values:
             _check_value(self.words, by, value)
-        if len({_typed((value,)) for value in self.values}) < len(self.values):
+        distinct = {_typed((value,)) for value in self.values}
+        if len(distinct) < len(self.values):
             raise SchemaError(f"{self.words}: a value is listed twice; list each once")
 
 
@@ -437,14 +452,19 @@ class Computed(_Constraint, frozen=True, tag="computed"):
     def words(self) -> str:
         """The constraint in a few words."""
         if self.formula in DATED:
-            body = f"{self.formula} from {' to '.join(self.sources)}"
+            span = " to ".join(self.sources)
+            body = f"{self.formula} from {span}"
         else:
             signs = {"difference": " - ", "product": " * "}
-            body = signs.get(self.formula, " / ").join(self.sources)
-        squared = " squared" if self.formula == "bmi" else ""
-        times = "" if self.factor == 1 else f", times {self.factor:.10g}"
-        rounded = "" if self.rounding == "nearest" else f", rounded {self.rounding}"
-        return f"{self.column} = {body}{squared}{times}{rounded}"
+            sign = signs.get(self.formula, " / ")
+            body = sign.join(self.sources)
+        if self.formula == "bmi":
+            body += " squared"
+        if self.factor != 1:
+            body += f", times {self.factor:.10g}"
+        if self.rounding != "nearest":
+            body += f", rounded {self.rounding}"
+        return f"{self.column} = {body}"
 
     def check(self, declared: Mapping[str, Column]) -> None:
         """Raise SchemaError if the sources never give such a column, or no value within bounds."""
@@ -518,9 +538,13 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         if self._divides and _spans_zero(sources[1]):
             return
         # Each formula rises or falls in each source alone, so its ends are at theirs.
-        ends = [[number_at(source, source.low), last_of(source)] for source in sources]
-        corners = [np.array(values) for values in zip(*product(*ends), strict=True)]
-        raw, _ = raw_values(self, sources, corners)
+        ends = []
+        for source in sources:
+            first = number_at(source, source.low)
+            ends.append((first, last_of(source)))
+        corners = zip(*product(*ends), strict=True)
+        source_values = [np.array(values) for values in corners]
+        raw, _ = raw_values(self, sources, source_values)
         results = rounded_values(self, column, raw)
         least = results.min()
         most = results.max()
@@ -564,8 +588,9 @@ def check_constraints(
     for rule in constraints:
         for name in rule.columns:
             if name not in declared:
+                names = ", ".join(declared)
                 raise SchemaError(
-                    f"{rule.words}: the schema has no column {name!r}; it has {', '.join(declared)}"
+                    f"{rule.words}: the schema has no column {name!r}; it has {names}"
                 )
             if not declared[name].modelled:
                 raise SchemaError(
@@ -604,11 +629,13 @@ def _check_computed(constraints: Sequence[Constraint]) -> None:
             raise _computed_twice(total_rule, total_rule.total)
         sources[total_rule.total] = total_rule.parts
 
+    # All that a column is computed from, at first hand or at second.
     for rule in computed:
         reached = set(rule.sources)
         waiting = list(rule.sources)
         while waiting:
-            further = set(sources.get(waiting.pop(), ())) - reached
+            name = waiting.pop()
+            further = set(sources.get(name, ())) - reached
             reached |= further
             waiting += further
         if rule.column in reached:
@@ -642,7 +669,8 @@ def _reached(start: str, by_low: Mapping[str, Sequence[Inequality]]) -> set[str]
     reached = {start}
     waiting = [start]
     while waiting:
-        larger = {rule.high for rule in by_low.get(waiting.pop(), ())}
+        name = waiting.pop()
+        larger = {rule.high for rule in by_low.get(name, ())}
         waiting += larger - reached
         reached |= larger
     return reached
@@ -682,15 +710,18 @@ def _check_value(where: str, column: Column, value: Value) -> None:
     if value is None:
         if not column.missing:
             raise SchemaError(f"{where}: column {column.name!r} is never missing")
-    elif column.options:
-        if _typed((value,)) not in {_typed((option,)) for option in column.options}:
-            raise SchemaError(
-                f"{where}: {value!r} is not among the {len(column.options)} categories of column "
-                f"{column.name!r}; add it there, or remove it here"
-            )
-    else:
+        return
+    if not column.options:
         _check_kind_of(where, column, value)
         _check_between_bounds(where, column, value)
+        return
+    # By type as well: 1 is no value of a boolean column, though True == 1.
+    options = {_typed((option,)) for option in column.options}
+    if _typed((value,)) not in options:
+        raise SchemaError(
+            f"{where}: {value!r} is not among the {len(column.options)} categories of column "
+            f"{column.name!r}; add it there, or remove it here"
+        )
 
 
 def _check_between_bounds(where: str, column: Column, value: Value) -> None:
@@ -737,6 +768,7 @@ def _last(column: Column, bound: Value) -> Any:
     """Return the largest value that an upper bound allows; of a date, the end of its day."""
     end = _comparable(column, bound)
     if column.kind == "datetime" and is_date(bound):
+        # The last microsecond, since 24:00 is the next day.
         end += timedelta(days=1) - timedelta.resolution
     return end
 
@@ -760,8 +792,11 @@ def sdv_of(constraints: Sequence[Constraint]) -> Iterator[dict[str, Any]]:
         if isinstance(rule, FixedCombinations | Unique):
             parameters: dict[str, Any] = {"column_names": list(rule.columns)}
         elif isinstance(rule, Inequality):
-            parameters = {"low_column_name": rule.low, "high_column_name": rule.high}
-            parameters["strict_boundaries"] = rule.strict
+            parameters = {
+                "low_column_name": rule.low,
+                "high_column_name": rule.high,
+                "strict_boundaries": rule.strict,
+            }
         else:
             continue
         yield {
@@ -798,10 +833,11 @@ def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
 def _of_sdv(kind: str, parameters: Any) -> list[Constraint]:
     """Convert one constraint of SDV; an empty list if it has no equal here."""
     is_strict = bool(parameters.get("strict_boundaries", False))
-    if kind == "FixedCombinations":
-        return [FixedCombinations(tuple(map(str, parameters["column_names"])))]
-    if kind == "Unique":
-        return [Unique(tuple(map(str, parameters["column_names"])))]
+    if kind in ("FixedCombinations", "Unique"):
+        columns = tuple(map(str, parameters["column_names"]))
+        if kind == "Unique":
+            return [Unique(columns)]
+        return [FixedCombinations(columns)]
     # A range between two columns is two inequalities; one between two numbers is ignored.
     ends: tuple[str, ...]
     if kind == "Inequality":

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
-from itertools import groupby
+from itertools import groupby, product
 from math import ceil, log
 from typing import Any
 
@@ -39,6 +39,8 @@ _STRAY = 0.02
 _FEW_CODES = 40
 # Codes that the column's name calls so have no more different numbers.
 _MOST_CODES = 256
+# A float holds whole numbers of so many binary digits exactly.
+_FLOAT_BITS = 53
 # A schema has no bounds from here on.
 _HUGE = 2**62
 # Identifiers that are no running numbers have so many digits.
@@ -76,15 +78,45 @@ _UNKNOWN = re.compile(
 )
 # Blanks that may well be categories.
 _MAYBE = frozenset({"none", ".", "missing", "nil", "nd"})
+# False and true. The first pair that a column has is taken.
 _PAIRS = (
-    ("n", "y"), ("no", "yes"), ("f", "t"), ("false", "true"), ("nein", "ja"), ("non", "oui"),
-    ("no", "sí"), ("no", "si"), ("no", "sì"), ("nee", "ja"), ("nej", "ja"), ("não", "sim"),
-    ("off", "on"), ("faux", "vrai"), ("falsch", "wahr"), ("falso", "vero"), ("onwaar", "waar"),
-    ("falso", "verdadero"), ("falso", "verdadeiro"), ("n", "j"), ("n", "o"), ("n", "s"),
-    ("nei", "ja"), ("ei", "kyllä"), ("ei", "jah"), ("nie", "tak"), ("ne", "ano"), ("nie", "áno"),
-    ("nem", "igen"), ("ne", "da"), ("nu", "da"), ("hayır", "evet"), ("нет", "да"), ("не", "да"),
-    ("όχι", "ναι"), ("n", "t"),
-)  # fmt: skip
+    ("n", "y"),
+    ("no", "yes"),
+    ("f", "t"),
+    ("false", "true"),
+    ("nein", "ja"),  # German
+    ("non", "oui"),  # French
+    ("no", "sí"),  # Spanish
+    ("no", "si"),  # Spanish and Italian, without the accent
+    ("no", "sì"),  # Italian
+    ("nee", "ja"),  # Dutch
+    ("nej", "ja"),  # Danish and Swedish
+    ("não", "sim"),  # Portuguese
+    ("off", "on"),
+    ("faux", "vrai"),  # French
+    ("falsch", "wahr"),  # German
+    ("falso", "vero"),  # Italian
+    ("onwaar", "waar"),  # Dutch
+    ("falso", "verdadero"),  # Spanish
+    ("falso", "verdadeiro"),  # Portuguese
+    ("n", "j"),  # German, Dutch and Nordic
+    ("n", "o"),  # French
+    ("n", "s"),  # Italian, Portuguese and Spanish
+    ("nei", "ja"),  # Norwegian
+    ("ei", "kyllä"),  # Finnish
+    ("ei", "jah"),  # Estonian
+    ("nie", "tak"),  # Polish
+    ("ne", "ano"),  # Czech
+    ("nie", "áno"),  # Slovak
+    ("nem", "igen"),  # Hungarian
+    ("ne", "da"),  # Croatian, Serbian and Slovene
+    ("nu", "da"),  # Romanian
+    ("hayır", "evet"),  # Turkish
+    ("нет", "да"),  # Russian
+    ("не", "да"),  # Bulgarian, Macedonian and Serbian
+    ("όχι", "ναι"),  # Greek
+    ("n", "t"),  # Polish
+)
 
 # Words in the names of columns.
 _IDS = _lexicon(
@@ -182,6 +214,7 @@ _NEIGHBOURS = 9
 _LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 # So many marks of missing values may stand among numbers.
 _MARKS = 5
+_DIGIT = re.compile(r"\d")
 _MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
@@ -198,6 +231,8 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
         r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?", re.I
     ),
 }
+# Phone numbers as E.164 has them.
+_E164 = re.compile(r"\+[1-9]\d{9,14}")
 # Two numbers in one field, such as 120/80.
 _TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")
 _LASTS = re.compile(  # 25:10, -0:30, 5h 25m
@@ -215,6 +250,8 @@ _DIALLED = re.compile(
     r"0[1-9]\d{1,3}[ /-]\d{3,4} ?\d{3,4}(?!\d)"
 )
 _COMPACT = re.compile(r"(\d{12}|\d{14}|\d{17}|\d{20})(?:\.\d{1,6})?(?:[+-]\d{4})?")
+# Behind whole numbers in a column of floats.
+_ZEROS = r"\.0+$"
 _ZONE = re.compile(r"(?<=\d) ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)$")
 _POSTCODE = re.compile(
     r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d"
@@ -237,20 +274,61 @@ SEMANTIC = (
     "uuid",
 )
 """What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
-_CALLED = {"email": "an email", "address": "an address", "iban": "an IBAN", "url": "a URL",
-           "ip": "an IP address", "uuid": "a UUID"}  # fmt: skip
+_CALLED = {
+    "email": "an email",
+    "address": "an address",
+    "iban": "an IBAN",
+    "url": "a URL",
+    "ip": "an IP address",
+    "uuid": "a UUID",
+}
 BRACKETS = "in brackets"
 """What the reason of a column has whose numbers in brackets are taken for negative ones."""
 AMBIGUOUS = "dates that are ambiguous"
 """What the reason of a column begins with whose days and months may be swapped."""
 
+# The first that fits all dates is taken: where days and months may be swapped, days come first,
+# unless the table's other dates say otherwise (`_settled`).
 _DAYS = (
-    "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y",
-    "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y",
-    "%d-%b-%y", "%d. %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%Y%m%d",
-)  # fmt: skip
-_MONTHS = ("%Y-%m", "%Y/%m", "%m/%Y", "%m.%Y", "%b %Y", "%B %Y", "%b-%Y", "%b-%y")
-_NAMED_DAYS = tuple(f"%a{gap}{day}" for gap in (" ", ", ") for day in _DAYS)
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%Y.%m.%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    # Years of two digits.
+    "%d.%m.%y",
+    "%d/%m/%y",
+    "%m/%d/%y",
+    "%d-%m-%y",
+    "%m-%d-%y",
+    # Months by name.
+    "%d %b %Y",
+    "%d %B %Y",
+    "%d-%b-%Y",
+    "%d-%b-%y",
+    "%d. %B %Y",
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%b %d %Y",
+    "%B %d %Y",
+    # Digits alone.
+    "%Y%m%d",
+)
+_MONTHS = (
+    "%Y-%m",
+    "%Y/%m",
+    "%m/%Y",
+    "%m.%Y",
+    "%b %Y",
+    "%B %Y",
+    "%b-%Y",
+    "%b-%y",
+)
+# With the name of the day before it.
+_NAMED_DAYS = (*(f"%a {day}" for day in _DAYS), *(f"%a, {day}" for day in _DAYS))
 # In days.
 _DECADE = 3652
 # Months and days of years that stand for no date, such as 9999-12-31.
@@ -260,13 +338,24 @@ _DAY = 86_400_000_000
 # So many far dates are named at each end.
 _ODD_DATES = 3
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
-_MOMENTS = (
-    *_CLOCKS,
-    *(f"{day}{gap}{clock}" for day in _DAYS for clock in _CLOCKS for gap in (" ", ", ")),
-    *(f"%Y-%m-%d{gap}{clock}{zone}" for gap in "T " for clock in _CLOCKS[:3]
-      for zone in ("", "Z", " UTC", "%z", " %z")),
-    *(f"{day}%d %b %Y %H:%M:%S {zone}" for day in ("%a, ", "") for zone in ("GMT", "UTC", "%z")),
-)  # fmt: skip
+
+
+def _moments() -> tuple[str, ...]:
+    """Return the formats of times: of a clock alone, and of days with a clock."""
+    forms = [*_CLOCKS]
+    for day, clock, gap in product(_DAYS, _CLOCKS, (" ", ", ")):
+        forms.append(f"{day}{gap}{clock}")
+    # ISO 8601, where a zone may follow.
+    zones = ("", "Z", " UTC", "%z", " %z")
+    for gap, clock, zone in product("T ", _CLOCKS[:3], zones):
+        forms.append(f"%Y-%m-%d{gap}{clock}{zone}")
+    # As mail and web servers write them.
+    for day, zone in product(("%a, ", ""), ("GMT", "UTC", "%z")):
+        forms.append(f"{day}%d %b %Y %H:%M:%S {zone}")
+    return tuple(forms)
+
+
+_MOMENTS = _moments()
 
 
 @dataclass(frozen=True)
@@ -304,11 +393,17 @@ def evidence(
         ('continuous', '$1,234.5', 1, 2)
     """
     all_names = list(names or table.names)
+
+    def judge(name: str) -> ColumnEvidence:
+        return _judged(table.finite(name), name)
+
     # Columns are judged apart, and polars and NumPy let another thread run while they work.
     with ThreadPoolExecutor(_THREADS) as threads:
-        judged = threads.map(lambda name: _judged(table.finite(name), name), all_names)
-        findings = dict(zip(all_names, judged, strict=True))
-    findings = {name: _with_notes(table, finding) for name, finding in findings.items()}
+        judged = list(threads.map(judge, all_names))
+
+    findings = {}
+    for name, finding in zip(all_names, judged, strict=True):
+        findings[name] = _with_notes(table, finding)
     return _settled(findings)
 
 
@@ -318,23 +413,25 @@ def _with_notes(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
     why = finding.why
     codes = table.declared_missing(name)
     if codes:
-        why = f"{why}; declared missing in the file: {', '.join(codes)}"
+        listed_codes = ", ".join(codes)
+        why += f"; declared missing in the file: {listed_codes}"
     if table.kind(name) == "numbers":
         num_infinite = len(table.unread(name))
         if num_infinite:
-            why = f"{why}; {num_infinite:,} of {table.num_rows:,} rows hold infinite numbers: "
+            why += (
+                f"; {num_infinite:,} of {table.num_rows:,} rows hold infinite numbers: "
+            )
             why += "correct them, or make them missing"
     if table.hint:
-        why = f"{why}; {table.hint}"
+        why += f"; {table.hint}"
     return replace(finding, why=why)
 
 
 def _judged(table: Table, name: str) -> ColumnEvidence:
     """Judge one column, which may be empty or have value labels."""
     if table.missing(name).all():
-        return ColumnEvidence(
-            name, "text", "no value in any row: not modelled, and drawn empty"
-        )
+        why = "no value in any row: not modelled, and drawn empty"
+        return ColumnEvidence(name, "text", why)
     if table.value_labels(name):
         return _labelled(table, name)
     return _unlabelled(table, name)
@@ -347,16 +444,12 @@ def _labelled(table: Table, name: str) -> ColumnEvidence:
     """
     labels = table.value_labels(name)
     unknown = {code: label for code, label in labels.items() if _UNKNOWN.search(label)}
-    unknown_words = ", ".join(f"{code} ({label})" for code, label in unknown.items())
+    unknown_codes = [f"{code} ({label})" for code, label in unknown.items()]
+    unknown_words = ", ".join(unknown_codes)
     levels = table.levels(name)
     if levels is not None:
         why = "value labels: the labels are the categories"
-        unlabelled = [level for level in levels if level not in labels.values()]
-        if unlabelled:
-            counts = table.text_counts(name)
-            rows = sum(count for text, count in counts.items() if text in unlabelled)
-            why += f"; {count_of(rows, 'row has a code', 'rows have codes')} without a label, "
-            why += "which are categories of their own: correct them if they are slips"
+        why += _unlabelled_levels_in_words(table, name, levels)
         if unknown:
             why += f"; {unknown_words}: list in missing_values what stands for a missing value"
         return ColumnEvidence(name, "categorical", why)
@@ -367,21 +460,42 @@ def _labelled(table: Table, name: str) -> ColumnEvidence:
         values = table
         unknown = {}
     finding = _unlabelled(values, name)
-    at_ends = [code for code in labels if code not in unknown]
-    if at_ends and values.kind(name) in ("whole numbers", "numbers"):
-        why = (
-            f"numbers, of which {listed(at_ends, 4)} alone have a value label: a scale"
-        )
-        if values.kind(name) == "whole numbers":
-            finding = ColumnEvidence(name, "integer", why)
-        else:
-            decimals = _of_numbers(values, name).decimals
-            finding = ColumnEvidence(name, "continuous", why, decimals=decimals)
+    if values.kind(name) in ("whole numbers", "numbers"):
+        at_ends = [code for code in labels if code not in unknown]
+        finding = _scale_with_labels(values, finding, at_ends)
     if unknown and finding.kind in ("integer", "continuous", "categorical", "datetime"):
         why = f"{finding.why}; {unknown_words} taken for a missing value by the value labels"
         missing_values = (*finding.missing_values, *unknown)
         finding = replace(finding, why=why, missing_values=missing_values)
     return finding
+
+
+def _unlabelled_levels_in_words(table: Table, name: str, levels: Sequence[str]) -> str:
+    """Describe rows whose code has no label, beside others that have one; else empty."""
+    labels = table.value_labels(name).values()
+    unlabelled = [level for level in levels if level not in labels]
+    if not unlabelled:
+        return ""
+    counts = table.text_counts(name)
+    rows = sum(count for text, count in counts.items() if text in unlabelled)
+    return (
+        f"; {count_of(rows, 'row has a code', 'rows have codes')} without a label, "
+        "which are categories of their own: correct them if they are slips"
+    )
+
+
+def _scale_with_labels(
+    table: Table, finding: ColumnEvidence, labelled: Sequence[str]
+) -> ColumnEvidence:
+    """Judge numbers of which some have a label that is not of a missing value: a scale."""
+    if not labelled:
+        return finding
+    name = finding.name
+    why = f"numbers, of which {listed(labelled, 4)} alone have a value label: a scale"
+    if table.kind(name) == "whole numbers":
+        return ColumnEvidence(name, "integer", why)
+    decimals = _of_numbers(table, name).decimals
+    return ColumnEvidence(name, "continuous", why, decimals=decimals)
 
 
 def _unlabelled(table: Table, name: str) -> ColumnEvidence:
@@ -407,7 +521,9 @@ def _unlabelled(table: Table, name: str) -> ColumnEvidence:
 
 def _of_levels(table: Table, name: str) -> ColumnEvidence:
     """Judge a column of a categorical type, which may still be of identifiers."""
-    core = table.text_counts(name) if table.kind(name) == "text" else {}
+    core: Mapping[str, int] = {}
+    if table.kind(name) == "text":
+        core = table.text_counts(name)
     if sum(core.values()) >= _SOME:
         finding = _not_modelled(table, name, core)
         if finding and (finding.kind == "id" or finding.format):
@@ -420,12 +536,13 @@ def _of_datetimes(table: Table, name: str) -> ColumnEvidence:
     """Judge a column of a frame's datetimes."""
     values, _ = table.datetimes(name)
     when = np.unique(values[~table.missing(name)])
-    days = np.datetime_as_string(when.view("datetime64[us]"), unit="D").tolist()
-    far = _far_off(when, days, "make it missing in the table")
-    resolution, whole = _resolution(when, None)
+    times = when.view("datetime64[us]")
+    days = np.datetime_as_string(times, unit="D").tolist()
     zone = table.zone(name)
-    where = f" of the time zone {zone}" if zone else ""
-    why = f"datetimes{where}{whole}{far}"
+    zone_words = f" of the time zone {zone}" if zone else ""
+    resolution, whole = _resolution(when, None)
+    far = _far_off(when, days, "make it missing in the table")
+    why = f"datetimes{zone_words}{whole}{far}"
     return ColumnEvidence(name, "datetime", why, resolution=resolution, zone=zone)
 
 
@@ -435,7 +552,8 @@ def _of_durations(table: Table, name: str, unit: str) -> ColumnEvidence:
     if table.kind(name) == "whole numbers":
         return ColumnEvidence(name, "integer", f"{why}: whole numbers", format=unit)
     values, is_missing = table.floats(name, unit)
-    decimals = decimals_of(np.unique(values[~is_missing]), MOST_DECIMALS, 53)
+    distinct = np.unique(values[~is_missing])
+    decimals = decimals_of(distinct, MOST_DECIMALS, _FLOAT_BITS)
     return ColumnEvidence(name, "continuous", why, format=unit, decimals=decimals)
 
 
@@ -446,7 +564,8 @@ def _with_unlike(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
     is_number_code = finding.kind == "categorical" and table.kind(name) != "text"
     if not is_number and not is_number_code:
         return finding
-    plain = table.blanked(name, (*finding.missing_values, *finding.strays))
+    no_numbers = (*finding.missing_values, *finding.strays)
+    plain = table.blanked(name, no_numbers)
     numbers, is_missing = plain.floats(name, finding.format)
     note = _codes_in_words(finding, numbers[~is_missing])
     return replace(finding, why=finding.why + note)
@@ -455,15 +574,23 @@ def _with_unlike(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
 def _codes_in_words(finding: ColumnEvidence, numbers: Floats) -> str:
     """Describe values that look like codes for "missing", such as 998 and 999; empty if none do."""
     distinct, counts = np.unique(numbers, return_counts=True)
-    low = _low_codes(distinct, counts)
-    high = _high_codes(distinct[low:], counts[low:])
-    codes = [*distinct[:low][::-1], *distinct[len(distinct) - high :]]
+    num_low = _low_codes(distinct, counts)
+    num_high = _high_codes(distinct[num_low:], counts[num_low:])
+    low_codes = distinct[:num_low][::-1]
+    high_codes = distinct[len(distinct) - num_high :]
+    codes = [f"{code:.10g}" for code in (*low_codes, *high_codes)]
     if not codes:
         return ""
-    it, stands = ("it", "it stands") if len(codes) == 1 else ("them", "they stand")
-    listed_codes = " and ".join(f"{code:.10g}" for code in codes)
-    is_coded = finding.kind == "categorical"
-    correct = "take it from the categories" if is_coded else "correct the bounds"
+
+    listed_codes = " and ".join(codes)
+    it = "them"
+    stands = "they stand"
+    if len(codes) == 1:
+        it = "it"
+        stands = "it stands"
+    correct = "correct the bounds"
+    if finding.kind == "categorical":
+        correct = "take it from the categories"
     return (
         f"; {listed_codes}, far from all others: list {it} in missing_values if {stands} for a "
         f"missing value, and {correct}"
@@ -475,16 +602,23 @@ def _low_codes(distinct: NDArray[Any], counts: Ints) -> int:
 
     Below numbers of which none is negative they need not lie as far away.
     """
-    negative = int((distinct < 0).sum())
-    has_both = 0 < negative < len(distinct)
-    if has_both and {*distinct[:negative]} <= {-7.0, -8.0, -9.0} and counts[0] > 2:
-        return negative
-    for num_codes in range(min(_MOST_UNKNOWN, len(distinct) - _FEWEST), 0, -1):
+    num_negative = int((distinct < 0).sum())
+    has_both = 0 < num_negative < len(distinct)
+    if has_both:
+        # -7, -8 and -9 are refusals in surveys, wherever the other numbers are.
+        are_refusals = {*distinct[:num_negative]} <= {-7.0, -8.0, -9.0}
+        if are_refusals and counts[0] > 2:
+            return num_negative
+
+    most_codes = min(_MOST_UNKNOWN, len(distinct) - _FEWEST)
+    for num_codes in range(most_codes, 0, -1):
+        # A code is of several rows: one or two may be typing errors.
         if counts[:num_codes].min() <= 2:
             continue
+        codes = distinct[:num_codes]
         rest = distinct[num_codes:]
-        gap = distinct[num_codes] - distinct[num_codes - 1]
-        sizes = [f"{-code:.10g}" for code in distinct[:num_codes]]
+        gap = rest[0] - codes[-1]
+        sizes = [f"{-code:.10g}" for code in codes]
         has_long = any(map(_CODED.fullmatch, sizes))
         are_codes = all(_CODED.fullmatch(size) or size in "123456789" for size in sizes)
         is_far = gap > np.ptp(rest) and has_long
@@ -501,25 +635,28 @@ def _high_codes(distinct: NDArray[Any], counts: Ints) -> int:
     They lie far from all others; or they are at least two in a row up to 99 or such, above a gap
     that is no chance, and each is more frequent than the numbers below the gap.
     """
-    for num_codes in range(min(_MOST_UNKNOWN, len(distinct) - _FEWEST), 0, -1):
+    most_codes = min(_MOST_UNKNOWN, len(distinct) - _FEWEST)
+    for num_codes in range(most_codes, 0, -1):
         codes = distinct[-num_codes:]
-        code_counts = counts[-num_codes:]
+        least_count = counts[-num_codes:].min()
         rest = distinct[:-num_codes]
+        rest_counts = counts[:-num_codes]
         texts = [f"{code:.10g}" for code in codes]
-        if code_counts.min() <= 2 or not all(map(_CODED.fullmatch, texts)):
+        if least_count <= 2 or not all(map(_CODED.fullmatch, texts)):
             continue
         gap = codes[0] - rest[-1]
         if gap > np.ptp(rest):
             return num_codes
 
         # Rows that each value of the gap would have, were it as those below; absent by chance?
-        is_row_of_nines = set(texts[-1]) == {"9"} and (np.diff(codes) == 1).all()
         spacing = float(np.median(np.diff(rest)))
         is_near = rest >= rest[-1] - _NEIGHBOURS * spacing
-        usual = counts[:-num_codes][is_near].sum() / (_NEIGHBOURS + 1)
+        usual = rest_counts[is_near].sum() / (_NEIGHBOURS + 1)
         absent = (gap / spacing - 1) * usual
         is_wide = gap > _APART * spacing and absent > 16
-        if num_codes > 1 and is_row_of_nines and is_wide and code_counts.min() > usual:
+        is_frequent = least_count > usual
+        is_row_of_nines = set(texts[-1]) == {"9"} and (np.diff(codes) == 1).all()
+        if num_codes > 1 and is_row_of_nines and is_wide and is_frequent:
             return num_codes
     return 0
 
@@ -567,15 +704,16 @@ def _of_numbers(table: Table, name: str) -> ColumnEvidence:
     """Judge a column of numbers."""
     floats, is_missing = table.floats(name)
     numbers = floats[~is_missing]
-    is_exact = (np.abs(numbers) < 2.0**53).all()
+    is_exact = (np.abs(numbers) < 2.0**_FLOAT_BITS).all()
     is_whole = is_exact and (numbers == np.round(numbers)).all()
     if is_whole or table.kind(name) != "numbers":
         values, _ = table.integers(name)
-        return _of_whole(name, _WholeNumbers.of(values[~is_missing]), table)
+        whole_numbers = _WholeNumbers.of(values[~is_missing])
+        return _of_whole(name, whole_numbers, table)
 
     distinct = np.unique(numbers)
     kinds = len(distinct)
-    decimals = decimals_of(distinct, MOST_DECIMALS, 53)
+    decimals = decimals_of(distinct, MOST_DECIMALS, _FLOAT_BITS)
     why = "numbers of more than 15 decimals"
     if decimals is not None:
         why = f"numbers of up to {count_of(decimals, 'decimal', 'decimals')}"
@@ -589,9 +727,8 @@ def _of_whole(name: str, numbers: _WholeNumbers, table: Table) -> ColumnEvidence
     words = _words_in(table, name)
     distinct = numbers.distinct
     if numbers.kinds == 1:
-        return ColumnEvidence(
-            name, "integer", "constant: one whole number in every row"
-        )
+        why = "constant: one whole number in every row"
+        return ColumnEvidence(name, "integer", why)
     if distinct.tolist() == [0, 1]:
         return ColumnEvidence(name, "boolean", "0 and 1: a boolean", categories=(0, 1))
     dates = _of_day_numbers(name, numbers, table)
@@ -599,24 +736,27 @@ def _of_whole(name: str, numbers: _WholeNumbers, table: Table) -> ColumnEvidence
         return dates
     if _POST & {*words} and not _COUNTS & {*words}:
         return _of_postcodes(name, numbers)
+
     reason = _is_key(words, numbers)
     if reason:
-        digits = len(str(distinct[0]))
-        form = f"[1-9][0-9]{{{digits - 1}}}" if _as_long(distinct) >= _LONG else None
+        form = None
+        if _as_long(distinct) >= _LONG:
+            num_digits = len(str(distinct[0]))
+            form = f"[1-9][0-9]{{{num_digits - 1}}}"
         return _id(name, numbers.spread, form, f", {reason}", "integer")
     codes = _of_codes(name, words, numbers, table)
     if codes:
         return codes
 
     why = f"{numbers.spread}: whole numbers"
+    is_dated = any(map(_DATED.search, words))
     if numbers.kinds <= _FEW_CODES:
-        why = f"{why}; if they are codes of something, declare the column categorical"
+        why += "; if they are codes of something, declare the column categorical"
     elif _counts_up(numbers.values):
-        why = f"{why} that rise from row to row as counters do; if they number rows, declare it id"
-    elif (
-        any(map(_DATED.search, words)) and 10_000 < distinct[0] <= distinct[-1] < 80_000
-    ):
-        why = f"{why}; if a spreadsheet counted days from 1900 on, write dates into the file"
+        why += " that rise from row to row as counters do; if they number rows, declare it id"
+    elif is_dated and 10_000 < distinct[0] <= distinct[-1] < 80_000:
+        # Days from 1927 to 2119.
+        why += "; if a spreadsheet counted days from 1900 on, write dates into the file"
     return ColumnEvidence(name, "integer", why)
 
 
@@ -625,14 +765,20 @@ def _of_day_numbers(
 ) -> ColumnEvidence | None:
     """Judge whole numbers that are days or months, such as 20240131; None if they are not."""
     distinct = numbers.distinct
+    days = distinct
+    form = "%Y%m%d"
+    example = "20240131"
     # Months of a few years are codes.
-    are_months = numbers.kinds > _FEW_CODES and 0 < distinct[0] <= distinct[-1] < 10**6
-    form, example = ("%Y%m", "202401") if are_months else ("%Y%m%d", "20240131")
-    days = distinct * 100 + 1 if are_months else distinct
+    if numbers.kinds > _FEW_CODES and 0 < distinct[0] <= distinct[-1] < 10**6:
+        days = distinct * 100 + 1
+        form = "%Y%m"
+        example = "202401"
     if not _are_days(days, numbers.counts) or not _fits(table, name, form):
         return None
+
     texts = list(map(str, distinct.tolist()))
-    when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, form)
+    dates = Table.from_columns({name: (texts, None)})
+    when, _ = dates.datetimes(name, form)
     far = _far_off(when, texts, "name it as missing where the file is read")
     why = f"whole numbers such as {example}: dates{far}; {_if_not('integer')}"
     return ColumnEvidence(name, "datetime", why, format=form)
@@ -641,10 +787,12 @@ def _of_day_numbers(
 def _of_postcodes(name: str, numbers: _WholeNumbers) -> ColumnEvidence:
     """Judge whole numbers that the name calls postcodes: categories if there are few."""
     why = f"{numbers.spread}, named as a postcode: "
-    if numbers.kinds > min(0.2 * numbers.rows, _MOST_CODES):
+    most_categories = min(0.2 * numbers.rows, _MOST_CODES)
+    if numbers.kinds > most_categories:
         why += f"not modelled; {_if_not('categorical')}"
         return ColumnEvidence(name, "text", why, format="postcode")
-    return ColumnEvidence(name, "categorical", f"{why}categories; {_if_not('integer')}")
+    why += f"categories; {_if_not('integer')}"
+    return ColumnEvidence(name, "categorical", why)
 
 
 def _of_codes(
@@ -676,31 +824,34 @@ def _scale_of(
     scale = distinct[:size]
     if not num_codes or size < _SCALE or (np.diff(scale) != 1).any():
         return None
-    unknown = tuple(str(code) for code in distinct[size:].tolist())
+
+    # What is left of the scale must not look like codes itself.
+    unknown = tuple(map(str, distinct[size:].tolist()))
     plain = table.blanked(name, unknown)
     values, is_missing = plain.integers(name)
     rest = _WholeNumbers(values[~is_missing], scale, numbers.counts[:size])
     if _are_codes(name, words, rest, plain):
         return None
+    unknown_words = " and ".join(unknown)
     why = (
         f"{numbers.spread}: a scale from {scale[0]} to {scale[-1]}, "
-        f"and {' and '.join(unknown)}, far above it, taken for a missing value: correct "
+        f"and {unknown_words}, far above it, taken for a missing value: correct "
         "missing_values if that is wrong, or declare the column categorical"
     )
     return ColumnEvidence(name, "integer", why, missing_values=unknown)
 
 
 def _id(
-    name: str, spread: str, form: str | None, reason: str, other: str
+    name: str, spread: str, form: str | None, reason: str, alternative: str
 ) -> ColumnEvidence:
-    """Return the evidence of an identifier; `other` is the kind that it may be instead."""
+    """Return the evidence of an identifier; `alternative` is a kind that it may be instead."""
     shape = f" of the form {form}" if form else ""
-    why = (
-        f"{spread}{shape}{reason}: an identifier, left out of the model and drawn anew"
-    )
+    why = f"{spread}{shape}{reason}: an identifier, "
+    why += "left out of the model and drawn anew"
     if reason.endswith(_SEVERAL):
         why += " in every row, so rows of one person are not linked"
-    return ColumnEvidence(name, "id", f"{why}; {_if_not(other)}", format=form)
+    why += f"; {_if_not(alternative)}"
+    return ColumnEvidence(name, "id", why, format=form)
 
 
 def _are_days(distinct: Ints, counts: Ints) -> bool:
@@ -710,35 +861,42 @@ def _are_days(distinct: Ints, counts: Ints) -> bool:
     """
     if distinct[0] < 1000_01_01 or distinct[-1] > 9999_12_31:
         return False
-    try:
-        days = [
-            datetime.strptime(str(number), "%Y%m%d")  # noqa: DTZ007
-            for number in distinct.tolist()
-        ]
-    except ValueError:
-        return False
+    days = []
+    for number in distinct.tolist():
+        try:
+            day = datetime.strptime(str(number), "%Y%m%d")  # noqa: DTZ007
+        except ValueError:
+            return False
+        days.append(day)
+
     years = np.array([day.year for day in days])
     is_far = (years < 1900) | (years > 2100)
     if is_far.sum() >= min(3, len(days) - 1):
         return False
-    far_days = {(days[i].month, days[i].day) for i in np.flatnonzero(is_far)}
-    return far_days <= {*_EDGES} or counts[is_far].sum() <= _STRAY * counts.sum()
+    far_days = [days[place] for place in np.flatnonzero(is_far)]
+    are_edges = {(day.month, day.day) for day in far_days} <= {*_EDGES}
+    num_far = counts[is_far].sum()
+    return are_edges or num_far <= _STRAY * counts.sum()
 
 
 def _as_long(distinct: Ints) -> int:
     """Return the number of digits that all of some positive numbers have; 0 if they differ."""
     shortest = len(str(distinct[0]))
     longest = len(str(distinct[-1]))
-    return shortest if distinct[0] > 0 and shortest == longest else 0
+    if distinct[0] <= 0 or shortest != longest:
+        return 0
+    return shortest
 
 
 def _even(distinct: Ints) -> bool:
     """Return whether different numbers are evenly spread (Kolmogorov-Smirnov)."""
     count = len(distinct)
-    levels = (distinct - distinct[0] + 0.5) / (distinct[-1] - distinct[0] + 1)
+    width = distinct[-1] - distinct[0] + 1
+    levels = (distinct - distinct[0] + 0.5) / width
     expected = (np.arange(count) + 0.5) / count
+    distance = np.abs(levels - expected).max()
     # 1.4 is about the test's critical value at 4 %.
-    return bool(np.abs(levels - expected).max() < 1.4 / count**0.5)
+    return bool(distance < 1.4 / count**0.5)
 
 
 def _counts_up(values: Ints) -> bool:
@@ -749,16 +907,19 @@ def _counts_up(values: Ints) -> bool:
     # Rows that are left out by chance make steps geometric, whose variance is mean * (mean - 1).
     steps = steps // np.gcd.reduce(steps)
     mean = steps.mean()
-    return bool(mean > 4.0 and 2.0 * steps.var() < mean * (mean - 1.0))
+    chance_variance = mean * (mean - 1.0)
+    return bool(mean > 4.0 and 2.0 * steps.var() < chance_variance)
 
 
 def _is_key(words: Sequence[str], numbers: _WholeNumbers) -> str:
     """Return why whole numbers look like identifiers of rows or of units; empty if they do not."""
     rows = numbers.rows
     kinds = numbers.kinds
-    names_people = _numbers_people(words) or (len(words) == 1 and words[0] in _ALONE)
+    is_alone = len(words) == 1 and words[0] in _ALONE
+    names_people = _numbers_people(words) or is_alone
     has_name = names_people or _IDS & {*words} or words[-1] in _NUMBERED
-    if rows > 1 and kinds >= _NEAR * rows and has_name:
+    is_nearly_unique = kinds >= _NEAR * rows
+    if rows > 1 and is_nearly_unique and has_name:
         return "named as one"
     low = int(numbers.distinct[0])
     high = int(numbers.distinct[-1])
@@ -766,10 +927,13 @@ def _is_key(words: Sequence[str], numbers: _WholeNumbers) -> str:
         return "of more digits than are modelled"
     if names_people and kinds > 2:
         return _NAMED
+
+    # From here on by their form alone.
     if rows < _SOME or _COUNTS & {*words} or _counts_up(numbers.values):
         return ""
-    if kinds >= _NEAR * rows and low >= 10**9 and high < 20 * low:
-        return "of ten digits or more, nearly all different"  # of cards, phones, people
+    if is_nearly_unique and low >= 10**9 and high < 20 * low:
+        # Numbers of cards, phones or people.
+        return "of ten digits or more, nearly all different"
     if kinds < rows:
         return _repeats(words, numbers)
     return _is_key_by_form(numbers, high - low + 1)
@@ -782,8 +946,9 @@ def _is_key_by_form(numbers: _WholeNumbers, width: int) -> str:
         return "without a gap"
     if (np.diff(numbers.values) > 0).all():
         return "rising from row to row"
-    # Chance gives rows * rows / (2 * width) pairs of equal numbers.
-    if rows * rows / (2.0 * width) > 8.0:
+    # Chance gives so many pairs of equal numbers (the birthday problem).
+    num_equal_pairs = rows * rows / (2.0 * width)
+    if num_equal_pairs > 8.0:
         return "where chance would have repeated some"
     least_digits = 4 if rows * rows > 8.0 * width else 5
     if _as_long(numbers.distinct) >= least_digits and _even(numbers.distinct):
@@ -804,10 +969,14 @@ def _repeats(words: Sequence[str], numbers: _WholeNumbers) -> str:
         return ""
     if _named_id(words) and (_IDS & {*words} or digits >= _LONG):
         return _NAMED
+
     width = int(numbers.distinct[-1] - numbers.distinct[0]) + 1
-    is_sparse = width > 20 * kinds and 2.0 * rows * rows / width < rows - kinds
+    # Four times the equal pairs that chance gives.
+    most_by_chance = 2.0 * rows * rows / width
+    is_sparse = width > 20 * kinds and most_by_chance < rows - kinds
     is_balanced = numbers.counts.max() * kinds < 10 * rows
-    if digits > 5 and is_sparse and is_balanced and _even(numbers.distinct):
+    is_regular = digits > 5 and is_sparse and is_balanced
+    if is_regular and _even(numbers.distinct):
         return f"all of as many digits and evenly spread, {_SEVERAL}"
     return ""
 
@@ -838,20 +1007,24 @@ def _are_codes(
 
 def _has_valley(numbers: _WholeNumbers) -> bool:
     """Return whether a value is far rarer than values on both of its sides, or never occurs."""
-    texts = list(map(str, numbers.distinct.tolist()))
     # 99 and 999 may stand for no answer; many numbers are 0 more often than 1.
+    texts = list(map(str, numbers.distinct.tolist()))
     is_ordinary = np.array([len(text) < 2 or set(text) != {"9"} for text in texts])
     is_ordinary &= (numbers.distinct > 0) | (len(texts) <= 12)
     distinct = numbers.distinct[is_ordinary]
     if len(distinct) < 3 or distinct[-1] - distinct[0] > 10_000:
         return False
-    counts = np.zeros(int(distinct[-1] - distinct[0]) + 1)
-    counts[distinct - distinct[0]] = numbers.counts[is_ordinary]
+
+    # How many rows each whole number has, those between included.
+    places = distinct - distinct[0]
+    counts = np.zeros(int(places[-1]) + 1)
+    counts[places] = numbers.counts[is_ordinary]
     most_before = np.maximum.accumulate(counts)
     most_after = np.maximum.accumulate(counts[::-1])[::-1]
     beside = np.minimum(most_before, most_after)
     # Less than half, and by four deviations of a count.
-    is_rare = (counts < beside / 2.0) & (beside - counts > 4.0 * np.sqrt(beside))
+    is_half = counts < beside / 2.0
+    is_rare = is_half & (beside - counts > 4.0 * np.sqrt(beside))
     return bool(is_rare.any())
 
 
@@ -864,7 +1037,8 @@ def _has_unknown(numbers: _WholeNumbers) -> bool:
     gaps = np.diff(distinct) - 1
     place = int(gaps.argmax()) + 1
     gap = gaps[place - 1]
-    digits = {*"".join(map(str, distinct[place:].tolist()))}
+    texts_above = map(str, distinct[place:].tolist())
+    digits = {*"".join(texts_above)}
     is_far = digits <= {*"789"} and gap > 1
     is_short = len(distinct) <= 12 and distinct[place - 1] < 12
     rows_above = numbers.counts[place:].sum()
@@ -891,22 +1065,35 @@ def _without_order(name: str, numbers: _WholeNumbers, table: Table) -> bool:
         if column == name or table.kind(column) not in numeric_kinds:
             continue
         y = table.values(column)[rows].astype(np.float64)
-        y = np.where(np.isfinite(y) & ~table.missing(column)[rows], y, np.nan)
+        is_missing = table.missing(column)[rows]
+        y = np.where(np.isfinite(y) & ~is_missing, y, np.nan)
         if np.isnan(y).any() or not y.std():
             continue
-        ranks = np.empty(len(y))
-        ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
-        ranks = (ranks - ranks.mean()) / ranks.std()
+        ranks = _standard_ranks(y)
 
         # The share of the variance between categories, and what chance gives of it.
         sums = np.bincount(place, ranks, kinds)
-        between = float((sums**2 / np.maximum(sizes, 1)).sum()) / num_rows
+        squares = sums**2 / np.maximum(sizes, 1)
+        between = float(squares.sum()) / num_rows
         chance = (kinds - 1) / num_rows
-        if between < chance + 0.02 + 5.0 * (2.0 * chance / num_rows) ** 0.5:
+        deviation = (2.0 * chance / num_rows) ** 0.5
+        if between < chance + 0.02 + 5.0 * deviation:
             continue
-        linear = float(np.corrcoef(place, ranks)[0, 1]) ** 2 if kinds > 1 else 0.0
+        linear = 0.0
+        if kinds > 1:
+            correlation = float(np.corrcoef(place, ranks)[0, 1])
+            linear = correlation**2
         verdicts.append(linear < 0.4 * (between - chance))
     return len(verdicts) > 0 and sum(verdicts) > 0.5 * len(verdicts)
+
+
+def _standard_ranks(values: Floats) -> Floats:
+    """Return the ranks of values, with mean 0 and standard deviation 1; equal ones in order."""
+    ranks = np.empty(len(values))
+    order = np.argsort(values, kind="stable")
+    ranks[order] = np.arange(len(values))
+    standard: Floats = (ranks - ranks.mean()) / ranks.std()
+    return standard
 
 
 # Texts
@@ -916,33 +1103,39 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
     """Judge a column of texts: written numbers or dates, categories, or personal data."""
     counts = table.text_counts(name)
     blanks = _blank_marks(counts)
-    core = counts
-    if blanks:
-        core = {text: count for text, count in counts.items() if text not in blanks}
+    core = _without(counts, blanks)
     if not core:
         why = "nothing but marks of missing values: not modelled, and drawn empty"
-        return ColumnEvidence(name, "text", why, missing_values=tuple(sorted(blanks)))
+        marks = tuple(sorted(blanks))
+        return ColumnEvidence(name, "text", why, missing_values=marks)
 
+    # As they are written, with a few marks of missing values among them if need be.
     finding = _two_words(table, name, core) or _written(table, name, core, blanks)
     if finding is None or finding.strays:
         most = _most_texts(core)
-        marks = _marks_of_gaps(core, most.others)
-        if marks:
-            rest = {text: count for text, count in core.items() if text not in marks}
-            again = _written(table, name, rest, blanks | marks)
-            # Of which the marks are some, too.
+        gaps = _marks_of_gaps(core, most.others)
+        if gaps:
+            rest = _without(core, gaps)
+            again = _written(table, name, rest, blanks | gaps)
+            # Beside categories, a mark is one of them.
             if again and again.kind != "categorical":
                 finding = again
-                blanks = blanks | marks
+                blanks = blanks | gaps
     if finding is None:
         # Words such as "none" may be categories, once the column is no number.
         unsure = {text for text in blanks if text.lower() in _MAYBE}
         unsure |= {text for text in blanks if set(text) == {"-"} and "+" in core}
         blanks -= unsure
         core |= {text: counts[text] for text in unsure}
+
         finding = _not_modelled(table, name, core) or _categories(table, name, core)
         finding = _with_advice(table, finding, core, blanks, most)
     return _with_blanks(finding, blanks)
+
+
+def _without(counts: Mapping[str, int], texts: Collection[str]) -> dict[str, int]:
+    """Return how many rows have each text, without some texts."""
+    return {text: count for text, count in counts.items() if text not in texts}
 
 
 def _blank_marks(counts: Mapping[str, int]) -> set[str]:
@@ -959,7 +1152,8 @@ def _with_blanks(finding: ColumnEvidence, blanks: set[str]) -> ColumnEvidence:
     if not marks:
         return finding
     texts = ", ".join(map(repr, marks))
-    why = f"{finding.why}; {texts} taken for a missing value: correct missing_values if it is not"
+    why = f"{finding.why}; {texts} taken for a missing value: "
+    why += "correct missing_values if it is not"
     if any(map(_LIMIT.fullmatch, marks)):
         why += ", or write a number into the file instead of a limit"
     return replace(finding, why=why, missing_values=marks)
@@ -974,20 +1168,20 @@ def _with_advice(
 ) -> ColumnEvidence:
     """Explain what keeps a column from being one of numbers or dates, if most texts are such."""
     name = finding.name
+    why = finding.why
     others = set(most.others)
-    rows = sum(core[text] for text in others)
-    rest = {text: count for text, count in core.items() if text not in others}
-    is_minority = 0 < rows < sum(core.values()) / 3
+    num_others = sum(core[text] for text in others)
+    is_minority = 0 < num_others < sum(core.values()) / 3
+    rest = _without(core, others)
     if is_minority and _written(table, name, rest, blanks | others):
-        why = f"{finding.why}; all but {rows:,} rows hold {most.things}, and it is modelled "
+        why += f"; all but {num_others:,} rows hold {most.things}, and it is modelled "
         why += "as such if the others are corrected, or named as missing where the file is read"
         return replace(finding, why=why)
     flags = _flags(core)
     if flags:
-        why = f"{finding.why}; numbers with marks behind them ({listed(flags, 5)}): write these "
-        return replace(
-            finding, why=f"{why}into a column of their own, and it is modelled"
-        )
+        why += f"; numbers with marks behind them ({listed(flags, 5)}): write these "
+        why += "into a column of their own, and it is modelled"
+        return replace(finding, why=why)
     return finding
 
 
@@ -1001,19 +1195,24 @@ def _two_words(
     table: Table, name: str, core: Mapping[str, int]
 ) -> ColumnEvidence | None:
     """Judge a column of two words that mean false and true in some language; None for others."""
-    texts = _spelled(table, name, core) if len(core) < _PROBE else []
+    texts: list[str] = []
+    if len(core) < _PROBE:
+        texts = _spelled(table, name, core)
     by_word = {text.strip().lower(): text for text in texts}
-    if len(texts) > 2:  # which a frame cannot hold as booleans
+    if len(texts) > 2:
+        # Of a frame they are no booleans: it holds them as they are spelled.
         if table.frame == "csv" and set(by_word) == {"true", "false"}:
             return ColumnEvidence(name, "boolean", "booleans in several spellings")
         return None
-    pair = next((pair for pair in _PAIRS if set(pair) == set(by_word)), None)
-    if pair is None:
-        return None
-    false_word = by_word[pair[0]]  # as it is written
-    true_word = by_word[pair[1]]
-    why = f"{false_word} and {true_word}: a boolean"
-    return ColumnEvidence(name, "boolean", why, categories=(false_word, true_word))
+    for false_word, true_word in _PAIRS:
+        if {false_word, true_word} == set(by_word):
+            # As they are written, in capital letters perhaps.
+            false_text = by_word[false_word]
+            true_text = by_word[true_word]
+            why = f"{false_text} and {true_text}: a boolean"
+            options = (false_text, true_text)
+            return ColumnEvidence(name, "boolean", why, categories=options)
+    return None
 
 
 @dataclass(frozen=True)
@@ -1033,17 +1232,19 @@ def _most_texts(core: Mapping[str, int]) -> _MostTexts:
     def num_following(form: str) -> int:
         return sum(_follows(text, form) for text in dated)
 
+    def is_number(text: str) -> bool:
+        return bool(_NUMBER.fullmatch(text) or _POWER.fullmatch(text))
+
     form = max(_MOMENTS + _DAYS, key=num_following)
-    tests: dict[str, Callable[[str], Any]] = {
-        "numbers": lambda text: _NUMBER.fullmatch(text) or _POWER.fullmatch(text),
-        "dates": partial(_follows, form=form),
-    }
+    is_date = partial(_follows, form=form)
+    tests: dict[str, Callable[[str], bool]] = {"numbers": is_number, "dates": is_date}
     for things, test in tests.items():
-        num_passed = sum(bool(test(text)) for text in probe)
-        if 2 * num_passed >= len(probe):
-            others = [text for text in core if not test(text)]
-            if others:
-                return _MostTexts(things, others)
+        num_passed = sum(test(text) for text in probe)
+        if 2 * num_passed < len(probe):
+            continue
+        others = [text for text in core if not test(text)]
+        if others:
+            return _MostTexts(things, others)
     return _MostTexts("", [])
 
 
@@ -1052,10 +1253,14 @@ def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
 
     They are limits of what can be measured, such as <0.5, and words: nothing with other digits.
     """
-    repeated = {text for text in others if core[text] > 2}
-    marks = {t for t in repeated if _LIMIT.fullmatch(t) or not re.search("[1-9]", t)}
+    repeated = [text for text in others if core[text] > 2]
+    limits = {text for text in repeated if _LIMIT.fullmatch(text)}
+    words = {text for text in repeated if not re.search("[1-9]", text)}
+    marks = limits | words
     has_many_numbers = len(core) - len(others) >= _SOME
-    return marks if has_many_numbers and len(marks) <= _MARKS else set()
+    if has_many_numbers and len(marks) <= _MARKS:
+        return marks
+    return set()
 
 
 def _flags(core: Mapping[str, int]) -> list[str]:
@@ -1064,10 +1269,13 @@ def _flags(core: Mapping[str, int]) -> list[str]:
     number = re.compile(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?")
     matches = [match for match in map(number.fullmatch, probe) if match is not None]
     marks = {match[2] for match in matches if match[2]}
-    has_most = len(matches) >= (1.0 - 2 * _EACH) * len(probe) and len(probe) > _SOME
+    least_matches = (1.0 - 2 * _EACH) * len(probe)
+    has_most = len(matches) >= least_matches and len(probe) > _SOME
     # A single mark of letters is a unit.
     are_flags = len(marks) > 1 or not marks.isdisjoint("*†‡")
-    return sorted(marks) if has_most and are_flags else []
+    if has_most and are_flags:
+        return sorted(marks)
+    return []
 
 
 def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence:
@@ -1077,7 +1285,8 @@ def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvide
     if len(texts) == 1:
         return ColumnEvidence(name, "categorical", "constant: one text in every row")
     why = f"{_different(len(texts), 'texts')} in {rows:,} rows: categories"
-    num_alike = len(texts) - len({" ".join(text.split()).casefold() for text in texts})
+    plain_texts = {" ".join(text.split()).casefold() for text in texts}
+    num_alike = len(texts) - len(plain_texts)
     if num_alike:
         differ = "differs" if num_alike == 1 else "differ"
         why += f"; {num_alike} {differ} from another in capital letters or spaces "
@@ -1105,13 +1314,14 @@ def _not_modelled(
     if kinds > 1 and _most(probe, _MAC.fullmatch):
         return _id(name, spread, _pattern(texts), ", MAC addresses", "categorical")
     form = _shape_of(probe) or _personal({*words}, probe, share, kinds)
+    # An email address and an account are personal even where all rows have the same.
     if form and (kinds > 1 or form in ("email", "iban")):
-        return left_out(form, f"each written like {_CALLED.get(form, f'a {form}')}")
+        called = _CALLED.get(form, f"a {form}")
+        return left_out(form, f"each written like {called}")
     if kinds >= _SOME and not _IDS & {*words}:
         if _most(probe, _TWO.fullmatch):
-            return left_out(
-                None, "two numbers in one field (give each a column of its own)"
-            )
+            reason = "two numbers in one field (give each a column of its own)"
+            return left_out(None, reason)
         if _most(probe, _LASTS.fullmatch):
             return left_out(None, "durations (write each as a number, such as minutes)")
 
@@ -1120,14 +1330,18 @@ def _not_modelled(
     if is_unique or (share >= _NEAR and rows >= _SOME):
         pattern = _pattern(texts)
         has_name = _IDS & {*words} or _numbers_people(words)
-        is_code = pattern or _most(probe, re.compile(r"\d").search)
-        if has_name or (is_code and not any(" " in text for text in probe)):
+        has_digits = pattern or _most(probe, _DIGIT.search)
+        has_spaces = any(" " in text for text in probe)
+        if has_name or (has_digits and not has_spaces):
             return _id(name, spread, pattern, "", "categorical")
         return left_out(None, "nearly all different")
     reason = _repeated(words, core)
     if reason:
         return _id(name, spread, _pattern(texts), f", {reason}", "categorical")
-    is_long = sum(len(text.split()) for text in probe) > 4 * len(probe)
+
+    # By their length.
+    num_words = sum(len(text.split()) for text in probe)
+    is_long = num_words > 4 * len(probe)
     if rows >= _SOME and (share >= 0.5 or (is_long and share > 0.2)):
         reason = "free text" if is_long else "many of one row alone"
         return left_out(None, reason)
@@ -1153,8 +1367,9 @@ def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
         return ""
     has_spaces = any(" " in text for text in texts)
     are_logins = _PEOPLE.match(words[-1]) and not has_spaces
-    if _named_id(words) and (are_logins or _most(texts, re.compile(r"\d").search)):
+    if _named_id(words) and (are_logins or _most(texts, _DIGIT.search)):
         return _NAMED
+    # A text of ten times the mean number of rows is none of identifiers.
     if has_spaces or max(core.values()) * kinds >= 10 * rows:
         return ""
     if _numbered(texts):
@@ -1166,11 +1381,16 @@ def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
 
 def _are_alike(texts: Sequence[str]) -> bool:
     """Return whether texts have one shape, in which five digits or more differ."""
-    width = max(map(len, texts))
-    places = map(set, zip(*(text.rjust(width) for text in texts), strict=True))
-    num_digits = sum(sum(map(str.isdigit, place)) > 1 for place in places)
+    lengths = {*map(len, texts)}
+    width = max(lengths)
+    padded_texts = [text.rjust(width) for text in texts]
+    num_digits = 0
+    for characters in zip(*padded_texts, strict=True):
+        digits = {character for character in characters if character.isdigit()}
+        num_digits += len(digits) > 1
+
     shapes = {re.sub(r"\d+", "0", text) for text in texts}
-    has_one_shape = len(shapes) == 1 or len({*map(len, texts)}) == 1
+    has_one_shape = len(shapes) == 1 or len(lengths) == 1
     # Digits alone, of which one more is needed.
     are_numbers = shapes == {"0"}
     return has_one_shape and num_digits >= 5 + are_numbers
@@ -1180,19 +1400,22 @@ def _numbered(texts: Sequence[str]) -> bool:
     """Return whether texts are equal letters with long numbers, or numbers from 1 on: P00017."""
     form = re.compile(r"(\D*[^\W\d_]\D*)(\d+)")
     matches = [match for match in map(form.fullmatch, texts) if match]
-    if len(matches) < len(texts) or len({match[1] for match in matches}) > 1:
+    prefixes = {match[1] for match in matches}
+    if len(matches) < len(texts) or len(prefixes) > 1:
         return False
-    letters = matches[0][1]
     numbers = [match[2] for match in matches]
     are_long = all(len(number) >= _LONG for number in numbers)
+    # A fifth of them may be left out.
     most = 1.25 * len(texts)
     are_in_a_row = len(texts) > _FEW_CODES and max(map(int, numbers)) <= most
-    return (are_long or are_in_a_row) and not _kind_of_things(_words(letters))
+    (prefix,) = prefixes
+    return (are_long or are_in_a_row) and not _kind_of_things(_words(prefix))
 
 
 def _kind_of_things(words: Sequence[str]) -> bool:
     """Return whether a column's name calls its values places, products or sorts."""
-    return bool({*words} & (_POST | _CODES | _THINGS) - {"id", "code"})
+    things = (_POST | _CODES | _THINGS) - {"id", "code"}
+    return bool({*words} & things)
 
 
 def _named_id(words: Sequence[str]) -> bool:
@@ -1211,8 +1434,10 @@ def _numbers_people(words: Sequence[str]) -> bool:
     if len(words) < 2:
         return False
     who = words[-2]
-    is_count = who.endswith("s") and not last.startswith("id")  # how many students
-    return bool(_PEOPLE.match(who) and _MARK.fullmatch(last)) and not is_count
+    # How many students there are, say.
+    is_count = who.endswith("s") and not last.startswith("id")
+    names_people = _PEOPLE.match(who) and _MARK.fullmatch(last)
+    return bool(names_people) and not is_count
 
 
 def _personal(
@@ -1233,7 +1458,8 @@ def _personal(
     is_name = _NAMES & words or (_NAME & words and (has_people or has_no_thing))
     has_people |= bool(is_name and (_NAMES | _WHOSE) & words)
     # As in a class list: a column `student`, of one name each.
-    is_alone = has_people and len(words) == 1 and not any(map(_MANY.search, words))
+    is_many = any(map(_MANY.search, words))
+    is_alone = has_people and len(words) == 1 and not is_many
 
     # Without de, von and such.
     main = [re.sub(" [a-z]{1,3}(?= )", "", text) for text in probe]
@@ -1242,10 +1468,11 @@ def _personal(
     may_vary = is_proper and has_many and not _kind_of_things([*words])
     is_varied = may_vary and _varied(probe)
     may_repeat = is_varied or (has_many and (share >= _EACH or is_alone))
+    # Few texts of many rows each are categories, whatever their form is.
     if not (share > 0.2 or may_repeat or (has_people and is_name)):
         return None
 
-    num_digits = [sum(character.isdigit() for character in text) for text in probe]
+    num_digits = [sum(map(str.isdigit, text)) for text in probe]
     if _most(probe, _PHONE.fullmatch) and min(num_digits) >= 5:
         num_dialled = sum(map(bool, map(_DIALLED.match, probe)))
         if _PHONES & words or 2 * num_dialled > len(probe):
@@ -1259,12 +1486,15 @@ def _personal(
         return "name"
     names_no_thing = _NAME & words and not words & (_THINGS | _CODES)
     is_likely = share > 0.5 or is_alone or is_varied or names_no_thing
-    return "name" if is_proper and is_likely else None
+    if is_proper and is_likely:
+        return "name"
+    return None
 
 
 def _is_proper_name(text: str) -> bool:
     """Return whether a text looks like a proper name: two words or more, all with capitals."""
-    return bool(_PERSON.fullmatch(text)) and (text.istitle() or text.isupper())
+    has_capitals = text.istitle() or text.isupper()
+    return bool(_PERSON.fullmatch(text)) and has_capitals
 
 
 def _has_number_and_word(text: str) -> bool:
@@ -1281,11 +1511,12 @@ def _varied(texts: Sequence[str]) -> bool:
     first_words = set()
     last_words = set()
     for text in some:
-        words = [word for word in text.upper().split() if word[-1] != "."] or [text]
+        words = [word for word in text.upper().split() if word[-1] != "."]
+        words = words or [text]
         first_words.add(words[0])
         last_words.add(words[-1])
-    low, high = sorted((len(first_words) / len(some), len(last_words) / len(some)))
-    return low >= 0.5 and high >= 0.75
+    shares = (len(first_words) / len(some), len(last_words) / len(some))
+    return min(shares) >= 0.5 and max(shares) >= 0.75
 
 
 def _most(texts: Sequence[str], test: Callable[[str], Any]) -> bool:
@@ -1302,7 +1533,8 @@ def _most(texts: Sequence[str], test: Callable[[str], Any]) -> bool:
 
 def _pattern(texts: Sequence[str]) -> str | None:
     """Return a regular expression of texts that are alike position by position; else None."""
-    if len({len(text) for text in texts}) > 1:
+    lengths = {len(text) for text in texts}
+    if len(lengths) > 1:
         return None
     parts: list[str] = []
     places = np.array(texts).view("U1").reshape(len(texts), -1)
@@ -1317,7 +1549,10 @@ def _pattern(texts: Sequence[str]) -> str | None:
     for part, run in groupby(parts):
         length = len(list(run))
         is_class = part[0] == "["
-        pattern += f"{part}{{{length}}}" if is_class and length > 1 else part * length
+        if is_class and length > 1:
+            pattern += f"{part}{{{length}}}"
+        else:
+            pattern += part * length
     return pattern
 
 
@@ -1371,53 +1606,49 @@ def _written_numbers(
 ) -> ColumnEvidence | None:
     """Judge texts that are numbers, with their marks and unit; None for others."""
     if table.frame == "csv" and _have_powers(core):
-        numbers = np.repeat([float(text) for text in core], [*core.values()])
-        return _of_numbers(Table.from_columns({name: (numbers, None)}), name)
+        floats = [float(text) for text in core]
+        numbers = np.repeat(floats, [*core.values()])
+        plain = Table.from_columns({name: (numbers, None)})
+        return _of_numbers(plain, name)
     probe = list(core)[:_PROBE]
-    # Phone numbers as E.164 has them.
-    are_phones = _most(probe, re.compile(r"\+[1-9]\d{9,14}").fullmatch)
+    are_phones = _most(probe, _E164.fullmatch)
     num_numbers = sum(bool(_NUMBER.fullmatch(text)) for text in probe)
     if are_phones or num_numbers < 0.9 * len(probe):
         return None
 
     # Numbers of the commonest unit; the few others are strays.
-    matches = [match for match in map(_NUMBER.fullmatch, core) if match is not None]
-    affixes = Counter((m["prefix"] or "", m["suffix"] or "") for m in matches)
-    (prefix, suffix), _ = affixes.most_common(1)[0]
-    same = [m for m in matches if (m["prefix"] or "").strip() == prefix.strip()]
-    same = [m for m in same if (m["suffix"] or "").strip() == suffix.strip()]
-    strays = tuple(set(core) - {m.string for m in same})
+    prefix, suffix, same = _of_commonest_unit(core)
+    strays = tuple(set(core) - {match.string for match in same})
     rows = sum(core.values())
     num_stray = sum(core[text] for text in strays)
     if num_stray > _STRAY * rows:
         return None
 
-    bodies = [m["body"] for m in same]
+    # Their marks and decimals.
+    bodies = [match["body"] for match in same]
     is_semicolons = table.dialect is not None and table.dialect.separator == ";"
     marks = _marks(bodies, comma=is_semicolons)
     if marks is None:
         return None
     thousands, decimal = marks
-    fractions = [""] * len(bodies)
-    if decimal:
-        fractions = [body.partition(decimal)[2] for body in bodies]
-    decimals = max(len(fraction.rstrip("0")) for fraction in fractions)
-    lengths = {*map(len, fractions)}
-    lengths_with_zero = {len(f) for f in fractions if f[-1:] == "0"}
-    padded = fewest_decimals(lengths, lengths_with_zero)
-    if not (thousands or decimal) and any(len(body) > 18 for body in bodies):
-        pattern = _pattern(list(core)) if len(core) >= _NEAR * rows else None
+    decimals, padded = _written_decimals(bodies, decimal)
+    # Digits alone that no int64 holds.
+    is_plain = not thousands and not decimal
+    if is_plain and any(len(body) > 18 for body in bodies):
+        pattern = None
+        if len(core) >= _NEAR * rows:
+            pattern = _pattern(list(core))
         spread = f"{_different(len(core))} in {rows:,} rows"
-        return _id(
-            name, spread, pattern, ", of more digits than are modelled", "categorical"
-        )
+        reason = ", of more digits than are modelled"
+        return _id(name, spread, pattern, reason, "categorical")
 
+    # How they are written, which a CSV's numbers need no word on.
     tenth = f"{decimal}5" if decimal else ""
     form: str | None = f"{prefix}1{thousands}234{tenth}{suffix}"
-    is_odd = any(m["open"] or m["behind"] or "\u2212" in m.string for m in same)
+    is_odd = any(map(_is_odd, same))
     is_usual = form == "1234" or (form == "1234.5" and table.decimal(name) == ".")
     if is_usual and table.frame == "csv" and not is_odd:
-        form = None  # which a CSV's numbers have without a word
+        form = None
     note = ""
     if num_stray:
         note = f"; other text in {num_stray:,} of {rows:,} rows: correct it"
@@ -1428,10 +1659,13 @@ def _written_numbers(
         return _written_whole(plain, name, core, form, padded, note, strays)
     words = f"numbers written like {form}" if form else "numbers"
     if decimals == 0:
-        why = f"whole {words}{note}"
-        zeros = padded or None
         return ColumnEvidence(
-            name, "integer", why, format=form, padded=zeros, strays=strays
+            name,
+            "integer",
+            f"whole {words}{note}",
+            format=form,
+            padded=padded or None,
+            strays=strays,
         )
     most = decimals if decimals <= MOST_DECIMALS else None
     why = f"{words}, of up to {count_of(decimals, 'decimal', 'decimals')}{note}"
@@ -1446,9 +1680,46 @@ def _written_numbers(
     )
 
 
+def _of_commonest_unit(texts: Iterable[str]) -> tuple[str, str, list[re.Match[str]]]:
+    """Return what most written numbers have before and behind them, and the numbers that do.
+
+    A space between number and unit makes no difference.
+    """
+    matches = [match for match in map(_NUMBER.fullmatch, texts) if match is not None]
+    affixes = [_affixes(match) for match in matches]
+    (prefix, suffix), _ = Counter(affixes).most_common(1)[0]
+    same = []
+    for match, (before, behind) in zip(matches, affixes, strict=True):
+        if before.strip() == prefix.strip() and behind.strip() == suffix.strip():
+            same.append(match)
+    return prefix, suffix, same
+
+
+def _written_decimals(bodies: Sequence[str], mark: str) -> tuple[int, int]:
+    """Return the most decimals of numbers without final zeros, and the fewest with these."""
+    fractions = [""] * len(bodies)
+    if mark:
+        fractions = [body.partition(mark)[2] for body in bodies]
+    decimals = max(len(fraction.rstrip("0")) for fraction in fractions)
+    lengths = {*map(len, fractions)}
+    lengths_with_zero = {len(f) for f in fractions if f[-1:] == "0"}
+    return decimals, fewest_decimals(lengths, lengths_with_zero)
+
+
+def _affixes(number: re.Match[str]) -> tuple[str, str]:
+    """Return what a written number has before and behind its digits, such as a unit."""
+    return number["prefix"] or "", number["suffix"] or ""
+
+
+def _is_odd(number: re.Match[str]) -> bool:
+    """Return whether a number is written as no CSV's are: in brackets, or with another minus."""
+    return bool(number["open"] or number["behind"] or "\u2212" in number.string)
+
+
 def _have_powers(texts: Iterable[str]) -> bool:
     """Return whether texts are numbers, some with a power of ten, such as 1.2E-05."""
-    return all(map(_POWER.fullmatch, texts)) and "e" in "".join(texts).lower()
+    are_numbers = all(map(_POWER.fullmatch, texts))
+    return are_numbers and "e" in "".join(texts).lower()
 
 
 def _written_whole(
@@ -1474,11 +1745,11 @@ def _written_whole(
     values, is_missing = plain.integers(name, form)
     numbers = _WholeNumbers.of(values[~is_missing])
     if form is not None and set(core) == {"0", "1"}:
-        return ColumnEvidence(
-            name, "boolean", "0 and 1: a boolean", categories=("0", "1")
-        )
+        why = "0 and 1: a boolean"
+        return ColumnEvidence(name, "boolean", why, categories=("0", "1"))
+    # Few whole numbers that a frame holds as text are codes.
     if form is not None and numbers.kinds <= _FEW_CODES:
-        return None  # few whole numbers that a frame holds as text are codes
+        return None
     finding = _of_whole(name, numbers, plain)
     number_form = form if finding.kind == "integer" else None
     return replace(
@@ -1498,12 +1769,13 @@ def _brackets_in_words(
     if not bracketed:
         return ""
     rows = sum(counts[number.string] for number in bracketed)
-    has_sign = any(n["sign"] or n["sign2"] or n["behind"] for n in numbers)
-    others = ", and others have a sign" if has_sign else ""
+    others = ""
+    if any(n["sign"] or n["sign2"] or n["behind"] for n in numbers):
+        others = ", and others have a sign"
     return (
-        f"; {count_of(rows, 'row is', 'rows are')} {BRACKETS}{others}: read as negative, as "
-        "accounts write them. If they mark what "
-        "is uncertain, as official statistics do, delete the brackets in the file"
+        f"; {count_of(rows, 'row is', 'rows are')} {BRACKETS}{others}: "
+        "read as negative, as accounts write them. If they mark what is uncertain, "
+        "as official statistics do, delete the brackets in the file"
     )
 
 
@@ -1512,17 +1784,18 @@ def _marks(bodies: Sequence[str], *, comma: bool) -> tuple[str, str] | None:
 
     Where `comma` is true a comma is a decimal mark, as in files of semicolons, if both may be.
     """
-    marks = {*"".join(bodies)} - {*"0123456789"}
+    characters = {*"".join(bodies)}
+    marks = characters - {*"0123456789"}
     points = [mark for mark in marks if mark in ".,"]
     spaces = [mark for mark in marks if mark not in ".,"]
     if len(spaces) > 1:
         return None
     if len(points) == 2:
         # A number with both says which is the decimal mark: the last one.
-        both = next((body for body in bodies if "." in body and "," in body), None)
-        if both is None or spaces:
+        with_both = [body for body in bodies if "." in body and "," in body]
+        if not with_both or spaces:
             return None
-        decimal = max(points, key=both.rfind)
+        decimal = max(points, key=with_both[0].rfind)
         thousands = "," if decimal == "." else "."
     elif len(points) == 1 and not spaces and _groups(bodies, points[0], comma):
         thousands = points[0]
@@ -1537,8 +1810,9 @@ def _marks(bodies: Sequence[str], *, comma: bool) -> tuple[str, str] | None:
         shape = rf"(?:[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+|0|[1-9]\d*)"
     if decimal:
         shape += rf"?(?:{re.escape(decimal)}\d+)?"
-    are_numbers = all(map(re.compile(shape).fullmatch, bodies))
-    return (thousands, decimal) if are_numbers else None
+    if not all(map(re.compile(shape).fullmatch, bodies)):
+        return None
+    return thousands, decimal
 
 
 def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:
@@ -1550,9 +1824,11 @@ def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:
     if not all(map(one_thousand.fullmatch, marked)):
         return False
     unmarked = [body for body in bodies if mark not in body]
+    # 1234 beside 1,234 has no mark where one of thousands would be.
     if any(len(body) > 3 for body in unmarked):
         return False
-    return (mark == "," and not comma) or bool(unmarked)
+    is_english = mark == "," and not comma
+    return is_english or bool(unmarked)
 
 
 def _written_dates(
@@ -1561,38 +1837,48 @@ def _written_dates(
     """Judge texts that are dates or times of one form; None for others."""
     texts = list(core)
     probe = texts[:_PROBE]
-    if not all(re.search(r"\d", text) and len(text) < 40 for text in probe):
+    if not all(_DIGIT.search(text) and len(text) < 40 for text in probe):
         return None
 
-    # A few texts rule out most forms; a form must then fit all of them.
+    forms = _MOMENTS if ":" in probe[0] else _DAYS + _NAMED_DAYS
     # Months of few years are categories.
-    months = _MONTHS if len(core) > _FEW_CODES else ()
-    forms = _MOMENTS if ":" in probe[0] else _DAYS + _NAMED_DAYS + months
-    if zone := re.search(r" GMT[+-]\d+$", probe[0]):  # of a form in one season
-        forms = tuple(form + zone[0] for form in forms)
-    forms = tuple(form for form in forms if _most(probe, partial(_follows, form=form)))
+    if ":" not in probe[0] and len(core) > _FEW_CODES:
+        forms += _MONTHS
+    # Such as "... GMT+0200", which all dates of one season have.
+    offset = re.search(r" GMT[+-]\d+$", probe[0])
+    if offset:
+        forms = tuple(form + offset[0] for form in forms)
+
+    # A few texts rule out most forms; a form must then fit all of them.
+    likely = [form for form in forms if _most(probe, partial(_follows, form=form))]
     plain = table.blanked(name, tuple(blanks))
-    fits = [form for form in forms if _fits(plain, name, form)]
+    fits = [form for form in likely if _fits(plain, name, form)]
     if not fits:
         return _mixed_zones(name, texts)
 
     # Days and months may be swapped, where no day is above 12.
-    form = fits[0]
-    swapped = form.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m")
-    is_ambiguous = swapped in fits and swapped != form
-    form = _padded(form, probe)
-    otherwise = _padded(swapped, probe) if is_ambiguous else None
+    form = _padded(fits[0], probe)
+    swapped = re.sub("%[dm]", _swapped, fits[0])
+    otherwise = None
+    if swapped in fits and swapped != fits[0]:
+        otherwise = _padded(swapped, probe)
 
     things = "dates" if re.search("%[Yy]", form) else "times of day"
     why = f"{things} written as {form}"
-    when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, form)
-    resolution, whole = _resolution(np.unique(when), form)
     if "%z" in form:
         why += ", read in UTC and drawn in UTC, with +00:00"
+    dates = Table.from_columns({name: (texts, None)})
+    when, _ = dates.datetimes(name, form)
+    resolution, whole = _resolution(np.unique(when), form)
     why += whole + _far_off(when, texts, "list it in missing_values")
     return ColumnEvidence(
         name, "datetime", why, format=form, otherwise=otherwise, resolution=resolution
     )
+
+
+def _swapped(code: re.Match[str]) -> str:
+    """Return the code of a month for that of a day, and the other way round."""
+    return "%m" if code[0] == "%d" else "%d"
 
 
 def _compact_times(
@@ -1608,9 +1894,10 @@ def _compact_times(
         texts: Its different values, without those that stand for a missing one; all if None.
     """
     if texts is not None:
-        table = Table.from_columns({name: (np.array(texts, dtype=object), None)})
+        values = np.array(texts, dtype=object)
+        table = Table.from_columns({name: (values, None)})
     cells = texts_of(table.cells(name).drop_nulls()).str.strip_chars()
-    probe = cells.head(_PROBE).str.replace(r"\.0+$", "").to_list()
+    probe = cells.head(_PROBE).str.replace(_ZEROS, "").to_list()
     words = _words(name)
     names_id = _IDS & {*words} or _numbers_people(words)
     if names_id or not all(map(_COMPACT.fullmatch, probe)):
@@ -1619,24 +1906,27 @@ def _compact_times(
     # Which digits each has, and how they are read.
     cells = cells.unique(maintain_order=True)
     if not cells.str.contains(r"\.0*[1-9]").any():
-        cells = cells.str.replace(r"\.0+$", "")  # of a column of floats
+        cells = cells.str.replace(_ZEROS, "")
     num_digits = cells.str.extract(f"^(?:{_COMPACT.pattern})$").str.len_chars()
-    shapes = num_digits * 2 + cells.str.contains(r"[+-]\d{4}$")
+    has_zone = cells.str.contains(r"[+-]\d{4}$")
+    shapes = num_digits * 2 + has_zone
     if len(cells) < 2 or shapes.has_nulls():
         return None
-    forms = {}
+    forms = []
     times: Any = None
     for shape in shapes.unique():
-        forms[shape] = _compact_form(cells.filter(shapes == shape))
-        shape_times = times_of(cells.set(shapes != shape, None), forms[shape])
+        form = _compact_form(cells.filter(shapes == shape))
+        forms.append(form)
+        shape_times = times_of(cells.set(shapes != shape, None), form)
         times = shape_times if times is None else times.fill_null(shape_times)
     if times.has_nulls() or not _are_likely(times):
         return None
 
     if len(forms) > 1:
-        why = f"times written as {' or '.join(sorted(forms.values()))}: not modelled until all are "
-        return ColumnEvidence(name, "text", f"{why}written alike")
-    (form,) = forms.values()
+        form_words = " or ".join(sorted(forms))
+        why = f"times written as {form_words}: not modelled until all are written alike"
+        return ColumnEvidence(name, "text", why)
+    (form,) = forms
     when = times.to_numpy().astype(np.int64)
     resolution, whole = _resolution(np.unique(when), form)
     zone = ", drawn in UTC" if "%z" in form else ""
@@ -1658,7 +1948,9 @@ def _are_likely(times: Any) -> bool:
 def _compact_form(cells: Any) -> str:
     """Return the format of compact times of as many digits, with zeros that all have."""
     parts = cells.str.extract_groups(r"^(\d+)(\.\d+)?([+-]\d{4})?$").struct
-    digits, fractions, zones = (parts[i] for i in range(3))
+    digits = parts[0]
+    fractions = parts[1]
+    zones = parts[2]
     length = int(digits.str.len_chars().max())
     form = "%Y%m%d%H%M" if length == 12 else "%Y%m%d%H%M%S"
     behind_seconds = digits.str.slice(14)
@@ -1670,7 +1962,9 @@ def _compact_form(cells: Any) -> str:
         form += "%f000" if has_zeros else "%f"
     elif fractions.count():
         form += ".%f"
-    return f"{form}%z" if zones.count() else form
+    if zones.count():
+        form += "%z"
+    return form
 
 
 def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
@@ -1680,16 +1974,21 @@ def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
         return None
     bare = [_ZONE.sub("", text) for text in texts]
     num_zoned = sum(map(str.__ne__, bare, texts))
-    if not 0 < num_zoned < len(texts) or not _have_one_form(bare):
+    is_mixed = 0 < num_zoned < len(texts)
+    if not is_mixed or not _have_one_form(bare):
         return None
-    why = f"{num_zoned:,} of {len(texts):,} different times have a zone, such as Z, and the others "
-    why += "have none: not modelled until all are written alike"
+    why = f"{num_zoned:,} of {len(texts):,} different times have a zone, such as Z, "
+    why += "and the others have none: not modelled until all are written alike"
     return ColumnEvidence(name, "text", why)
 
 
 def _have_one_form(texts: Sequence[str]) -> bool:
     """Return whether all texts are times of one form."""
-    return any(all(_follows(text, form) for text in texts) for form in _MOMENTS)
+
+    def fits(form: str) -> bool:
+        return all(_follows(text, form) for text in texts)
+
+    return any(map(fits, _MOMENTS))
 
 
 def _resolution(when: Ints, form: str | None) -> tuple[str | None, str]:
@@ -1698,8 +1997,11 @@ def _resolution(when: Ints, form: str | None) -> tuple[str | None, str]:
     Their format says it, and the days of a frame do. Times are on whole hours, or the like, only if
     chance would hardly have put all of them there.
     """
-    usual_name = "day" if form is None else resolution_of(form)
-    usual = _SECOND if form is None else max(RESOLUTIONS[usual_name], _SECOND)
+    usual_name = "day"
+    usual = _SECOND
+    if form is not None:
+        usual_name = resolution_of(form)
+        usual = max(RESOLUTIONS[usual_name], _SECOND)
     name = "microsecond"
     for name, step in RESOLUTIONS.items():
         # How seldom chance would have put all times on multiples of the step.
@@ -1712,10 +2014,8 @@ def _resolution(when: Ints, form: str | None) -> tuple[str | None, str]:
     if name == "day" or RESOLUTIONS[name] <= usual:
         return name, ""
     whole = f"multiples of {name}" if " " in name else f"whole {name}s"
-    return (
-        name,
-        f", all on {whole}, and drawn so: declare another resolution if others can occur",
-    )
+    why = f", all on {whole}, and drawn so: declare another resolution if others can occur"
+    return name, why
 
 
 def _far_off(when: Ints, texts: Sequence[str], how: str) -> str:
@@ -1733,7 +2033,8 @@ def _far_off(when: Ints, texts: Sequence[str], how: str) -> str:
         if len(rest) == 0:
             break
         place = places[end]
-        gap = abs(days[rest[end]] - days[place])
+        nearest = days[rest[end]]
+        gap = abs(nearest - days[place])
         if gap <= max(np.ptp(days[rest]), _DECADE):
             continue
         day = np.datetime64(int(days[place]), "D").item()
@@ -1747,11 +2048,13 @@ def _far_off(when: Ints, texts: Sequence[str], how: str) -> str:
 
     words = ""
     if edges:
-        words = f"; far from all other dates: {' and '.join(edges)}; {how} if it stands for a "
-        words += "missing date, and correct the bounds"
+        words += f"; far from all other dates: {' and '.join(edges)}; {how} "
+        words += "if it stands for a missing date, and correct the bounds"
     if odd:
-        words += f"; years away from all other dates: {' and '.join(odd)}; correct the year in the "
-        words += "file if it is a typing error, and the bounds"
+        words += (
+            f"; years away from all other dates: {' and '.join(odd)}; correct the year "
+        )
+        words += "in the file if it is a typing error, and the bounds"
     return words
 
 
@@ -1761,8 +2064,9 @@ def _padded(form: str, texts: Sequence[str]) -> str:
         return form
     # Days and months without zeros, then hours without them as well.
     short_days = re.sub("%([dm])", r"%-\1", form)
-    forms = [form, short_days]
-    forms += [re.sub("%([HI])", r"%-\1", day_form) for day_form in (form, short_days)]
+    short_hours = re.sub("%([HI])", r"%-\1", form)
+    short_both = re.sub("%([HI])", r"%-\1", short_days)
+    forms = [form, short_days, short_hours, short_both]
     # Only their form counts.
     times = [datetime.strptime(text, form) for text in texts]  # noqa: DTZ007
 
@@ -1796,14 +2100,18 @@ def _outline(form: str) -> re.Pattern[str]:
     again for each column.
     """
     parts = re.split(r"(%.|\s+)", form)
-    return re.compile("".join(map(_outlined, parts)))
+    pattern = "".join(map(_outlined, parts))
+    return re.compile(pattern)
 
 
 def _outlined(part: str) -> str:
     """Return the pattern of one code of a form, of blanks, or of a text between codes."""
     if part.startswith("%"):
-        return r"[ \d]\d*" if part[1] in "dmyYHIMSfj" else ".+"
-    return r"\s+" if part.isspace() else f"(?i:{re.escape(part)})"
+        has_digits = part[1] in "dmyYHIMSfj"
+        return r"[ \d]\d*" if has_digits else ".+"
+    if part.isspace():
+        return r"\s+"
+    return f"(?i:{re.escape(part)})"
 
 
 def _fits(table: Table, name: str, form: str) -> bool:
@@ -1820,18 +2128,24 @@ def _settled(findings: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
     sure = [f.format for f in findings.values() if f.format and not f.otherwise]
     has_month_first = any(re.match("%-?m[-/.]", form) for form in sure)
     has_day_first = any(re.match("%-?d[-/.]", form) for form in sure)
+    is_clear = has_month_first != has_day_first
     for name, finding in findings.items():
         if finding.otherwise is None or finding.format is None:
             continue
         day_first, month_first = sorted((finding.format, finding.otherwise))
         # Without another column's word, a clock of twelve hours is American, as is the month first.
-        is_american = has_month_first == has_day_first and "%p" in day_first
-        is_month_first = (has_month_first and not has_day_first) or is_american
-        form = month_first if is_month_first else day_first
-        otherwise = day_first if is_month_first else month_first
+        is_month_first = "%p" in day_first
         by_others = ""
-        if has_month_first != has_day_first:
+        if is_clear:
+            is_month_first = has_month_first
             by_others = " as in the table's other dates"
+        form = day_first
+        otherwise = month_first
+        if is_month_first:
+            form = month_first
+            otherwise = day_first
+
+        # What else is said of the column stands behind a semicolon.
         _, *rest = finding.why.partition(";")
         note = "".join(rest)
         why = (
@@ -1860,7 +2174,8 @@ def _words_in(table: Table, name: str) -> list[str]:
     if words[0] != "subject":
         return words
     pupil_columns = [c for c in table.names if _TAUGHT.match(_words(c)[0])]
-    most_pupils = max((_num_kinds(table, c) for c in pupil_columns), default=0)
+    pupil_counts = [_num_kinds(table, column) for column in pupil_columns]
+    most_pupils = max(pupil_counts, default=0)
     if most_pupils > _num_kinds(table, name):
         return words[1:] or [""]
     return words

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,7 @@ def drawn_anew(
     for column in schema.columns:
         name = column.name
         if column.modelled:
-            columns[name] = rows.values(name), rows.missing(name)
+            columns[name] = (rows.values(name), rows.missing(name))
             continue
         # A stream of its own for each column, so that others do not change its values.
         random = generator(fold_in(key, "drawn anew", name))
@@ -112,27 +111,34 @@ def listed_instead(
         >>> listed_instead(rows, Schema((town,)), key=0).values("town").tolist()
         ['Ghent', 'Ghent']
     """
-    constrained = set(chain(*(rule.columns for rule in schema.constraints)))
+    fixed = {*kept}
+    for rule in schema.constraints:
+        fixed |= {*rule.columns}
+
     changed: dict[str, tuple[Any, Bools | None]] = {}
     for column in schema.columns:
         name = column.name
-        if column.other != UNLISTED or name in constrained or name in kept:
+        if column.other != UNLISTED or name in fixed:
             continue
-        listed = [category for category in column.categories if category != UNLISTED]
-        codes = rows.lookup(name, column.categories)
-        is_unlisted = codes == column.categories.index(UNLISTED)
+        categories = column.categories
+        listed = [category for category in categories if category != UNLISTED]
+        codes = rows.lookup(name, categories)
+        is_unlisted = codes == categories.index(UNLISTED)
         if not listed or not is_unlisted.any():
             continue
 
         # By their shares in the rows; -1 is of what is not listed, which does not count.
         places = rows.lookup(name, listed).clip(-1)
         counts = np.bincount(places + 1, minlength=len(listed) + 1)[1:]
-        shares = counts / counts.sum() if counts.any() else None
+        shares = None  # all alike
+        if counts.any():
+            shares = counts / counts.sum()
         random = generator(fold_in(key, "listed", name))
         options = np.array(listed, object)
+        choices = random.choice(options, is_unlisted.sum(), p=shares)
         values = rows.values(name).copy()
-        values[is_unlisted] = random.choice(options, is_unlisted.sum(), p=shares)
-        changed[name] = values, rows.missing(name)
+        values[is_unlisted] = choices
+        changed[name] = (values, rows.missing(name))
     if not changed:
         return rows
     columns: dict[str, tuple[Any, Any]] = {}
@@ -148,10 +154,14 @@ def drawn_as(column: Column) -> str:
         >>> drawn_as(Column("who", "id", format="P[0-9]{3}")), drawn_as(Column("note", "text"))
         ('like P[0-9]{3}', 'numbered')
     """
+    is_text = column.kind == "text"
     if column.format is None:
-        return "empty" if column.kind == "text" and column.missing else "numbered"
-    has_meaning = column.kind == "text" and column.format in SEMANTIC
-    return f"as {column.format}" if has_meaning else f"like {column.format}"
+        if is_text and column.missing:
+            return "empty"
+        return "numbered"
+    if is_text and column.format in SEMANTIC:
+        return f"as {column.format}"
+    return f"like {column.format}"
 
 
 def _column(
@@ -172,21 +182,26 @@ def _column(
     if is_text and form_name in _NUMBERED:
         return _texts(_named(form_name, count, random)), None
 
-    pattern = _FORMS.get(form_name, form_name) if is_text else form_name
+    pattern = form_name
+    if is_text:
+        pattern = _FORMS.get(form_name, form_name)
     form = text_form(pattern)
-    is_whole = kind in ("whole numbers", "numbers") and form.longest < _DIGITS
+    is_number = kind in ("whole numbers", "numbers")
+    is_whole = is_number and form.longest < _DIGITS
     texts = _different(form, count, random, is_whole)
     # No two ids may be equal: a form that has too few texts gets more digits.
     while column.kind == "id" and len(texts) < count:
         form = form.with_digit()
         texts = _different(form, count, random, is_whole)
+    # Texts that are no ids are repeated where there are too few.
     repeats = _numbers(form.size, count - len(texts), random)
     texts += form.texts(repeats).tolist()
 
     if form_name == "iban" and is_text:
-        texts = list(map(_iban, texts))
+        texts = [_iban(text) for text in texts]
     if is_whole and all(map(str.isdecimal, texts)):
-        return np.array(list(map(int, texts)), dtype=np.int64), None
+        numbers = [int(text) for text in texts]
+        return np.array(numbers, dtype=np.int64), None
     return _texts(texts), None
 
 
@@ -194,12 +209,15 @@ def _numbered(
     column: Column, count: int, kind: str | None
 ) -> tuple[NDArray[Any], Bools | None]:
     """Draw values of a column without a format: numbers, numbered texts, or nothing."""
+    numbers = np.arange(1, count + 1)
+    if column.kind == "id" and kind == "text":
+        return _texts(numbers.tolist()), None
     if column.kind == "id":
-        numbers = np.arange(1, count + 1)
-        return _texts(numbers.tolist()) if kind == "text" else numbers, None
+        return numbers, None
     if column.missing:
-        return _texts([""] * count), np.ones(count, dtype=np.bool_)
-    return _texts(f"text {i}" for i in range(1, count + 1)), None
+        is_missing = np.ones(count, dtype=np.bool_)
+        return _texts([""] * count), is_missing
+    return _texts(f"text {number}" for number in numbers.tolist()), None
 
 
 def _different(
@@ -247,7 +265,8 @@ def _iban(account: str) -> str:
     These are 98 less the remainder by 97 of account, country (D is 13, E is 14) and two zeros
     (ISO 13616).
     """
-    check_digits = 98 - int(f"{account}131400") % 97
+    number = int(f"{account}131400")
+    check_digits = 98 - number % 97
     return f"DE{check_digits:02d}{account}"
 
 
@@ -263,6 +282,8 @@ def _named(name: str, count: int, random: np.random.Generator) -> list[str]:
         return [token.format(i) for i in range(1, count + 1)]
     faker = import_module("faker").Faker()
     faker.seed_instance(int(random.integers(2**63)))
-    fakes = [getattr(faker, function)() for _ in range(min(count, _FAKED))]
-    repeats = random.integers(max(len(fakes), 1), size=count - len(fakes))
-    return fakes + [fakes[i] for i in repeats.tolist()]
+    fake = getattr(faker, function)
+    fakes = [fake() for _ in range(min(count, _FAKED))]
+    num_repeats = count - len(fakes)
+    repeats = random.integers(max(len(fakes), 1), size=num_repeats)
+    return fakes + [fakes[place] for place in repeats.tolist()]

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -45,6 +44,7 @@ from siloweave.tables.read import Table, decimals_of
 from siloweave.tables.schema import Column
 
 _Modes = Ints
+
 # Scales
 
 # The number 1 stands for so many standard deviations.
@@ -107,9 +107,8 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
             return False
         ends = np.array([[low], [high]])
         deviations = (ends - np.array(self.means)) / np.array(self.scales)
-        return bool(
-            (np.abs(deviations) <= _FAR).all() and np.isfinite(self.weights).all()
-        )
+        is_near = (np.abs(deviations) <= _FAR).all()
+        return bool(is_near and np.isfinite(self.weights).all())
 
     def split(
         self, values: Floats, random: np.random.Generator
@@ -117,19 +116,26 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
         """Encode values: draw a mode for each, and return modes and numbers."""
         means = np.array(self.means)
         scales = np.array(self.scales)
+        weights = np.array(self.weights)
+
+        # Xu et al. 2019, section 4.2, step 2: how likely each mode made each value.
         deviations = (values[:, None] - means) / scales
         is_reached = np.abs(deviations) <= _REACH * _MOST
-        logs = np.log(np.array(self.weights) / scales) - deviations**2 / 2.0
+        logs = np.log(weights / scales) - deviations**2 / 2.0
         # Where no mode reaches, the one that comes closest is taken.
         is_candidate = is_reached | ~is_reached.any(axis=1, keepdims=True)
         logs = np.where(is_candidate, logs, -np.inf)
 
-        # A mode is drawn by where a uniform number falls among the summed likelihoods.
-        likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
+        # Step 3: a mode is drawn by where a uniform number falls among the summed likelihoods.
+        largest = logs.max(axis=1, keepdims=True)
+        likelihoods = np.exp(logs - largest)
         summed = np.cumsum(likelihoods, axis=1)
         draws = random.random(len(values)) * summed[:, -1]
-        modes = (summed <= draws[:, None]).sum(axis=1).clip(max=self.modes - 1)
-        numbers = deviations[np.arange(len(values)), modes] / _REACH
+        is_below = summed <= draws[:, None]
+        # Rounding must not lead behind the last mode.
+        modes = is_below.sum(axis=1).clip(max=self.modes - 1)
+        rows = np.arange(len(values))
+        numbers = deviations[rows, modes] / _REACH
         return modes, np.clip(numbers, -_MOST, _MOST)
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
@@ -153,8 +159,10 @@ class Line(_OneMode, frozen=True, tag="line"):
 
     def takes(self, low: float, high: float) -> bool:
         """Return whether all values between two bounds become finite numbers."""
+        if not self.scale > 0:
+            return False
         ends = [low - self.centre, high - self.centre]
-        return self.scale > 0 and _small(*(end / self.scale for end in ends))
+        return _small(*(end / self.scale for end in ends))
 
     def split(
         self, values: Floats, random: np.random.Generator
@@ -197,9 +205,11 @@ class Steps(_OneMode, frozen=True, tag="steps"):
         low = levels[places]
         high = levels[places + 1]
         # A share strictly inside the step: at its ends it would be the neighbour's, or infinite.
-        share = _MARGIN + (1.0 - 2.0 * _MARGIN) * random.random(len(values))
+        draws = random.random(len(values))
+        share = _MARGIN + (1.0 - 2.0 * _MARGIN) * draws
+        drawn_levels = low + (high - low) * share
         no_modes = np.zeros(len(values), dtype=np.int64)
-        return no_modes, ndtri(low + (high - low) * share)
+        return no_modes, ndtri(drawn_levels)
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Decode numbers to values."""
@@ -236,13 +246,16 @@ class Curve(_Knots, frozen=True, tag="curve"):
         self, values: Floats, random: np.random.Generator
     ) -> tuple[_Modes, Floats]:
         """Encode values: return zeros for the modes, and the numbers."""
-        numbers = np.interp(values, np.array(self.values), np.array(self.scores))
-        return np.zeros(len(values), dtype=np.int64), numbers
+        knots = np.array(self.values)
+        scores = np.array(self.scores)
+        no_modes = np.zeros(len(values), dtype=np.int64)
+        return no_modes, np.interp(values, knots, scores)
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Decode numbers to values."""
         knots = np.array(self.values)
-        values: Floats = np.interp(numbers, np.array(self.scores), knots)
+        scores = np.array(self.scores)
+        values: Floats = np.interp(numbers, scores, knots)
         return values
 
 
@@ -275,8 +288,10 @@ class Ranks(_Knots, frozen=True, tag="ranks"):
         high = ndtr(high_scores)
         share = _MARGIN + (1.0 - 2.0 * _MARGIN) * draws[is_atom]
         level = low + (high - low) * share
+        # Rounding must not lead beyond the atom's knots.
         numbers[is_atom] = np.clip(ndtri(level), low_scores, high_scores)
-        return np.zeros(len(values), dtype=np.int64), numbers
+        no_modes = np.zeros(len(values), dtype=np.int64)
+        return no_modes, numbers
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Decode numbers to values; between two atoms without a knot between them, the nearer."""
@@ -288,12 +303,12 @@ class Ranks(_Knots, frozen=True, tag="ranks"):
 
         is_repeated = knots[1:] == knots[:-1]
         is_atom = np.append(is_repeated, False) | np.insert(is_repeated, 0, False)
-        right = np.searchsorted(scores, numbers).clip(1, len(knots) - 1)
-        left = right - 1
+        upper = np.searchsorted(scores, numbers).clip(1, len(knots) - 1)
+        lower = upper - 1
         is_between = (numbers > scores[0]) & (numbers < scores[-1])
-        is_between &= is_atom[left] & is_atom[right]
-        is_left_nearer = numbers - scores[left] <= scores[right] - numbers
-        nearer = np.where(is_left_nearer, left, right)
+        is_between &= is_atom[lower] & is_atom[upper]
+        is_lower_nearer = numbers - scores[lower] <= scores[upper] - numbers
+        nearer = np.where(is_lower_nearer, lower, upper)
         values[is_between] = knots[nearer[is_between]]
         return values
 
@@ -309,7 +324,9 @@ def _small(*numbers: float) -> bool:
 
 def _rising(numbers: Sequence[float]) -> bool:
     """Return whether numbers are finite, and none is below the one before."""
-    return bool(np.isfinite(numbers).all() and (np.diff(numbers) >= 0).all())
+    if not np.isfinite(numbers).all():
+        return False
+    return bool((np.diff(numbers) >= 0).all())
 
 
 def ascending(numbers: Sequence[float]) -> bool:
@@ -335,7 +352,9 @@ def curve_of_values(values: Floats, weights: Floats) -> Curve:
         first = slice(_ENDS + 1)
         last = slice(-_ENDS - 1, None)
         # The ends of the inner levels are knots already.
-        inner_levels = np.linspace(levels[_ENDS], levels[-_ENDS - 1], _KNOTS)[1:-1]
+        low = levels[_ENDS]
+        high = levels[-_ENDS - 1]
+        inner_levels = np.linspace(low, high, _KNOTS)[1:-1]
         inner_values = np.interp(inner_levels, levels, values)
         values = np.concatenate([values[first], inner_values, values[last]])
         levels = np.concatenate([levels[first], inner_levels, levels[last]])
@@ -378,8 +397,10 @@ def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
     middle = (lower[singles] + upper[singles]) / 2.0
     levels = np.concatenate([middle, starts, stops])
     order = np.lexsort((levels, knots))
+    # Levels of 0 and 1 would have infinite scores.
     outside = 0.25 / total
-    curve = _curve(knots[order], np.clip(levels[order], outside, 1.0 - outside))
+    inside_levels = np.clip(levels[order], outside, 1.0 - outside)
+    curve = _curve(knots[order], inside_levels)
     return Ranks(curve.values, curve.scores)
 
 
@@ -391,7 +412,8 @@ def curve_of_edges(edges: Floats, weights: Floats) -> Curve:
     levels = np.concatenate([[0.0], np.cumsum(filled) / filled_total])
     # Outermost levels of 0 and 1 would have infinite scores.
     smallest = float(filled.min() / filled_total)
-    tail = max(min(0.5 / total, 0.25 * smallest), 1e-9)
+    tail = min(0.5 / total, 0.25 * smallest)
+    tail = max(tail, 1e-9)
     return _curve(edges, np.clip(levels, tail, 1.0 - tail))
 
 
@@ -402,14 +424,16 @@ def _curve(values: Floats, levels: Floats) -> Curve:
     """
     from scipy.special import ndtri
 
+    # As float32 holds them, so that a network's numbers lead back to the knots.
     scores = ndtri(levels).astype(np.float32).astype(np.float64)
     is_knot = np.concatenate([[True], np.diff(scores) > 0])
     if not is_knot[-1]:  # the largest value stays, whatever it ties with
         last_knot = np.flatnonzero(is_knot)[-1]
         is_knot[last_knot] = False
         is_knot[-1] = True
-    knots = tuple(values[is_knot].tolist())
-    return Curve(knots, tuple(scores[is_knot].tolist()))
+    knots = values[is_knot].tolist()
+    knot_scores = scores[is_knot].tolist()
+    return Curve(tuple(knots), tuple(knot_scores))
 
 
 def fit_mixture(
@@ -458,9 +482,10 @@ def fit_mixture(
 
     # Start from k-means, the largest group first, since sticks are broken in this order.
     groups = _kmeans(x, point_weights, components)
-    by_size = np.argsort(-np.bincount(groups, point_weights))
-    groups = np.argsort(by_size)[groups]
-    belongs = np.eye(int(groups.max()) + 1)[groups]
+    group_weights = np.bincount(groups, point_weights)
+    by_size = np.argsort(-group_weights)
+    place_of_group = np.argsort(by_size)
+    belongs = np.eye(len(group_weights))[place_of_group[groups]]
     means, variances, shares = _ascend(x, point_weights, v, belongs, steps, tolerance)
 
     # Modes in ascending order; small ones are dropped, but never all.
@@ -468,7 +493,8 @@ def fit_mixture(
     means = means[order]
     variances = variances[order]
     shares = shares[order]
-    is_large = shares > min(_SMALLEST, float(shares.max()) / 2.0)
+    least_share = min(_SMALLEST, float(shares.max()) / 2.0)
+    is_large = shares > least_share
     means = means[is_large] * scale + centre
     scales = np.sqrt(variances[is_large]) * scale
     shares = shares[is_large]
@@ -476,7 +502,9 @@ def fit_mixture(
     means, scales, shares = _reaching(values, halves, weights, means, scales, shares)
     shares = shares / shares.sum()
     return Mixture(
-        tuple(means.tolist()), tuple(scales.tolist()), tuple(shares.tolist())
+        means=tuple(means.tolist()),
+        scales=tuple(scales.tolist()),
+        weights=tuple(shares.tolist()),
     )
 
 
@@ -490,10 +518,11 @@ def _grouped(values: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
     is_start = np.concatenate([[True], np.diff(group) > 0])
     widest_gaps = np.argsort(np.diff(values))[-_GAPS:]
     is_start[widest_gaps + 1] = True  # no point spans two heaps
+
     starts = np.flatnonzero(is_start)
     sums = np.add.reduceat(weights, starts)
     means = np.add.reduceat(weights * values, starts) / sums
-    index = np.cumsum(is_start) - 1
+    index = np.cumsum(is_start) - 1  # the group of each value
     squares = weights * (values - means[index]) ** 2
     spreads = np.add.reduceat(squares, starts) / sums
     return means, sums, spreads
@@ -501,18 +530,23 @@ def _grouped(values: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
 
 def _middle_levels(weights: Floats) -> Floats:
     """Return the distribution function in the middle of each point's step."""
-    levels: Floats = (np.cumsum(weights) - weights / 2.0) / weights.sum()
+    middles = np.cumsum(weights) - weights / 2.0
+    levels: Floats = middles / weights.sum()
     return levels
 
 
 def _robust(x: Floats, weights: Floats, spreads: Floats) -> tuple[float, float]:
     """Return the mean and deviation of points, with those far out pulled in."""
-    low, middle, high = np.interp((0.25, 0.5, 0.75), _middle_levels(weights), x)
+    levels = _middle_levels(weights)
+    low, middle, high = np.interp((0.25, 0.5, 0.75), levels, x)
     # The quartiles of a normal distribution are 1.35 deviations apart.
     wide = 30.0 * (high - low) / 1.35
-    near = np.clip(x, middle - wide, middle + wide) if wide > 0 else x
+    near = x
+    if wide > 0:
+        near = np.clip(x, middle - wide, middle + wide)
     mean = float(np.average(near, weights=weights))
-    squares = (near - mean) ** 2 + spreads * (near == x)
+    is_inside = near == x
+    squares = (near - mean) ** 2 + spreads * is_inside
     variance = float(np.average(squares, weights=weights))
     if variance > 0:
         return mean, variance**0.5
@@ -522,15 +556,18 @@ def _robust(x: Floats, weights: Floats, spreads: Floats) -> tuple[float, float]:
 def _kmeans(x: Floats, weights: Floats, most: int) -> Ints:
     """Group ascending points around at most so many centres, by Lloyd's steps from quantiles."""
     quantiles = (np.arange(most) + 0.5) / most
-    centres = np.unique(np.interp(quantiles, _middle_levels(weights), x))
+    starts = np.interp(quantiles, _middle_levels(weights), x)
+    centres = np.unique(starts)
     group = np.zeros(len(x), dtype=np.int64)
     for _ in range(50):
         group = nearest(centres, x)
         # Centres without a point are dropped: the groups are numbered anew.
         _, group = np.unique(group, return_inverse=True)
         group = group.astype(np.int64)
-        means = np.bincount(group, weights * x) / np.bincount(group, weights)
-        if len(means) == len(centres) and np.abs(means - centres).max() < 1e-6:
+        sums = np.bincount(group, weights * x)
+        means = sums / np.bincount(group, weights)
+        has_all = len(means) == len(centres)
+        if has_all and np.abs(means - centres).max() < 1e-6:
             break
         centres = means
     return group
@@ -539,7 +576,10 @@ def _kmeans(x: Floats, weights: Floats, most: int) -> Ints:
 def _ascend(
     x: Floats, weights: Floats, v: Floats, belongs: Floats, steps: int, tolerance: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Alternate posterior of parameters and responsibilities; x has mean 0 and variance 1."""
+    """Alternate posterior of parameters and responsibilities; x has mean 0 and variance 1.
+
+    Blei & Jordan 2006, section 3.2, with normals of unknown mean and variance.
+    """
     from scipy.special import digamma
 
     old = np.full(belongs.shape[1], np.inf)
@@ -557,24 +597,30 @@ def _ascend(
         mean = n * average / beta
         variance = (1.0 + n * (within + _BETA / beta * average**2)) / nu
 
-        # Sticks: the share of the rest that each component takes.
-        rest = np.concatenate([np.cumsum(n[::-1])[-2::-1], [0.0]]) + _CONCENTRATION
+        # Sticks: the share of the rest that each component takes, Beta(1 + n, rest).
+        after = np.cumsum(n[::-1])[-2::-1]  # points of all later components
+        rest = np.concatenate([after, [0.0]]) + _CONCENTRATION
         log_both = digamma(1.0 + n + rest)
         log_rest = np.cumsum(digamma(rest) - log_both)
-        shares = digamma(1.0 + n) - log_both + np.concatenate([[0.0], log_rest[:-1]])
+        log_before = np.concatenate([[0.0], log_rest[:-1]])
+        log_shares = digamma(1.0 + n) - log_both + log_before
 
         # How much each point belongs to each component, as probabilities.
-        width = digamma(nu / 2.0) + np.log(2.0 / nu) - np.log(variance) - 1.0 / beta
-        distance = ((x[:, None] - mean) ** 2 + v[:, None]) / variance
-        logs = shares + (width - distance) / 2.0
+        log_precision = digamma(nu / 2.0) + np.log(2.0 / nu) - np.log(variance)
+        width = log_precision - 1.0 / beta
+        squares = (x[:, None] - mean) ** 2 + v[:, None]
+        distance = squares / variance
+        logs = log_shares + (width - distance) / 2.0
         odds = np.exp(logs - logs.max(axis=1, keepdims=True))
         belongs = odds / odds.sum(axis=1, keepdims=True)
         if np.abs(n - old).max() < tolerance * weights.sum():
             break
         old = n
 
+    # The mean of each stick, and what the sticks before leave of the whole.
     sticks = (1.0 + n) / (1.0 + n + rest)
-    share = sticks * np.concatenate([[1.0], np.cumprod(1.0 - sticks)[:-1]])
+    before = np.cumprod(1.0 - sticks)[:-1]
+    share = sticks * np.concatenate([[1.0], before])
     return mean, variance, share / share.sum()
 
 
@@ -595,9 +641,11 @@ def _reaching(
     high = float((x + halves)[is_left_out].max())
     # A hundredth wider than needed, so that rounding leaves nothing out again.
     half = (high - low) / 2.0
-    width = max(half / (_REACH * _MOST) * 1.01, float(scales.min()))
+    width = half / (_REACH * _MOST) * 1.01
+    width = max(width, float(scales.min()))
+    middle = (low + high) / 2.0
     share = float(weights[is_left_out].sum() / weights.sum())
-    means = np.append(means, (low + high) / 2.0)
+    means = np.append(means, middle)
     scales = np.append(scales, width)
     shares = np.append(shares, share)
     return means, scales, shares
@@ -662,9 +710,10 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
 
     def limits(self, prefix: Ints, block: int) -> Ints:
         """Return the largest digit in a block that gives a code, after the digits before it."""
+        size = self.sizes[block]
         unit = int(np.prod(self.sizes[block + 1 :], dtype=np.int64))
-        most = (self.options - 1) // unit - prefix * self.sizes[block]
-        return np.minimum(most, self.sizes[block] - 1)
+        most = (self.options - 1) // unit - prefix * size
+        return np.minimum(most, size - 1)
 
 
 class NumberLink(msgspec.Struct, frozen=True):
@@ -681,11 +730,12 @@ class NumberLink(msgspec.Struct, frozen=True):
     def sums(self, values: Mapping[str, tuple[Floats, Bools]]) -> tuple[Floats, Bools]:
         """Return the sum in every row, and where it is known, from values and their gaps."""
         terms = []
+        gaps = []
         for name, sign in zip(self.columns, self.signs, strict=True):
-            term, _ = values[name]
+            term, is_missing = values[name]
             terms.append(sign * term)
-        is_missing = np.any([values[name][1] for name in self.columns], axis=0)
-        has_sum = ~is_missing
+            gaps.append(is_missing)
+        has_sum = ~np.any(gaps, axis=0)
         return np.where(has_sum, sum(terms), 0.0), has_sum
 
 
@@ -732,7 +782,9 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     @property
     def _modes(self) -> int:
         """The number of options of the continuum."""
-        return 0 if self.scale is None else max(self.scale.modes, 1)
+        if self.scale is None:
+            return 0
+        return max(self.scale.modes, 1)
 
     @property
     def _first_link(self) -> int:
@@ -745,7 +797,9 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         num_values = self._first_link + len(self.relations)
         num_options = num_values + self.missing
         # A single option says nothing beside a number.
-        return 0 if num_options == 1 and self.number else num_options
+        if num_options == 1 and self.number:
+            return 0
+        return num_options
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -763,9 +817,10 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
         `linked` says of each link which rows have it.
         """
-        options = np.zeros(len(values), dtype=np.int64)
-        numbers = np.zeros(len(values))
-        is_spike = np.zeros(len(values), dtype=bool)
+        num_rows = len(values)
+        options = np.zeros(num_rows, dtype=np.int64)
+        numbers = np.zeros(num_rows)
+        is_spike = np.zeros(num_rows, dtype=bool)
         if self.spikes:
             spikes = np.array(self.spikes)
             place = nearest(spikes, values)
@@ -791,13 +846,16 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         is_smooth = (options < self._modes) | is_linked
         if self.scale is not None:
             # A linked value has a number as well, and its scale one mode.
-            modes = np.where(is_linked, 0, options)[is_smooth]
-            values[is_smooth] = self._tidy(self.scale.join(modes, numbers[is_smooth]))
+            modes = np.where(is_linked, 0, options)
+            joined = self.scale.join(modes[is_smooth], numbers[is_smooth])
+            values[is_smooth] = self._tidy(joined)
         place = options - self._modes
         is_spike = (place >= 0) & (place < len(self.spikes))
         if self.spikes:
-            values[is_spike] = np.array(self.spikes)[place[is_spike]]
-        return values, options == after_links
+            spikes = np.array(self.spikes)
+            values[is_spike] = spikes[place[is_spike]]
+        is_missing = options == after_links
+        return values, is_missing
 
     def sums_into(
         self, values: Floats, options: Ints, others: Mapping[str, tuple[Floats, _Mask]]
@@ -824,7 +882,8 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         if self.atoms and not isinstance(self.scale, Steps):
             atoms = np.array(self.atoms)
             return atoms[nearest(atoms, values)]
-        return np.clip(rounded(values, self.resolution), self.low, self.high)
+        multiples = rounded(values, self.resolution)
+        return np.clip(multiples, self.low, self.high)
 
     def values_of(self, column: Column, table: Table) -> tuple[Floats, _Mask]:
         """Return a column's values, less the origin, and which are missing.
@@ -832,7 +891,10 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         SchemaError when they do not fit the schema.
         """
         raw, is_missing = numbers_of(column, table)
-        values = (raw - self.origin if self.origin else raw).astype(np.float64)
+        # Whole numbers before they are floats: far from 0, floats would not tell them apart.
+        if self.origin:
+            raw = raw - self.origin
+        values = raw.astype(np.float64)
         check_values(column, table, values, is_missing, self.low, self.high)
         return values, is_missing
 
@@ -843,7 +905,8 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
             return as_written(column, numbers, like)
         # The largest double below 2**63, which a rounded sum of bounds may exceed.
         whole = np.minimum(values, 2.0**63 - 1024.0).astype(np.int64)
-        whole = np.minimum(whole, int(last_of(column)) - self.origin) + self.origin
+        last = int(last_of(column)) - self.origin
+        whole = np.minimum(whole, last) + self.origin
         return as_written(column, whole, like)
 
 
@@ -894,9 +957,11 @@ class Points:
         is_small = high - low + 1.0 <= FEW_VALUES
         if encoding.resolution != 1.0 or not is_small or low != round(low):
             return self
-        values = low + np.arange(int(high - low + 1.0), dtype=np.float64)
-        weights = np.zeros(len(values))
-        weights[np.searchsorted(values, self.values)] = self.weights
+        count = int(high - low + 1.0)
+        values = low + np.arange(count, dtype=np.float64)
+        weights = np.zeros(count)
+        places = np.searchsorted(values, self.values)
+        weights[places] = self.weights
         return Points(values, weights)
 
 
@@ -914,7 +979,9 @@ def resolution_of(values: Floats) -> float:
     if not len(values):
         return 0.0  # missing values alone have no known resolution
     decimals = decimals_of(values, len(RESOLUTIONS) - 1, 50)
-    return 0.0 if decimals is None else RESOLUTIONS[decimals]
+    if decimals is None:
+        return 0.0
+    return RESOLUTIONS[decimals]
 
 
 def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
@@ -936,10 +1003,13 @@ def encoding_of_options(
     if options <= WIDE:
         return CategoricalEncoding(column, options, (options,))
     # As few digits as keep each block below the base; the first may have fewer options.
-    digits = next(number for number in count(2) if _root(options, number) <= _BASE)
+    digits = 2
+    while _root(options, digits) > _BASE:
+        digits += 1
     base = _root(options, digits)
-    first = -(-options // base ** (digits - 1))
-    sizes = (first, *(base,) * (digits - 1))
+    others = (base,) * (digits - 1)
+    first = -(-options // base ** len(others))  # rounded up
+    sizes = (first, *others)
     if weights is None:
         return CategoricalEncoding(column, options, sizes)
     order = np.argsort(-weights, kind="stable").tolist()
@@ -948,7 +1018,9 @@ def encoding_of_options(
 
 def _root(number: int, degree: int) -> int:
     """Return the smallest base in which so many digits count up to a number."""
-    base = max(int(float(number) ** (1.0 / degree)) - 1, 1)
+    # From below: the root of a float may be off by one.
+    root = int(float(number) ** (1.0 / degree))
+    base = max(root - 1, 1)
     while base**degree < number:
         base += 1
     return base
@@ -1007,8 +1079,11 @@ def learned(
     # Values that very many rows share have an option beside the number.
     spikes = bounds.spikes
     if is_exact:
-        is_heavy = points.weights >= max(SPIKE_SHARE, 10.0 / count) * total
-        spikes = tuple(sorted({*spikes, *points.values[is_heavy].tolist()}))
+        # Ten times the mean, where there are few values.
+        least_share = max(SPIKE_SHARE, 10.0 / count)
+        is_heavy = points.weights >= least_share * total
+        heavy = points.values[is_heavy].tolist()
+        spikes = tuple(sorted({*spikes, *heavy}))
     rest = points.without(spikes)
     if not len(rest.values):
         return replace(bounds, spikes=spikes)
@@ -1062,7 +1137,8 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
         # Whole numbers that never occur are between knots.
         occurs = points.weights > 0
         points = Points(values[occurs], points.weights[occurs])
-        return ranks_of_values(_ending_apart(points, step), points.weights)
+        ending_apart = _ending_apart(points, step)
+        return ranks_of_values(ending_apart, points.weights)
     if numeric in ("quantile", "ranks"):
         if edges is None:
             return curve_of_values(_ending_apart(points, step), weights)
@@ -1075,8 +1151,9 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
         mean = float(np.average(values, weights=weights))
         squares = (values - mean) ** 2 + spreads
         variance = float(np.average(squares, weights=weights))
-        deviation = variance**0.5 if variance > 0 else 1.0
-        return Line(mean, deviation)
+        if not variance > 0:
+            return Line(mean, 1.0)
+        return Line(mean, variance**0.5)
     if edges is None:
         return fit_mixture(values, weights)
     return fit_mixture(values, points.weights, spreads)
@@ -1098,11 +1175,13 @@ def declared(column: Column) -> ColumnEncoding:
 def counted(column: Column, weights: Floats, numeric: Numeric) -> NumericEncoding:
     """Build a numeric column's encoding from a count, 0 or more, for each declared bin."""
     bounds = encoding_of_bounds(column)
-    edges = edges_of(column, len(weights) - column.missing)
+    num_bins = len(weights) - column.missing
+    edges = edges_of(column, num_bins)
     heavy = spike_bins(column, edges, weights)
-    spikes = tuple(sorted(value - bounds.origin for value in heavy.values()))
-    points = binned(column, without_spikes(column, weights, heavy))
-    return learned(replace(bounds, spikes=spikes), points, numeric)
+    spikes = sorted(value - bounds.origin for value in heavy.values())
+    rest = without_spikes(column, weights, heavy)
+    with_spikes = replace(bounds, spikes=tuple(spikes))
+    return learned(with_spikes, binned(column, rest), numeric)
 
 
 def binned(column: Column, weights: Floats) -> Points:
@@ -1126,7 +1205,8 @@ def binned(column: Column, weights: Floats) -> Points:
 def _middles(edges: Floats, weights: Floats) -> Points:
     """Turn bins into points in their middles, merging neighbours of equal density."""
     is_start = new_densities(edges, weights)
-    wide_edges = np.append(edges[:-1][is_start], edges[-1])
-    summed = np.add.reduceat(weights, np.flatnonzero(is_start))
+    starts = np.flatnonzero(is_start)
+    wide_edges = np.append(edges[starts], edges[-1])
+    summed = np.add.reduceat(weights, starts)
     middles = (wide_edges[1:] + wide_edges[:-1]) / 2.0
     return Points(middles, summed, wide_edges)

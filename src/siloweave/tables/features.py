@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import chain
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -118,7 +117,8 @@ class Layout:
     @cached_property
     def width(self) -> int:
         """Length of a feature vector."""
-        return max((b.start + b.size for b in self.blocks), default=0)
+        stops = [block.stop for block in self.blocks]
+        return max(stops, default=0)
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
@@ -135,7 +135,8 @@ class Layout:
     def groups(self) -> tuple[tuple[int, int], ...]:
         """The runs of categoricals of equal size, as (how many, of which size)."""
         sizes = [b.size for b in self.categoricals]
-        return tuple((sizes.count(size), size) for size in sorted(set(sizes)))
+        distinct = sorted(set(sizes))
+        return tuple((sizes.count(size), size) for size in distinct)
 
     def check(self, X: Matrix, what: str = "X", *, least: int = 1) -> Matrix:
         """Refuse a matrix whose rows are not such feature vectors.
@@ -152,34 +153,38 @@ class Layout:
             )
         if len(X) < least:
             raise InputError(f"{what} has no rows: give at least one")
-        for b in self.blocks:
-            part = X[:, b.start : b.stop]
-            if not np.isfinite(part).all():
-                row = int(np.argmin(np.isfinite(part).all(1)))
+        for block in self.blocks:
+            part = X[:, block.start : block.stop]
+            is_finite = np.isfinite(part).all(1)
+            if not is_finite.all():
+                row = int(np.argmin(is_finite))
                 raise InputError(
-                    f"{what} is not finite in column {b.column!r}, row {row}: fill or encode "
+                    f"{what} is not finite in column {block.column!r}, row {row}: fill or encode "
                     "missing values before fitting"
                 )
-            if b.kind == "categorical" and not _is_one_hot(part):
+            if block.kind == "categorical" and not _is_one_hot(part):
                 raise InputError(
-                    f"{what} is not one-hot in column {b.column!r}: each row needs one 1 and "
-                    f"{b.size - 1} times 0"
+                    f"{what} is not one-hot in column {block.column!r}: each row needs one 1 and "
+                    f"{block.size - 1} times 0"
                 )
         return X
 
     def split(self, X: Matrix) -> tuple[Matrix, _Codes]:
         """Return the numbers (n, d), and the option of each categorical (n, c), in layout order."""
         numbers = np.ascontiguousarray(X[:, list(self.numbers)])
-        codes = [X[:, b.start : b.stop].argmax(1) for b in self.categoricals]
-        stacked = np.stack(codes, 1) if codes else np.zeros((len(X), 0))
-        return numbers, stacked.astype(np.int32)
+        codes = np.zeros((len(X), len(self.categoricals)), np.int32)
+        for place, block in enumerate(self.categoricals):
+            codes[:, place] = X[:, block.start : block.stop].argmax(1)
+        return numbers, codes
 
     def join(self, numbers: Matrix, codes: _Codes, width: int | None = None) -> Matrix:
         """Undo `split`: return one-hot rows, with zeros where `width` leaves room for others."""
         X = np.zeros((len(numbers), width or self.width), dtype=np.float32)
         X[:, list(self.numbers)] = numbers
-        for j, b in enumerate(self.categoricals):
-            X[np.arange(len(X)), b.start + codes[:, j]] = 1.0
+        rows = np.arange(len(X))
+        for place, block in enumerate(self.categoricals):
+            options = block.start + codes[:, place]
+            X[rows, options] = 1.0
         return X
 
     def known(self, given: Matrix) -> tuple[Bools, Bools]:
@@ -188,22 +193,22 @@ class Layout:
         Raises InputError when some options of a categorical are NaN and others are not.
         """
         is_set = ~np.isnan(given)
-        for b in self.categoricals:
-            part = is_set[:, b.start : b.stop]
-            if (part.any(1) != part.all(1)).any():
+        has_option = np.zeros((len(given), len(self.categoricals)), dtype=np.bool_)
+        for place, block in enumerate(self.categoricals):
+            part = is_set[:, block.start : block.stop]
+            has_all = part.all(1)
+            if (part.any(1) != has_all).any():
                 raise InputError(
-                    f"given names some categories of column {b.column!r} and leaves others open: "
-                    "set its whole block, or none of it"
+                    f"given names some categories of column {block.column!r} and leaves others "
+                    "open: set its whole block, or none of it"
                 )
-        chosen = [is_set[:, b.start] for b in self.categoricals]
-        stacked = np.zeros((len(given), 0), dtype=np.bool_)
-        if chosen:
-            stacked = np.stack(chosen, 1)
-        return is_set[:, list(self.numbers)], stacked
+            has_option[:, place] = has_all
+        return is_set[:, list(self.numbers)], has_option
 
     def without(self, block: Block | None) -> Layout:
         """Return the layout of the other blocks, whose places in the vector stay."""
-        return replace(self, blocks=tuple(b for b in self.blocks if b != block))
+        others = tuple(b for b in self.blocks if b != block)
+        return replace(self, blocks=others)
 
     def label_of(self, column: str | None) -> Block | None:
         """Return the block of a label column; None without a label, or if nothing else is there."""
@@ -225,20 +230,25 @@ class Layout:
 
     def facts(self, label: Block | None) -> dict[str, Any]:
         """Return the facts that a model's file has about its blocks and its label."""
+        blocks = [asdict(block) for block in self.blocks]
         column = None if label is None else label.column
-        return {"blocks": [asdict(b) for b in self.blocks], "label": column}
+        return {"blocks": blocks, "label": column}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> tuple[Layout, Block | None]:
         """Read a layout and its label from `facts`."""
-        layout = cls(tuple(Block(**block) for block in facts["blocks"]))
-        label = facts["label"]
-        return layout, None if label is None else layout.categorical_of(label)
+        blocks = tuple(Block(**block) for block in facts["blocks"])
+        layout = cls(blocks)
+        column = facts["label"]
+        if column is None:
+            return layout, None
+        return layout, layout.categorical_of(column)
 
 
 def _is_one_hot(part: Matrix) -> bool:
     """Return whether every row has a single 1 and is 0 elsewhere."""
-    return bool(np.isin(part, (0.0, 1.0)).all() and (part.sum(1) == 1.0).all())
+    has_flags = np.isin(part, (0.0, 1.0)).all()
+    return bool(has_flags and (part.sum(1) == 1.0).all())
 
 
 def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:
@@ -273,6 +283,7 @@ def _read_vectors(
         rows = slice(start, start + _CHUNK)
         # A copy, since digits are masked in it.
         chunk = np.array(vectors[rows].T, order="C", copy=True)
+        # In the order of blocks: a column's number, then its categoricals.
         parts = iter([chunk[block.start : block.stop] for block in blocks])
         for i, encoding in enumerate(encodings):
             if encoding.number:
@@ -306,9 +317,11 @@ def _chosen(
     ranks = np.zeros(parts[0].shape[1], dtype=np.int64)
     for block, part in enumerate(parts):
         if isinstance(encoding, CategoricalEncoding) and len(parts) > 1:
+            # After some digits not every digit leads to a category.
             limits = encoding.limits(ranks, block)
             tight = np.flatnonzero(limits < len(part) - 1)
-            is_beyond = np.arange(len(part))[:, None] > limits[tight]
+            digits = np.arange(len(part))[:, None]
+            is_beyond = digits > limits[tight]
             part[:, tight] = np.where(is_beyond, -np.inf, part[:, tight])
         ranks = ranks * len(part) + _largest(part, random)
     return ranks
@@ -318,7 +331,8 @@ def _largest(part: _Reals, random: np.random.Generator) -> Ints:
     """Return the position of each column's largest entry, one at random among equal ones."""
     is_largest = part == part.max(axis=0)
     places: Ints = is_largest.argmax(axis=0)
-    tied = np.flatnonzero(np.count_nonzero(is_largest, axis=0) > 1)
+    num_largest = np.count_nonzero(is_largest, axis=0)
+    tied = np.flatnonzero(num_largest > 1)
     if len(tied):
         draws = random.random((len(part), len(tied)))
         places[tied] = np.where(is_largest[:, tied], draws, -1.0).argmax(axis=0)
@@ -340,7 +354,9 @@ def _as_numbers(options: Sequence[Category]) -> Floats | None:
         numbers = np.array([float(option) for option in options])
     except ValueError:
         return None
-    return numbers if len(numbers) and np.isfinite(numbers).all() else None
+    if not len(numbers) or not np.isfinite(numbers).all():
+        return None
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -405,22 +421,23 @@ class Features:
     @property
     def width(self) -> int:
         """The number of entries in a row's vector."""
-        return self.blocks[-1].stop if self.blocks else 0
+        if not self.blocks:
+            return 0
+        return self.blocks[-1].stop
 
     @cached_property
     def _terms(self) -> frozenset[str]:
         """The columns from which others are computed."""
-        links = chain(*(encoding.links for encoding in self._linked))
-        return frozenset(chain(*(link.columns for link in links)))
+        names: set[str] = set()
+        for encoding in self._linked:
+            for link in encoding.links:
+                names |= {*link.columns}
+        return frozenset(names)
 
     @property
     def _linked(self) -> list[LinkedEncoding]:
         """The columns that are computed from others in some rows."""
-        return [
-            encoding
-            for encoding in self.encodings
-            if isinstance(encoding, LinkedEncoding)
-        ]
+        return [e for e in self.encodings if isinstance(e, LinkedEncoding)]
 
     def _numbers(self, table: Table) -> dict[str, tuple[Floats, Bools]]:
         """Return the values of all columns that links name, and which of them are missing.
@@ -468,8 +485,8 @@ class Features:
                 encodings.append(_fitted_numeric(column, table, numeric))
                 continue
             options = options_of(column)
-            counts = np.bincount(codes_of(column, table), minlength=options)
-            weights = counts.astype(np.float64)
+            codes = codes_of(column, table)
+            weights = np.bincount(codes, minlength=options).astype(np.float64)
             encodings.append(encoding_of_options(column.name, weights, options))
         # Links need the scales of all columns, so they come last.
         if numeric == "ranks":
@@ -494,7 +511,8 @@ class Features:
             >>> Features.declared(schema).encode(table, key=0).tolist()
             [[-1.0], [0.5]]
         """
-        return cls(schema, tuple(declared(column) for column in schema.coded))
+        encodings = [declared(column) for column in schema.coded]
+        return cls(schema, tuple(encodings))
 
     @classmethod
     def from_counts(
@@ -535,12 +553,12 @@ class Features:
                 encodings.append(declared(column))
                 continue
             weights = _weights(encoder, column.name, counts[column.name])
+            encoding: ColumnEncoding
             if column.kind in BINNED:
-                encodings.append(counted(column, weights, numeric))
+                encoding = counted(column, weights, numeric)
             else:
-                encodings.append(
-                    encoding_of_options(column.name, weights, len(weights))
-                )
+                encoding = encoding_of_options(column.name, weights, len(weights))
+            encodings.append(encoding)
         return cls(encoder.schema, tuple(encodings))
 
     def cover(self, schema: Schema) -> bool:
@@ -589,15 +607,16 @@ class Features:
                 links = encoding.relations
                 if links and not numbers_by_name:
                     numbers_by_name = self._numbers(table)
-                linked = [
-                    holds(link, encoding.column, numbers_by_name) for link in links
-                ]
+                linked = []
+                for link in links:
+                    linked.append(holds(link, column.name, numbers_by_name))
                 options, numbers = encoding.split(values, is_missing, random, linked)
                 chosen = [options] if encoding.options else []
                 if encoding.number:
                     vectors[:, next(blocks).start] = numbers
-            for digit in chosen:
-                vectors[rows, next(blocks).start + digit] = 1.0
+            for digits in chosen:
+                places = next(blocks).start + digits
+                vectors[rows, places] = 1.0
         return vectors
 
     def decode(
@@ -629,7 +648,8 @@ class Features:
         for encoding, (options, numbers) in zip(self.encodings, entries, strict=True):
             column = self.schema[encoding.column]
             if isinstance(encoding, CategoricalEncoding):
-                columns[column.name] = labels_of(column, encoding.codes(options))
+                codes = encoding.codes(options)
+                columns[column.name] = labels_of(column, codes)
                 continue
             joined, is_missing = encoding.join(options, numbers)
             # A sum is of columns before this one, which are decoded by now.
@@ -637,8 +657,8 @@ class Features:
                 joined = encoding.sums_into(joined, options, decoded)
             if encoding.column in terms:
                 decoded[encoding.column] = joined + encoding.origin, is_missing
-            typed = encoding.typed(column, joined, like)
-            columns[column.name] = (typed, is_missing if encoding.missing else None)
+            gaps = is_missing if encoding.missing else None
+            columns[column.name] = (encoding.typed(column, joined, like), gaps)
         categories = {column.name: column.categories for column in self.schema.columns}
         in_order = {column.name: columns[column.name] for column in self.schema.coded}
         return Table.from_columns(in_order, like, categories)
@@ -698,13 +718,14 @@ def check_rows(schema: Schema, table: Table) -> None:
 def _covers(encoding: ColumnEncoding, column: Column) -> bool:
     """Return whether a received encoding has a place for every value of a column."""
     if isinstance(encoding, CategoricalEncoding):
-        return column.kind not in BINNED and _covers_options(
-            encoding, options_of(column)
-        )
+        if column.kind in BINNED:
+            return False
+        return _covers_options(encoding, options_of(column))
     if column.kind not in BINNED:
         return False
+    # A party's own features have links, and none that it is sent.
     if isinstance(encoding, LinkedEncoding):
-        return False  # a party's own features have them, and none that it is sent
+        return False
     bounds = encoding_of_bounds(column)
     facts = ("low", "high", "origin", "missing")
     if any(getattr(encoding, fact) != getattr(bounds, fact) for fact in facts):
@@ -725,7 +746,9 @@ def _covers_options(encoding: CategoricalEncoding, options: int) -> bool:
     has_sizes = min(sizes, default=0) >= 1
     if not has_sizes or not sum(sizes) <= options <= prod(sizes):
         return False
-    return not encoding.order or sorted(encoding.order) == list(range(options))
+    if not encoding.order:
+        return True
+    return sorted(encoding.order) == list(range(options))
 
 
 def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
@@ -780,7 +803,8 @@ def far_off(column: Column, codes: Ints, shares: Floats) -> bool:
         return False
     differences = np.abs(counts / counts.sum() - wanted / wanted.sum())
     distance = 0.5 * float(differences.sum())
-    return distance > _GAP + _NOISE * float(np.sqrt(len(counts) / counts.sum()))
+    chance = float(np.sqrt(len(counts) / counts.sum()))
+    return distance > _GAP + _NOISE * chance
 
 
 def quantile_mapped(
@@ -796,29 +820,35 @@ def quantile_mapped(
     """
     values = _apart(values)
     distinct = np.unique(values)
+    # There is no order to keep.
     if distinct.size < 2:
-        return values  # there is no order to keep
+        return values
 
     # Where each inner end lies among the values: between two of them, so that none is on it.
     inner = ends[:-1]
-    places = np.minimum(np.cumsum(shares)[:-1], 1.0) * (len(distinct) - 1)
-    below = np.minimum(places.astype(np.int64), len(distinct) - 2)
+    last = len(distinct) - 1
+    levels = np.minimum(np.cumsum(shares)[:-1], 1.0)
+    places = (levels * last).astype(np.int64)
+    below = np.minimum(places, last - 1)
     cuts = (distinct[below] + distinct[below + 1]) / 2
 
     # Linear between the cuts; the lower tail is shifted.
     mapped = np.interp(values, cuts, inner)
-    mapped = np.where(values < cuts[0], values + (inner[0] - cuts[0]), mapped)
+    shifted = values + (inner[0] - cuts[0])
+    mapped = np.where(values < cuts[0], shifted, mapped)
 
     # The upper tail is shifted, too, or made shorter where it has no room.
     over = values - cuts[-1]
     room = ends[-1] - inner[-1]
     is_over = over > 0  # at least one is
+    # A little longer than it is, so that none reaches the last end.
     longest = over.max() * (1 + 1 / np.count_nonzero(is_over))
     shortened = inner[-1] + over * min(1.0, room / longest)
     mapped = np.where(is_over, shortened, mapped)
 
     ranges = np.searchsorted(cuts, values, side="left")
-    return np.asarray(np.where(alone[ranges], ends[ranges], mapped), np.float64)
+    moved = np.where(alone[ranges], ends[ranges], mapped)
+    return np.asarray(moved, np.float64)
 
 
 def _apart(values: Floats) -> Floats:
@@ -831,9 +861,11 @@ def _apart(values: Floats) -> Floats:
     above = np.append(halves, halves[-1])
     below = np.insert(halves, 0, halves[0])
     width = np.minimum(above, below)
+    # Which of the equal ones each is, from 0 on.
     turn = np.empty(len(values))
     by_value = np.argsort(place, kind="stable")
-    turn[by_value] = np.concatenate([np.arange(n) for n in times])
+    turns = [np.arange(number) for number in times]
+    turn[by_value] = np.concatenate(turns)
     offset = (2.0 * turn + 1.0) / times[place] - 1.0
     spread: Floats = values + width[place] * offset
     return spread
@@ -876,11 +908,13 @@ class Cells(msgspec.Struct, frozen=True):
         shares = np.asarray(weights, dtype=np.float64) / total
         option_shares = shares[: len(options)]
         missing_share = float(shares[len(options) :].sum())
-        order = np.argsort(-option_shares, kind="stable")[:_MOST_APART]
-        places = np.sort(order[option_shares[order] * rows >= _RARE])
-        labels = tuple(options[i] for i in places)
+        largest = np.argsort(-option_shares, kind="stable")[:_MOST_APART]
+        is_frequent = option_shares[largest] * rows >= _RARE
+        places = np.sort(largest[is_frequent])
+        labels = tuple(options[place] for place in places)
         cell_shares = option_shares[places].tolist()
-        rest = max(1.0 - missing_share - sum(cell_shares), 0.0)
+        rest = 1.0 - missing_share - sum(cell_shares)
+        rest = max(rest, 0.0)  # but for rounding
         return cls(column, labels, (), (*cell_shares, rest, missing_share))
 
     @classmethod
@@ -916,7 +950,8 @@ class Cells(msgspec.Struct, frozen=True):
         else:
             is_missing = missing_cells(self.column, table)
             cells = np.full(table.num_rows, -1)
-            if self.labels:  # all may be rare
+            # All may be rare.
+            if self.labels:
                 cells = table.lookup(name, self.labels)
             cells = np.where(cells < 0, len(self.labels), cells)
         return np.where(is_missing, len(self.shares) - 1, cells).astype(np.int64)
@@ -926,11 +961,12 @@ class Cells(msgspec.Struct, frozen=True):
         column = self.column
         shares = np.asarray(self.shares)
         ends = np.asarray(self.ends)
-        if (
-            not far_off(column, self.codes(table), shares)
-            or np.abs(ends).max() > _EXACT
-        ):
+        if not far_off(column, self.codes(table), shares):
             return None
+        if np.abs(ends).max() > _EXACT:
+            return None
+
+        # Of ranges alone: other and missing values stay as they are.
         shares = shares[:-2] / shares[:-2].sum()
         values, is_missing = numbers_of(column, table)
         is_present = ~is_missing
@@ -939,9 +975,10 @@ class Cells(msgspec.Struct, frozen=True):
         high = float(column.high or 0.0)
         alone = shares >= _FREQUENT / _CUTS
         mapped = quantile_mapped(numbers[is_present], ends, shares, alone)
-        pool_values, is_absent = numbers_of(column, pool)
         if column.kind == "continuous":
-            tidy = _tidy(mapped, pool_values[~is_absent].astype(np.float64))
+            pool_values, is_absent = numbers_of(column, pool)
+            pool_numbers = pool_values[~is_absent].astype(np.float64)
+            tidy = _tidy(mapped, pool_numbers)
             # A value that has a range to itself is one already.
             is_frequent = np.isin(mapped, ends[alone])
             nearest = np.where(is_frequent, mapped, tidy)
@@ -958,7 +995,8 @@ def _tidy(values: Floats, pool: Floats) -> Floats:
     middles = (points[:-1] + points[1:]) / 2
     nearest = points[np.searchsorted(middles, values)]
     is_inside = (values >= points[0]) & (values <= points[-1])
-    return np.where(is_inside, nearest, rounded(values, resolution_of(pool)))
+    multiples = rounded(values, resolution_of(pool))
+    return np.where(is_inside, nearest, multiples)
 
 
 class _SharesFile(msgspec.Struct, frozen=True):
@@ -977,7 +1015,8 @@ def _counted(column: Column, table: Table) -> Cells:
         numbers = distinct.astype(np.float64)
         weights = counts.astype(np.float64)
         return Cells.of_numbers(column, numbers, weights, float(is_missing.sum()))
-    counts = np.bincount(codes_of(column, table), minlength=options_of(column))
+    codes = codes_of(column, table)
+    counts = np.bincount(codes, minlength=options_of(column))
     return Cells.of_options(column, counts.astype(np.float64), table.num_rows)
 
 
@@ -991,7 +1030,8 @@ class OneWay:
     def of(cls, table: Table, schema: Schema) -> OneWay:
         """Count the rows of a table, exactly: the result is a release about them."""
         columns = [column for column in schema.coded if column.name in table.names]
-        return cls(tuple(_counted(column, table) for column in columns))
+        cells = [_counted(column, table) for column in columns]
+        return cls(tuple(cells))
 
     @property
     def shares(self) -> list[Floats]:

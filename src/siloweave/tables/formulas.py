@@ -42,9 +42,8 @@ def raw_values(
         One number per row, and in which rows a division by 0 gives no number.
     """
     with np.errstate(all="ignore"):
-        values = np.asarray(
-            _formula(rule, columns, sources) * rule.factor, dtype=np.float64
-        )
+        result = _formula(rule, columns, sources) * rule.factor
+        values = np.asarray(result, dtype=np.float64)
     is_undefined = ~np.isfinite(values)
     return np.where(is_undefined, 0.0, values), is_undefined
 
@@ -55,11 +54,12 @@ def _formula(
     """Compute a formula without its factor; infinite or NaN after a division by 0."""
     first = sources[0]
     second = sources[1]
-    if rule.formula == "years":
-        return _birthdays(*map(_days, columns, sources))
-    if rule.formula == "days":
-        start, end = map(_days, columns, sources)
-        return end - start
+    if rule.formula in ("years", "days"):
+        start_day = _days(columns[0], first)
+        end_day = _days(columns[1], second)
+        if rule.formula == "years":
+            return _birthdays(start_day, end_day)
+        return end_day - start_day
     if rule.formula == "hours":
         # Both times are cut to the coarser resolution, then counted in microseconds.
         coarse = coarser_step(columns[0], columns[1])
@@ -95,6 +95,7 @@ def _calendar(days: _Array) -> tuple[_Array, _Array]:
     day = (dates - months).astype(np.int64)
     years = dates.astype("datetime64[Y]")
     month = (months - years.astype("datetime64[M]")).astype(np.int64)
+    # Months of 31 days each keep days of all years in one order.
     return years.astype(np.int64), month * 31 + day
 
 
@@ -103,8 +104,10 @@ def rounded_values(rule: Computed, column: Column, values: _Array) -> _Array:
     is_whole = column.kind == "integer"
     if not is_whole and column.decimals is None:
         return values
-    decimals = column.decimals or 0
-    unit = 1.0 if is_whole else 10.0**-decimals
+    decimals = 0
+    if not is_whole and column.decimals:
+        decimals = column.decimals
+    unit = 10.0**-decimals
     units = values / unit
     # A quotient that floats put just below 3 counts as 3.
     slack = _SLACK + np.abs(units) * 1e-12
@@ -128,7 +131,9 @@ def does_follow(rule: Computed, column: Column, values: _Array, raw: _Array) -> 
         return np.asarray(np.abs(values - expected) <= tolerance)
     if is_whole or column.decimals is not None:
         # Half a unit either way: programs round 2.5 to 2 or to 3.
-        half = 0.5 if is_whole else 0.5 * 10.0 ** -(column.decimals or 0)
+        half = 0.5
+        if not is_whole:
+            half = 0.5 * 10.0 ** -(column.decimals or 0)
         tolerance = tolerance + half
     return np.asarray(np.abs(values - raw) <= tolerance)
 
@@ -173,14 +178,15 @@ def solved_source(
 
 
 def _solved_of_two(
-    rule: Computed, result: _Array, other: _Array, *, is_first: bool
+    rule: Computed, result: _Array, sibling: _Array, *, is_first: bool
 ) -> _Array:
     """Solve a difference, ratio or BMI for one source, from the other source and the result."""
+    # The result is first - second, first / second, or first / second**2.
     if rule.formula == "difference":
-        return result + other if is_first else other - result
+        return result + sibling if is_first else sibling - result
     if rule.formula == "ratio":
-        return result * other if is_first else other / result
-    return result * other**2 if is_first else np.sqrt(other / result)
+        return result * sibling if is_first else sibling / result
+    return result * sibling**2 if is_first else np.sqrt(sibling / result)
 
 
 def _solved_time(
@@ -202,17 +208,20 @@ def _solved_time(
         return np.asarray(moment // step, dtype=np.int64)
 
     base_day = _days(columns[base], values[base])
+    whole_result = np.rint(result).astype(np.int64)
     if rule.formula == "days":
-        day = base_day + sign * np.rint(result).astype(np.int64)
+        day = base_day + sign * whole_result
     else:
         # The same day of the month so many years away, then any day within the year beyond it.
         dates = base_day.astype("datetime64[D]")
         months = dates.astype("datetime64[M]")
-        num_months = sign * np.rint(result).astype(np.int64) * 12
+        num_months = sign * whole_result * 12
         shifted_months = months + num_months.astype("timedelta64[M]")
         within_year = random.integers(0, 365, len(base_day))
         birthday = shifted_months.astype("datetime64[D]") + (dates - months)
         day = birthday.astype(np.int64) + sign * within_year
+
+    # The time of day stays as it is.
     steps_a_day = _DAY // step
     time_of_day = values[sought] % steps_a_day
     return np.asarray(day * steps_a_day + time_of_day, dtype=np.int64)

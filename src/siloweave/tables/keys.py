@@ -26,7 +26,8 @@ def _sequence(key: Key) -> np.random.SeedSequence:
         return key
     number: Any = key
     # A boolean is a whole number for Python, and here surely a mistake.
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+    is_whole = isinstance(number, Integral) and not isinstance(number, bool)
+    if not is_whole or number < 0:
         raise InputError(
             f"{key!r} is not a key or seed: give a whole number >= 0 or a numpy SeedSequence"
         )
@@ -37,7 +38,8 @@ def _words(part: int | str) -> tuple[int, ...]:
     """Hash one name or number of a path to words; a letter before it keeps both kinds apart."""
     text = f"s:{part}" if isinstance(part, str) else f"i:{int(part)}"
     digest = blake2b(text.encode(), digest_size=8).digest()
-    return tuple(int(word) for word in np.frombuffer(digest, dtype="<u4"))
+    words = np.frombuffer(digest, dtype="<u4")
+    return tuple(int(word) for word in words)
 
 
 def words_of(key: Key) -> tuple[int, ...]:
@@ -77,7 +79,8 @@ def fold_in(key: Key, *path: int | str) -> np.random.SeedSequence:
     words = list(parent.spawn_key)
     for part in path:
         words += _words(part)
-    return np.random.SeedSequence(parent.entropy, spawn_key=tuple(words))
+    spawn_key = tuple(words)
+    return np.random.SeedSequence(parent.entropy, spawn_key=spawn_key)
 
 
 def generator(key: Key) -> np.random.Generator:
@@ -86,4 +89,5 @@ def generator(key: Key) -> np.random.Generator:
     Raises:
         InputError: When ``key`` is not a key.
     """
-    return np.random.Generator(np.random.PCG64(_sequence(key)))
+    bits = np.random.PCG64(_sequence(key))
+    return np.random.Generator(bits)

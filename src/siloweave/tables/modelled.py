@@ -103,19 +103,26 @@ def written(
     if column.kind not in BINNED:
         codes = np.where(cells.gone, len(column.options), cells.values)
         return labels_of(column, codes)
+    # The lowest value stands where a cell is missing: it is within the bounds.
     numbers = np.where(cells.gone, _lowest(column), cells.values)
     values = as_written(column, numbers, like)
-    return values, cells.gone if column.missing else None
+    if not column.missing:
+        return values, None
+    return values, cells.gone
 
 
 def _step(column: Column) -> int:
     """Return the step of a datetime column in microseconds; 1 for numbers."""
-    return step_of(column) if column.kind == "datetime" else 1
+    if column.kind == "datetime":
+        return step_of(column)
+    return 1
 
 
 def _lowest(column: Column) -> int | float:
     """Return a column's lower bound as a number; 0 where it has none."""
-    return 0 if column.low is None else number_at(column, column.low)
+    if column.low is None:
+        return 0
+    return number_at(column, column.low)
 
 
 def _outside(column: Column, cells: CellValues) -> _Mask:
@@ -149,7 +156,9 @@ def _outside_of(columns: Sequence[Column]) -> Outside | None:
     """Return what a column made of others does with cells that do not fit; see `Column`."""
     if any(column.outside == "refuse" for column in columns):
         return "refuse"
-    return "move" if _all_move(columns) else None
+    if _all_move(columns):
+        return "move"
+    return None
 
 
 def _numbers_or_none(cells: CellValues) -> list[Any]:
@@ -179,14 +188,18 @@ class _MergedColumns(_RuleTransform):
         rows = [map(self._number, self.columns, row) for row in self.rule.rows]
         texts = tuple(self.text(row) for row in rows)
         # Combinations that a method learns have no list yet: their category is open till then.
-        other = None if texts else _OPEN
-        fallback = texts[0] if texts and _all_move(self.columns) else None
+        open_category = None
+        if not texts:
+            open_category = _OPEN
+        fallback = None
+        if texts and _all_move(self.columns):
+            fallback = texts[0]
         from_data = ("categories",) if self.rule.from_data else ()
         return Column(
             "+".join(self.rule.columns),
             "categorical",
             texts or (_OPEN,),
-            other=other,
+            other=open_category,
             from_data=from_data,
             outside=_outside_of(self.columns),
             fallback=fallback,
@@ -216,9 +229,10 @@ class _MergedColumns(_RuleTransform):
     def broken(self, cells: Sequence[CellValues]) -> _Mask:
         """Return the rows whose combination is not listed; none if no combination is."""
         texts, group = self.texts(cells)
-        listed = set(self.column.categories)
+        # Open combinations are still to be learned: none is broken.
         if not self.rule.rows:
             return np.zeros(len(group), dtype=np.bool_)
+        listed = set(self.column.categories)
         is_broken = np.array([text not in listed for text in texts], bool)
         return is_broken[group]
 
@@ -239,9 +253,8 @@ class _MergedColumns(_RuleTransform):
         columns = []
         for i, column in enumerate(self.columns):
             numbers = [self._number(column, row[i]) for row in rows]
-            is_missing = np.array(
-                [number is None for number in numbers], dtype=np.bool_
-            )
+            gaps = [number is None for number in numbers]
+            is_missing = np.array(gaps, dtype=np.bool_)
             # 0 stands where there is no number, and may not make integers floats.
             for place in np.flatnonzero(is_missing):
                 numbers[place] = 0
@@ -270,9 +283,11 @@ class _MergedColumns(_RuleTransform):
         It is that of the row's pilot if it has the wanted values, else one of another pilot row,
         else any.
         """
-        wishes = [
-            (i, wanted[name]) for i, name in enumerate(self.targets) if name in wanted
-        ]
+        # Each with the column's place among those of the combination.
+        wishes = []
+        for i, name in enumerate(self.targets):
+            if name in wanted:
+                wishes.append((i, wanted[name]))
         is_fixed = np.any([wish.fixed for _, wish in wishes], axis=0)
         options = self.table(column.categories)
         is_listed = ~_are_open(column.categories)
@@ -296,8 +311,9 @@ class _MergedColumns(_RuleTransform):
                     f"the schema's {self.rule.words}"
                 )
             rows = np.flatnonzero(group == number)
-            likely = pilot_codes[fits[pilot_codes]]
-            pool = likely if likely.size else np.flatnonzero(fits)
+            pool = pilot_codes[fits[pilot_codes]]
+            if not pool.size:
+                pool = np.flatnonzero(fits)
             row_codes = pilot_codes[rows]
             spare_codes = random.choice(pool, len(rows))
             codes[rows] = np.where(fits[row_codes], row_codes, spare_codes)
@@ -309,7 +325,8 @@ def _has_wanted(options: CellValues, wanted: CellValues, row: int) -> _Mask:
     """Return which options of a column have the cells that a row wants."""
     if wanted.gone[row]:
         return options.gone
-    return np.asarray(~options.gone & (options.values == wanted.values[row]))
+    is_equal = options.values == wanted.values[row]
+    return np.asarray(~options.gone & is_equal)
 
 
 @dataclass(frozen=True)
@@ -344,11 +361,16 @@ class _GapColumn(_RuleTransform):
     @cached_property
     def column(self) -> Column:
         """The column that methods learn instead."""
-        low = self.floor if self.low.missing else self._start(_lowest(self.low))
+        # Where the smaller column may be missing, the gap must reach from below both.
+        low = self._start(_lowest(self.low))
+        if self.low.missing:
+            low = self.floor
         most: int | float = last_of(self.high) - low
         if self.rule.most is not None:
             # A day that is at most two days later ends just before the third.
-            widest = self.rule.most if self.coarse == 1 else self._end(self.rule.most)
+            widest = self.rule.most
+            if self.coarse != 1:
+                widest = self._end(self.rule.most)
             most = min(most, widest)
 
         decimals = None
@@ -394,7 +416,8 @@ class _GapColumn(_RuleTransform):
         values = high.values - self.base(low)
         if self.column.decimals is not None:
             values = np.round(values, self.column.decimals)
-        return CellValues(np.where(high.gone, self.least, values), high.gone)
+        gaps = np.where(high.gone, self.least, values)
+        return CellValues(gaps, high.gone)
 
     def encode(self, cells: _CellsByColumn) -> tuple[_Array, _Mask | None]:
         """Build the learned column from the declared ones."""
@@ -442,8 +465,9 @@ class _GapColumn(_RuleTransform):
             )
 
         is_free &= ~is_wrong & ~_outside(self.low, start)
-        has_low = np.zeros_like(is_free) if wanted_low is None else wanted_low.fixed
-        has_start = is_free | has_low
+        has_start = is_free
+        if wanted_low is not None:
+            has_start = is_free | wanted_low.fixed
         has_gap = wanted_high.fixed & (has_start | wanted_high.cells.gone)
         return {
             column.name: WantedCells(wanted_gap, has_gap),
@@ -501,21 +525,28 @@ class _ComputedTotal(_RuleTransform):
         values: dict[str, _Array] = {}
         missing: dict[str, _Mask] = {}
         for part in self.parts:
-            wish = wanted.get(part.name)
-            values[part.name], missing[part.name] = _with_wanted(pilot[part.name], wish)
-            fixed[part.name] = np.zeros_like(has_total) if wish is None else wish.fixed
+            name = part.name
+            wish = wanted.get(name)
+            cells = _with_wanted(pilot[name], wish)
+            values[name] = cells.values
+            missing[name] = cells.gone
+            fixed[name] = np.zeros_like(has_total)
+            if wish is not None:
+                fixed[name] = wish.fixed
         free = {name: has_total & ~is_fixed for name, is_fixed in fixed.items()}
 
         # Free parts are scaled by one ratio, so that with the fixed ones they make the total.
-        fixed_values = [
-            np.where(free[name], 0, value) for name, value in values.items()
-        ]
-        free_values = [np.where(free[name], value, 0) for name, value in values.items()]
+        fixed_values = []
+        free_values = []
+        for name, value in values.items():
+            fixed_values.append(np.where(free[name], 0, value))
+            free_values.append(np.where(free[name], value, 0))
         rest = total - _sum(fixed_values)
         shared = _sum(free_values)
         # A total of 0 has no ratio; 1 is put below the line there, and the result is not used.
-        quotient = rest / np.where(shared > 0, shared, 1)
-        ratio = np.where((shared > 0) & (rest >= 0), quotient, 1.0)
+        is_shared = shared > 0
+        quotient = rest / np.where(is_shared, shared, 1)
+        ratio = np.where(is_shared & (rest >= 0), quotient, 1.0)
         for part in reversed(self.parts):
             name = part.name
             scaled = np.where(free[name], values[name] * ratio, values[name])
@@ -526,9 +557,9 @@ class _ComputedTotal(_RuleTransform):
         is_open = has_total.copy()
         for part in reversed(self.parts):
             name = part.name
-            others = _sum([value for other, value in values.items() if other != name])
+            others = [values[sibling] for sibling in values if sibling != name]
             makes_up = is_open & free[name]
-            remainder = _rounded(part, total - others)
+            remainder = _rounded(part, total - _sum(others))
             values[name] = np.where(makes_up, remainder, values[name])
             is_open &= ~makes_up
 
@@ -619,8 +650,10 @@ class _DerivedColumn(_RuleTransform):
 
         wishes = {}
         for name, source in cells.items():
-            is_fixed = wanted[name].fixed if name in wanted else np.zeros_like(is_met)
-            wishes[name] = WantedCells(source, is_met | is_fixed)
+            has_wish = is_met
+            if name in wanted:
+                has_wish = is_met | wanted[name].fixed
+            wishes[name] = WantedCells(source, has_wish)
         return wishes
 
 
@@ -648,16 +681,15 @@ class _EditedRows:
         """Return a column after the edits so far."""
         if column.name not in self.columns:
             return cells_of(column, self.rows)
-        changed = Table.from_columns(
-            {column.name: self.columns[column.name]}, self.rows
-        )
-        return cells_of(column, changed)
+        change = {column.name: self.columns[column.name]}
+        return cells_of(column, Table.from_columns(change, self.rows))
 
     def _writable(self, name: str) -> tuple[_Array, _Mask]:
         """Return a column's values and gaps, copied before their first change."""
         if name not in self.columns:
             values = self.rows.values(name).copy()
-            self.columns[name] = values, self.rows.missing(name).copy()
+            gaps = self.rows.missing(name).copy()
+            self.columns[name] = (values, gaps)
         return self.columns[name]
 
     def blank(self, names: Sequence[str], rows: _Mask) -> None:
@@ -676,11 +708,14 @@ class _EditedRows:
         """
         if not names:
             return
-        is_complete = rows & ~np.any([self.missing(name) for name in names], axis=0)
+        gaps_by_column = [self.missing(name) for name in names]
+        is_complete = rows & ~np.any(gaps_by_column, axis=0)
+        has_complete = is_complete.any()
         for name in names:
             is_missing = self.missing(name)
             needy = np.flatnonzero(rows & is_missing)
-            is_donor = is_complete if is_complete.any() else rows & ~is_missing
+            # Values of one row belong together; without such rows they are of several.
+            is_donor = is_complete if has_complete else rows & ~is_missing
             donors = np.flatnonzero(is_donor)
             if needy.size and donors.size:
                 values, gaps = self._writable(name)
@@ -705,8 +740,10 @@ def _by_what_decides(rules: Sequence[MissingUnless]) -> list[MissingUnless]:
     rest = list(rules)
     while rest:
         open_names = set(chain(*(rule.dependent for rule in rest)))
+        settled = [rule for rule in rest if rule.by not in open_names]
         # Rules in a ring have no such order; the first of them begins.
-        settled = [rule for rule in rest if rule.by not in open_names] or rest[:1]
+        if not settled:
+            settled = rest[:1]
         ordered += settled
         rest = [rule for rule in rest if rule not in settled]
     return ordered
@@ -736,7 +773,9 @@ def _rounded(column: Column, values: _Array) -> _Array:
     """Round numbers as a column is declared: to whole numbers, or its decimals."""
     if column.kind != "continuous":
         return np.rint(values).astype(np.int64)
-    return values if column.decimals is None else np.round(values, column.decimals)
+    if column.decimals is None:
+        return values
+    return np.round(values, column.decimals)
 
 
 # Rows that break a constraint
@@ -744,7 +783,8 @@ def _rounded(column: Column, values: _Array) -> _Array:
 
 def _broken_inequality(rule: Inequality, schema: Schema, table: Table) -> _Mask:
     """Return the rows whose smaller value exceeds the larger, or is too far below it."""
-    low_column, high_column = (schema[name] for name in rule.columns)
+    low_column = schema[rule.low]
+    high_column = schema[rule.high]
     low = cells_of(low_column, table)
     high = cells_of(high_column, table)
     first = low.values
@@ -755,10 +795,13 @@ def _broken_inequality(rule: Inequality, schema: Schema, table: Table) -> _Mask:
         first = first * _step(low_column) // coarse
         last = last * _step(high_column) // coarse
 
-    is_wrong = first >= last if rule.strict else first > last
+    is_wrong = first > last
+    if rule.strict:
+        is_wrong |= first == last
     if rule.most is not None:
         is_wrong |= last - first > rule.most * (1 + _NEAR)
-    return np.asarray(is_wrong & ~low.gone & ~high.gone)
+    has_both = ~low.gone & ~high.gone
+    return np.asarray(is_wrong & has_both)
 
 
 def _broken_sum(rule: ColumnSum, schema: Schema, table: Table) -> _Mask:
@@ -772,7 +815,8 @@ def _broken_sum(rule: ColumnSum, schema: Schema, table: Table) -> _Mask:
     if total_column.decimals is not None:
         tolerance = tolerance + 0.5 * 10.0**-total_column.decimals
     is_off = np.abs(sums - total.values) > tolerance
-    return np.asarray((lacks_part != total.gone) | (is_off & ~lacks_part))
+    has_other_gap = lacks_part != total.gone
+    return np.asarray(has_other_gap | (is_off & ~lacks_part))
 
 
 def _broken_range(rule: CategoryRanges, schema: Schema, table: Table) -> _Mask:
@@ -805,7 +849,8 @@ def _broken_computed(rule: Computed, schema: Schema, table: Table) -> _Mask:
     lacks_source = np.any([source.gone for source in sources], axis=0)
     lacks_value = is_undefined | lacks_source
     follows = does_follow(rule, column, cells.values, raw)
-    return np.asarray((lacks_value != cells.gone) | (~follows & ~lacks_value))
+    has_other_gap = lacks_value != cells.gone
+    return np.asarray(has_other_gap | (~follows & ~lacks_value))
 
 
 def allowed_rows(rule: MissingUnless, by: Column, codes: _Array) -> _Mask:
@@ -820,7 +865,9 @@ def _places(rule: MissingUnless, by: Column) -> list[int]:
 
 def _has(column: Column, value: Value) -> bool:
     """Return whether a category is among a column's; rare ones are not learned."""
-    return value is None or (type(value) is bool, value) in _typed_options(column)
+    if value is None:
+        return True
+    return (type(value) is bool, value) in _typed_options(column)
 
 
 def _typed_options(column: Column) -> list[tuple[bool, Value]]:
@@ -955,13 +1002,15 @@ class Modelled:
         columns = tuple(self.declared[name] for name in rule.columns)
         if isinstance(rule, FixedCombinations):
             return _MergedColumns(rule, rule.columns, (), columns)
+        # The column that is computed comes last.
+        *inputs, target = columns
         if isinstance(rule, ColumnSum):
             return _ComputedTotal(
-                rule, (rule.total,), rule.parts, columns[:-1], columns[-1]
+                rule, (rule.total,), rule.parts, tuple(inputs), target
             )
         if isinstance(rule, Computed):
             return _DerivedColumn(
-                rule, (rule.column,), rule.sources, columns[:-1], columns[-1]
+                rule, (rule.column,), rule.sources, tuple(inputs), target
             )
         if isinstance(rule, Inequality):
             low, high = columns
@@ -995,7 +1044,9 @@ class Modelled:
     def local(self, rule: Constraint) -> bool:
         """Return whether a single party has all columns of a constraint."""
         needed = set(rule.columns)
-        return not self.parts or any(needed <= set(part) for part in self.parts)
+        if not self.parts:
+            return True
+        return any(needed <= set(part) for part in self.parts)
 
     def names_of(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the names of the columns that methods learn at a party that holds these."""
@@ -1018,10 +1069,14 @@ class Modelled:
 
     def takes(self, wanted: Mapping[str, WantedCells]) -> bool:
         """Return whether wanted values of these columns must be translated by `asked`."""
-        targets = chain(*(transform.targets for transform in self._transforms))
-        together = chain(*(rule.columns for rule in self._of_kind(MissingTogether)))
-        unless = chain(*(rule.columns for rule in self._of_kind(MissingUnless)))
-        return not wanted.keys().isdisjoint(chain(targets, together, unless))
+        names: set[str] = set()
+        for transform in self._transforms:
+            names |= {*transform.targets}
+        for group in self._of_kind(MissingTogether):
+            names |= {*group.columns}
+        for rule in self._of_kind(MissingUnless):
+            names |= {*rule.columns}
+        return not wanted.keys().isdisjoint(names)
 
     def _of_kind(self, kind: type[_Rule]) -> list[_Rule]:
         """Return the declared constraints of one class."""
@@ -1033,9 +1088,11 @@ class Modelled:
 
     def always(self, rule: Constraint) -> bool:
         """Return whether no drawn row can break a constraint, so that none is drawn again."""
-        others = [rule_ for rule_ in self.declared.constraints if rule_ is not rule]
-        other_columns = chain(*(rule_.columns for rule_ in others))
-        is_alone = set(rule.columns).isdisjoint(other_columns)
+        other_columns: set[str] = set()
+        for constraint in self.declared.constraints:
+            if constraint is not rule:
+                other_columns |= {*constraint.columns}
+        is_alone = other_columns.isdisjoint(rule.columns)
         return isinstance(rule, FixedCombinations) and is_alone and self.keeps(rule)
 
     def own(self, rows: Table, party: int) -> Table:
@@ -1060,9 +1117,8 @@ class Modelled:
     @cached_property
     def _moving(self) -> frozenset[str]:
         """The words of constraints on columns that all move cells which do not fit."""
-        return frozenset(
-            rule.words for rule in self.declared.constraints if self._moves(rule)
-        )
+        moving = [rule for rule in self.declared.constraints if self._moves(rule)]
+        return frozenset(rule.words for rule in moving)
 
     def _moves(self, rule: Constraint) -> bool:
         """Return whether all columns of a constraint move cells that do not fit."""
@@ -1088,15 +1144,18 @@ class Modelled:
             if words in self._moving:
                 continue
             count = int(np.count_nonzero(is_broken))
-            if count:
-                places = np.flatnonzero(is_broken)[:_SHOWN]
-                rows = ", ".join(str(place + 1) for place in places)
-                more = ", ..." if count > _SHOWN else ""
-                raise SchemaError(
-                    f"constraint {words}: {count} of {len(is_broken)} rows break it (row"
-                    f"{'s' * (count > 1)} {rows}{more}, counted from 1). Correct or drop such "
-                    "rows, or take the constraint out of the schema"
-                )
+            if not count:
+                continue
+            places = np.flatnonzero(is_broken)[:_SHOWN]
+            rows = ", ".join(str(place + 1) for place in places)
+            if count > _SHOWN:
+                rows += ", ..."
+            row_word = "row" if count == 1 else "rows"
+            raise SchemaError(
+                f"constraint {words}: {count} of {len(is_broken)} rows break it "
+                f"({row_word} {rows}, counted from 1). Correct or drop such "
+                "rows, or take the constraint out of the schema"
+            )
 
     def inside(self, table: Table) -> Table:
         """Turn a party's table into the columns that methods learn.
@@ -1111,29 +1170,32 @@ class Modelled:
         self.check(table)
 
         # A party of a column split has the columns of some transforms only.
-        transforms = [
-            transform
-            for transform in self._transforms
-            if {*transform.targets, *transform.inputs} <= set(table.names)
-        ]
-        targets = set(chain(*(transform.targets for transform in transforms)))
-        inputs = set(chain(*(transform.inputs for transform in transforms)))
-        cells = {
-            name: cells_of(self.declared[name], table) for name in targets | inputs
-        }
+        transforms = []
+        targets: set[str] = set()
+        inputs: set[str] = set()
+        for transform in self._transforms:
+            if {*transform.targets, *transform.inputs} <= set(table.names):
+                transforms.append(transform)
+                targets |= {*transform.targets}
+                inputs |= {*transform.inputs}
+        cells = {}
+        for name in targets | inputs:
+            cells[name] = cells_of(self.declared[name], table)
         for name in sorted(targets):
             self._check_bounds(self.declared[name], table, cells[name])
 
-        learned = {
-            transform.column.name: transform.encode(cells)
-            for transform in transforms
-            if isinstance(transform, _MergedColumns | _GapColumn)
-        }
+        # Combinations and gaps are learned; what is computed leaves nothing to learn.
+        learned = {}
+        for transform in transforms:
+            if isinstance(transform, _MergedColumns | _GapColumn):
+                learned[transform.column.name] = transform.encode(cells)
         rest = table.select([name for name in table.names if name not in targets])
         if not learned:
             return rest
         new = Table.from_columns(learned)
-        return beside([rest, new]) if rest.names else new
+        if not rest.names:
+            return new
+        return beside([rest, new])
 
     @staticmethod
     def _check_bounds(column: Column, table: Table, cells: CellValues) -> None:
@@ -1143,16 +1205,21 @@ class Modelled:
         """
         if column.kind not in BINNED:
             return
-        low = -np.inf if column.low is None else number_at(column, column.low)
-        high = np.inf if column.high is None else last_of(column)
+        low = -np.inf
+        if column.low is not None:
+            low = number_at(column, column.low)
+        high = np.inf
+        if column.high is not None:
+            high = last_of(column)
         check_values(column, table, *cells, low, high)
 
     @cached_property
     def _carriers(self) -> dict[str, str]:
         """The learned column that says where a declared column is missing, by declared column."""
-        carriers = {
-            name: name for name in self.schema.names if name in self.declared.names
-        }
+        carriers = {}
+        for name in self.schema.names:
+            if name in self.declared.names:
+                carriers[name] = name
         for transform in self._transforms:
             if isinstance(transform, _GapColumn):
                 carriers[transform.rule.high] = transform.column.name
@@ -1187,7 +1254,8 @@ class Modelled:
         for transform in self._transforms:
             if isinstance(transform, _MergedColumns):
                 column = schema[transform.column.name]
-                merged |= transform.decode(column, cells_of(column, table), {}).columns
+                cells = cells_of(column, table)
+                merged |= transform.decode(column, cells, {}).columns
         rows = _EditedRows(table)
         # Twice, since columns that are missing together may have a category among them.
         for _ in range(2):
@@ -1250,9 +1318,8 @@ class Modelled:
                 gaps[name] = is_missing | gaps.get(name, False)
         for group in self._of_kind(MissingTogether):
             leader = self.leader(group)
-            is_missing = (
-                cells[leader].gone if leader in cells else table.missing(leader)
-            )
+            is_derived = leader in cells
+            is_missing = cells[leader].gone if is_derived else table.missing(leader)
             for name in group.columns:
                 gaps[name] = is_missing | gaps.get(name, False)
         return {name: gaps[name] for name in gaps if name not in table.names}
@@ -1301,8 +1368,10 @@ class Modelled:
                 columns[name] = written(column, cells[name], like)
             if name in gaps:
                 values, is_missing = columns[name]
-                all_gaps = gaps[name] if is_missing is None else is_missing | gaps[name]
-                columns[name] = values, all_gaps
+                all_gaps = gaps[name]
+                if is_missing is not None:
+                    all_gaps = all_gaps | is_missing
+                columns[name] = (values, all_gaps)
         categories = {column.name: column.categories for column in outer.columns}
         return Table.from_columns(columns, like, categories), unmet
 
@@ -1314,10 +1383,13 @@ class Modelled:
         for transform in self._transforms:
             if isinstance(transform, _MergedColumns) and not transform.rule.rows:
                 categories = schema[transform.column.name].categories
-                texts = [str(category) for category in categories if category != _OPEN]
-                rows = tuple(tuple(msgspec.json.decode(text)) for text in texts)
+                rows = []
+                for category in categories:
+                    if category != _OPEN:
+                        row = msgspec.json.decode(str(category))
+                        rows.append(tuple(row))
                 rule = transform.rule
-                rules[id(rule)] = replace(rule, rows=rows)
+                rules[id(rule)] = replace(rule, rows=tuple(rows))
 
         columns = []
         for column in self.declared.columns:
@@ -1346,9 +1418,9 @@ class Modelled:
             InputError: No row that keeps the constraints has what is wanted.
         """
         cells, _ = self._decoded(pilot, schema)
-        cells |= {
-            c.name: cells_of(c, pilot) for c in schema.coded if c.name not in cells
-        }
+        for column in schema.coded:
+            if column.name not in cells:
+                cells[column.name] = cells_of(column, pilot)
         wishes = dict(wanted)
         for unless in self._of_kind(MissingUnless):
             self._ask_category(unless, self.restored(schema), wishes, cells, random)
@@ -1359,10 +1431,10 @@ class Modelled:
             targets = transform.targets
             if not any(name in wishes for name in targets):
                 continue
-            column: Any = None
+            learned: Any = None
             if transform.column is not None:
-                column = schema[transform.column.name]
-            wishes |= transform.ask(column, wishes, cells, random)
+                learned = schema[transform.column.name]
+            wishes |= transform.ask(learned, wishes, cells, random)
             wishes = {name: wishes[name] for name in wishes if name not in targets}
         return wishes
 
@@ -1402,6 +1474,7 @@ class Modelled:
             choices = np.array(_places(rule, by))
         if not choices.size:
             return
-        wanted = np.where(is_allowed, codes, random.choice(choices, len(codes)))
+        other_codes = random.choice(choices, len(codes))
+        wanted = np.where(is_allowed, codes, other_codes)
         is_missing = wanted == len(by.options)
         wishes[rule.by] = WantedCells(CellValues(wanted, is_missing), is_needed)

@@ -59,9 +59,10 @@ def texts_of(series: pl.Series) -> pl.Series:
         return series
     if series.dtype == pl.Float64:
         values = series.fill_nan(None)
-        is_whole = (values == values.round()) & (values.abs() < LARGEST)
-        whole_values = values.set(~is_whole, None).cast(pl.Int64, strict=False)
-        digits = whole_values.cast(pl.String)
+        is_small = values.abs() < LARGEST
+        is_whole = (values == values.round()) & is_small
+        whole_values = values.set(~is_whole, None)
+        digits = whole_values.cast(pl.Int64, strict=False).cast(pl.String)
         return digits.fill_null(values.cast(pl.String))
     if series.dtype == DATETIME:
         written = series.dt.strftime("%Y-%m-%dT%H:%M:%S%.6f")
@@ -96,8 +97,10 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
         else:
             texts[place] = str(value)
 
+    # Numbers and times have the text that a column of such values has.
     for values_by_place, dtype in ((floats, pl.Float64), (times, DATETIME)):
-        series = pl.Series(list(values_by_place.values()), dtype=dtype)
+        typed_values = list(values_by_place.values())
+        series = pl.Series(typed_values, dtype=dtype)
         series_texts = texts_of(series).to_list()
         for place, text in zip(values_by_place, series_texts, strict=True):
             texts[place] = text
@@ -124,8 +127,9 @@ def numbers_of(
         return _numbers_in_form(text, form)
     if decimal == ",":
         has_point = text.str.contains(".", literal=True)
-        is_readable = ~has_point | text.str.contains(_GROUPED)
-        text = text.set(~is_readable.fill_null(True), None)
+        is_grouped = text.str.contains(_GROUPED)
+        is_readable = (~has_point | is_grouped).fill_null(True)
+        text = text.set(~is_readable, None)
         # The order counts: points of thousands go before the comma becomes one.
         without_points = text.str.replace_all(".", "", literal=True)
         text = without_points.str.replace(",", ".", literal=True)
@@ -137,8 +141,10 @@ def _numbers_in_form(text: pl.Series, form: str) -> pl.Series:
     parts = number_form(form)
     digits = text.str.extract(parts.pattern)
     if parts.thousands:
+        mark = re.escape(parts.thousands)
         # A blank may be written as any other: U+00A0 and U+202F do not break lines.
-        mark = r"\s" if parts.thousands.isspace() else re.escape(parts.thousands)
+        if parts.thousands.isspace():
+            mark = r"\s"
         digits = digits.str.replace_all(mark, "")
     if parts.decimal == ",":
         digits = digits.str.replace(",", ".", literal=True)
@@ -167,8 +173,10 @@ def whole_numbers_of(
     bounded = numbers.clip(-bound, bound)
     rounded = bounded.round(mode="half_to_even")
     rounded = rounded.cast(pl.Int64, strict=False)
-    is_whole = (numbers == numbers.round()) & (numbers.abs() < bound)
+    is_small = numbers.abs() < bound
+    is_whole = (numbers == numbers.round()) & is_small
     if text is not None:
+        # A cell is a number only where it was read as one: here are its digits alone.
         exact = text.str.strip_chars().cast(pl.Int64, strict=False)
         exact = exact.set(numbers.is_null(), None)
         rounded = exact.fill_null(rounded)
@@ -220,6 +228,7 @@ def _polars_patterns(pattern: str) -> tuple[str, ...]:
 
     A fraction without a point before it has three digits or six.
     """
+    # Polars has codes of its own for a fraction with its point, and for all kinds of offsets.
     codes = pattern.replace(".%f", "%.f").replace("%z", "%#z")
     if "%f" not in codes:
         return (codes,)
@@ -248,8 +257,9 @@ def _completed(text: pl.Series, codes: str) -> tuple[pl.Series, str]:
 def in_utc(times: pl.Series) -> pl.Series:
     """Convert datetimes to UTC in microseconds, without a time zone."""
     zone = getattr(times.dtype, "time_zone", None)
-    utc = times.dt.convert_time_zone("UTC") if zone else times
-    return utc.dt.replace_time_zone(None).cast(DATETIME)
+    if zone:
+        times = times.dt.convert_time_zone("UTC")
+    return times.dt.replace_time_zone(None).cast(DATETIME)
 
 
 def check_zone(where: str, zone: str) -> None:

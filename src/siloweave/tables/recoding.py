@@ -11,7 +11,7 @@ as any other cell: where the column has no place for it, it goes where unknown c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -60,6 +60,7 @@ def recode(
         >>> coded.values("sex").tolist()
         ['male', 'female', 'female']
     """
+    # First the names, since `values` has the new ones.
     recoded = read(table).renamed(rename or {})
     for name, mapping in (values or {}).items():
         recoded = recoded.recoded(name, mapping)
@@ -88,19 +89,26 @@ def check_recode(values: Mapping[str, Values], schema: Schema) -> None:
         # A column of numbers has no options, and any number may become any other.
         if not column.options or _is_open(column):
             continue
-        options = Table.from_columns({name: (np.array(column.options), None)})
-        option_texts = options.labels(name, str).to_list()
-        allowed_texts = {*option_texts, *column.missing_values, ""}
+        _check_new_values(column, mapping.values())
+
+
+def _check_new_values(column: Column, new_values: Collection[Category | None]) -> None:
+    """Check that values are categories of a column, or stand for a missing one."""
+    name = column.name
+    options = Table.from_columns({name: (np.array(column.options), None)})
+    option_texts = options.labels(name, str).to_list()
+    allowed_texts = {*option_texts, *column.missing_values, ""}
+    for value in new_values:
         # Each value by itself: the text of one does not depend on the types of others.
-        new_texts = [texts_of_mixed([value])[0] or "" for value in mapping.values()]
-        wrong_texts = [text for text in new_texts if text not in allowed_texts]
-        if wrong_texts:
-            shown_options = [str(option) for option in column.options]
-            options_text = listed(shown_options, _MOST_SHOWN)
-            raise InputError(
-                f"recode of {name!r} makes {wrong_texts[0]!r}, which is not among its categories: "
-                f"{options_text}. Correct it, or add it to the schema"
-            )
+        text = texts_of_mixed([value])[0] or ""
+        if text in allowed_texts:
+            continue
+        shown_options = [str(option) for option in column.options]
+        options_text = listed(shown_options, _MOST_SHOWN)
+        raise InputError(
+            f"recode of {name!r} makes {text!r}, which is not among its categories: "
+            f"{options_text}. Correct it, or add it to the schema"
+        )
 
 
 def unknown_values(
@@ -112,11 +120,15 @@ def unknown_values(
     """
     notes = []
     for name in values:
-        if name not in table.names or _is_open(schema[name]):
+        if name not in table.names:
             continue
-        is_unknown = _is_unknown(schema[name], table)
+        column = schema[name]
+        if _is_open(column):
+            continue
+        is_unknown = _is_unknown(column, table)
         if not is_unknown.any():
             continue
+
         unknown_rows = table.take(np.flatnonzero(is_unknown))
         texts, counts = unknown_rows.counts(name, str)
         pairs = []
@@ -124,9 +136,10 @@ def unknown_values(
             pairs.append(f"{text!r} ({count:,})")
         num_rows = int(is_unknown.sum())
         rows_hold = count_of(num_rows, "row holds a value", "rows hold values")
+        shown_pairs = listed(pairs, _MOST_SHOWN)
         notes.append(
             f"column {name!r}: {rows_hold} that neither the recode nor the schema knows: "
-            f"{listed(pairs, _MOST_SHOWN)}. Add what it is to the recode, or to the schema"
+            f"{shown_pairs}. Add what it is to the recode, or to the schema"
         )
     return tuple(notes)
 
@@ -141,7 +154,8 @@ def _is_unknown(column: Column, table: Table) -> np.ndarray:
     is_missing = missing_cells(column, table)
     if column.kind in BINNED:
         numbers = table.numbers(column.name, column.format)
-        return numbers.is_null().to_numpy() & ~is_missing
+        is_no_number: np.ndarray = numbers.is_null().to_numpy()
+        return is_no_number & ~is_missing
     # Nothing but an unknown value is moved where a value may be missing.
     lenient = msgspec.structs.replace(column, outside="move", missing=True)
     placed = placed_cells(lenient, table)

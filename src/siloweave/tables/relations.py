@@ -132,6 +132,7 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
                 cells[column.name] = cells_of(column, table)
     columns = [schema[name] for name in cells]
 
+    # Columns of a group of dummy variables are in no other group, sum or order.
     dummies = _dummies(columns, cells)
     in_dummies = set(chain(*dummies))
     alone = [c for c in columns if c.name not in in_dummies]
@@ -154,9 +155,12 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
     combined: dict[str, int] = {}
     for place, names in enumerate(groups):
         combined |= dict.fromkeys(names, place)
+
+    # A part of a sum is smaller than its total anyway.
     within: set[tuple[str, str]] = set()
     for rule in sums:
         within |= {(part, rule.total) for part in rule.parts}
+
     optional = [c for c in columns if c.missing]
     together = _together(optional, cells, combined)
     rules: list[Constraint] = [*combinations, *sums, *computed]
@@ -205,7 +209,9 @@ def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
         if is_set is None:
             window = []
             continue
-        set_columns = set_columns + is_set if window else is_set.astype(np.int64)
+        if not window:
+            set_columns = np.zeros(len(is_set), dtype=np.int64)
+        set_columns = set_columns + is_set
         window.append((column.name, is_set))
         # A row with two set columns: the group, if there is one, begins after the earlier of them.
         while set_columns.max() > 1:
@@ -213,7 +219,7 @@ def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
             set_columns = set_columns - first_is_set
         if not np.all(set_columns == 1):
             continue
-        varied = sum(bool(is_set_there.any()) for _, is_set_there in window)
+        varied = sum(bool(cells_set.any()) for _, cells_set in window)
         if varied >= _FEWEST_DUMMIES:
             groups.append(tuple(name for name, _ in window))
             window = []
@@ -225,11 +231,12 @@ def _is_set(column: Column, cells: CellValues) -> Bools | None:
     if cells.gone.any():
         return None
     codes = cells.values
+    has_two = False
     if column.kind in ("boolean", "categorical"):
-        return np.asarray(codes == 1) if options_of(column) == 2 else None
-    if column.kind == "integer" and codes.min() >= 0 and codes.max() <= 1:
-        return np.asarray(codes == 1)
-    return None
+        has_two = options_of(column) == 2
+    if column.kind == "integer":
+        has_two = codes.min() >= 0 and codes.max() <= 1
+    return np.asarray(codes == 1) if has_two else None
 
 
 def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
@@ -290,9 +297,11 @@ def _decided(
 
 def _decides(deciding: _Codes, column: _Codes) -> bool:
     """Return whether each value of the deciding column goes with a single value of the other."""
-    pairs = np.bincount(deciding * (int(column.max()) + 1) + column)
-    num_pairs = np.count_nonzero(pairs)
-    return bool(num_pairs == np.count_nonzero(np.bincount(deciding)))
+    num_levels = int(column.max()) + 1
+    pairs = deciding * num_levels + column
+    num_pairs = np.count_nonzero(np.bincount(pairs))
+    num_deciding = np.count_nonzero(np.bincount(deciding))
+    return bool(num_pairs == num_deciding)
 
 
 def _combinations(
@@ -309,11 +318,14 @@ def _combinations(
 
     value_lists = []
     for name, column_cells in zip(names, distinct, strict=True):
-        value_lists.append(_values_or_none(schema[name], column_cells.take(order)))
+        ordered_cells = column_cells.take(order)
+        values = _values_or_none(schema[name], ordered_cells)
+        value_lists.append(values)
     rows = tuple(zip(*value_lists, strict=True))
     num_rows = len(cells[names[0]].gone)
+    listed_names = " and ".join(names)
     why = (
-        f"{' and '.join(names)} occur in {len(rows)} combinations only, in all "
+        f"{listed_names} occur in {len(rows)} combinations only, in all "
         f"{num_rows:,} rows: drawn rows will have these"
     )
     return FixedCombinations(tuple(names), rows, why=why)
@@ -355,12 +367,12 @@ def _ordered(
 
     needed = []
     for low_name, high_name in sorted(rules):
+        pair = (low_name, high_name)
         is_equal = (high_name, low_name) in rules
-        is_implied = any(
-            (low_name, name) in rules and (name, high_name) in rules for name in names
-        )
-        if not is_equal and not is_implied and (low_name, high_name) not in within:
-            needed.append(rules[low_name, high_name])
+        above_low = {name for name in names if (low_name, name) in rules}
+        is_implied = any((name, high_name) in rules for name in above_low)
+        if not is_equal and not is_implied and pair not in within:
+            needed.append(rules[pair])
     return needed
 
 
@@ -384,7 +396,8 @@ def _alike(low: Column, high: Column, names: Mapping[str, _Name]) -> bool:
 
 def _words(column: Column) -> set[str]:
     """Return the words of a column's name."""
-    return {word.lower() for word in _WORD.findall(column.name.replace("_", " "))}
+    name = column.name.replace("_", " ")
+    return {word.lower() for word in _WORD.findall(name)}
 
 
 def _are_years(column: Column, cells: _Cells) -> bool:
@@ -417,6 +430,7 @@ def _below(
     if (lows > highs).any():
         return None
 
+    # Bounds alone say it where no pair of unrelated rows breaks it.
     crossed = float((lows > _unrelated(highs)).mean())
     low_name = names[low.name]
     high_name = names[high.name]
@@ -427,7 +441,8 @@ def _below(
     is_evident = crossed > least and _is_unlikely(len(lows), crossed)
     if not is_life and not is_evident:
         return None
-    if is_life and lows.max() <= highs.min():  # which the bounds say already
+    # Bounds of a life's dates that do not overlap say it already.
+    if is_life and lows.max() <= highs.min():
         return None
     why = (
         f"{low.name} <= {high.name} in all {len(lows):,} rows that have both, and {crossed:.1%} of "
@@ -473,8 +488,11 @@ def _sums(columns: Sequence[Column], cells: _Cells) -> list[ColumnSum]:
     searched = 0
     for names in totals.values():
         is_present = ~cells[names[0]].gone
-        has_gap = {name: (cells[name].gone & is_present).any() for name in scaled}
-        parts = [name for name in scaled if not has_gap[name]]
+        parts = []
+        for name in scaled:
+            has_gap = (cells[name].gone & is_present).any()
+            if not has_gap:
+                parts.append(name)
         searched += len(parts) ** 2
         if is_present.sum() < _ROWS or len(parts) < 3 or searched > _SEARCHED:
             continue
@@ -498,8 +516,8 @@ def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, Floats]:
 
     scaled: dict[str, Floats] = {}
     for column in numbers:
-        values = np.where(cells[column.name].gone, 0, cells[column.name].values)
-        values = np.rint(values * unit)
+        raw, is_missing = cells[column.name]
+        values = np.rint(np.where(is_missing, 0, raw) * unit)
         is_exact = len(values) and np.abs(values).max() < _EXACT / len(numbers)
         if is_exact and np.ptp(values) > 0:
             scaled[column.name] = values + 0.0  # no -0, whose bytes differ
@@ -569,14 +587,17 @@ def _sum_of(
     if (summed != totals).any() or len(np.unique(totals)) < _REPEATED:
         return None
     # A part that is nearly always the same number could be any other column.
-    changes = [_unrelated(columns[name]) != columns[name] for name in parts]
-    crossed = min(float(is_changed.mean()) for is_changed in changes)
+    crossed = 1.0
+    for name in parts:
+        is_changed = _unrelated(columns[name]) != columns[name]
+        crossed = min(crossed, float(is_changed.mean()))
     if crossed <= _CROSSED or not _is_unlikely(len(summed), crossed):
         return None
     names = tuple(sorted(parts, key=order.index))
+    adders = " + ".join(names)
     why = (
-        f"{' + '.join(names)} = {total} in all {len(summed):,} rows that have them: {total} will "
-        "be computed in drawn rows"
+        f"{adders} = {total} in all {len(summed):,} rows that have them: "
+        f"{total} will be computed in drawn rows"
     )
     return ColumnSum(names, total, why=why)
 
@@ -637,10 +658,12 @@ def _computed(
     candidates = list(_promising(dates, numbers, cells))
     candidates.sort(key=lambda candidate: order.index(candidate[0]))
     for recipe, sources, target in candidates:
-        names = frozenset((sources[0].name, sources[1].name, target.name))
+        source_names = {source.name for source in sources}
+        names = frozenset((*source_names, target.name))
         if target.name in sources_of or names in used:
             continue
-        if any(target.name in _reached(sources_of, source.name) for source in sources):
+        # Sources that are computed from the target would go round in a circle.
+        if any(target.name in _reached(sources_of, name) for name in source_names):
             continue
         rule = _rule_of(recipe, sources, target, cells, tests)
         if rule:
@@ -690,7 +713,9 @@ def _promising(
         filled = [c for c in all_columns if not cells[c.name].gone[rows].any()]
         times = [column for column in filled if column.kind == "datetime"]
         few = rows[:: len(rows) // _PROBES][:_PROBES]
-        yield from _of_pairs(_sample(times, cells, few), _sample(group, cells, few))
+        time_sample = _sample(times, cells, few)
+        target_sample = _sample(group, cells, few)
+        yield from _of_pairs(time_sample, target_sample)
 
         sources = [column for column in filled if column.kind != "datetime"]
         searched += len(sources) ** 2 * len(group)
@@ -715,10 +740,12 @@ def _varied_rows(values: NDArray[Any], rows: Ints) -> Ints:
 
     Rows of one value, mostly 0, agree with too many recipes.
     """
-    some = rows[:: max(len(rows) // (_PROBES * _PROBES), 1)]
+    step = max(len(rows) // (_PROBES * _PROBES), 1)
+    some = rows[::step]
     _, first = np.unique(values[some], return_index=True)
     largest_first = some[first[::-1]]
-    return largest_first[:: max(len(first) // _PROBES, 1)][:_PROBES]
+    step = max(len(first) // _PROBES, 1)
+    return largest_first[::step][:_PROBES]
 
 
 def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
@@ -782,6 +809,7 @@ def _agrees(
     """Return whether values may be a recipe's results after rounding."""
     # What floats lose in a product or a ratio.
     near = 1e-9 * np.maximum(np.abs(raw), 1.0)
+    # By how many units rounding may make a number smaller.
     below = 1.0 if recipe.rounding == "down" else 0.5
     is_high_enough = values >= raw - below * units - near
     is_low_enough = values <= raw + (1.0 - below) * units + near
@@ -854,7 +882,8 @@ def _together(
     rules = []
     for names in groups.values():
         # Columns of one combination are missing together by it; those of another cannot follow.
-        lead = next((combined[name] for name in names if name in combined), None)
+        places = [combined[name] for name in names if name in combined]
+        lead = places[0] if places else None
         followers = [name for name in names if combined.get(name, lead) == lead]
         is_missing = cells[names[0]].gone
         rows = len(is_missing)
@@ -881,8 +910,12 @@ def _some(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     if len(names) <= _SHOWN:
-        return f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{', '.join(names[: _SHOWN - 1])} and {len(names) - _SHOWN + 1} more"
+        last = names[-1]
+        listed_names = ", ".join(names[:-1])
+        return f"{listed_names} and {last}"
+    shown = names[: _SHOWN - 1]
+    listed_names = ", ".join(shown)
+    return f"{listed_names} and {len(names) - len(shown)} more"
 
 
 def _unless(
@@ -990,11 +1023,15 @@ def _unless_missing(
     share = float((~is_missing[~is_barred]).mean())
     if rows < _REPEATED or not _is_unlikely(rows, share, tests):
         return None
-    num_others = int((~has_other).sum())
-    is_required = bool((has_other == is_missing).all()) and num_others >= _ROWS
-    others = f", and there in all {num_others:,} others" if is_required else ""
+    num_with = int(has_other.sum())
+    num_without = int((~has_other).sum())
+    is_opposite = bool((has_other == is_missing).all())
+    is_required = is_opposite and num_without >= _ROWS
+    others = ""
+    if is_required:
+        others = f", and there in all {num_without:,} others"
     why = (
-        f"{_some(dependent)}: missing in all {int(has_other.sum()):,} rows that have a {by.name}"
+        f"{_some(dependent)}: missing in all {num_with:,} rows that have a {by.name}"
         f"{others}: drawn rows will keep it"
     )
     return MissingUnless(dependent, by.name, (None,), is_required, why=why)
@@ -1018,12 +1055,13 @@ def _unless_by(
     if rows[is_empty].min() < _REPEATED or filled[is_filled].min() < _REPEATED:
         return None
 
-    values = tuple(by.options[i] for i in np.flatnonzero(filled))
+    values = tuple(by.options[code] for code in np.flatnonzero(filled))
+    value_words = " or ".join(map(repr, values))
     is_required = bool((rows == filled)[is_filled].all())
     others = ", and there in all others" if is_required else ""
     why = (
         f"{_some(dependent)}: missing in all {barred:,} rows in which {by.name} is not "
-        f"{' or '.join(map(repr, values))}{others}: drawn rows will keep it"
+        f"{value_words}{others}: drawn rows will keep it"
     )
     return MissingUnless(dependent, by.name, values, is_required, why=why)
 
@@ -1089,7 +1127,8 @@ def _ranges(
     if not deciding or not numbers:
         return []
     # Columns are compared in blocks, which bounds the memory.
-    block_size = max(_CELLS // len(cells[numbers[0].name].gone), 1)
+    num_rows = len(cells[numbers[0].name].gone)
+    block_size = max(_CELLS // num_rows, 1)
     for start in range(0, len(numbers), block_size):
         block = numbers[start : start + block_size]
         sorted_values = {c.name: _sorted_values(cells[c.name]) for c in block}
@@ -1152,13 +1191,19 @@ def _worth_a_look(
     lows = np.take_along_axis(low, order, axis=0)
     highs = np.take_along_axis(high, order, axis=0)
     reached = np.maximum.accumulate(highs, axis=0)
-    is_apart = ((lows[1:] > reached[:-1]) & np.isfinite(lows[1:])).any(axis=0)
-    is_single = ((low == high) & (rows >= _ROWS)).any(axis=0)
+    # A category without a value has an infinite least one.
+    is_filled = np.isfinite(lows[1:])
+    is_above = lows[1:] > reached[:-1]
+    is_apart = (is_above & is_filled).any(axis=0)
+    has_many = rows >= _ROWS
+    is_single = ((low == high) & has_many).any(axis=0)
+
     # An edge has many rows on both sides.
     is_whole = np.array([column.kind == "integer" for column in columns])
     is_inner = (low > low.min(axis=0)) | (high < high.max(axis=0))
-    may_end = is_inner & (rows >= _ROWS)
-    has_edge = is_whole & may_end.any(axis=0) & (rows.sum(axis=0) >= 2 * _EDGE)
+    may_end = (is_inner & has_many).any(axis=0)
+    has_enough = rows.sum(axis=0) >= 2 * _EDGE
+    has_edge = is_whole & may_end & has_enough
     return np.flatnonzero(is_apart | is_single | has_edge).tolist()
 
 
@@ -1187,10 +1232,12 @@ def _bands(ends: _Ends) -> tuple[_Range, ...]:
         high = float(ends.high[band].max())
         # The outermost ends are the column's own bounds, but for a band of a single value.
         is_open = low != high
-        is_first = place == 0
-        is_last = place == len(bands) - 1
-        least = None if is_first and is_open else value_of(ends.column, low)
-        most = None if is_last and is_open else value_of(ends.column, high)
+        least = value_of(ends.column, low)
+        most = value_of(ends.column, high)
+        if is_open and place == 0:
+            least = None
+        if is_open and place == len(bands) - 1:
+            most = None
         ranges += [(ends.by.options[i], least, most) for i in band]
     return tuple(ranges)
 
@@ -1236,15 +1283,19 @@ def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
     """
     if ends.column.kind != "integer":
         return False
-    # The largest value is looked at in the mirror, as the least of the negative numbers.
-    edge = sign * (ends.low[category] if sign == 1 else ends.high[category])
+    edge = ends.low[category]
+    all_values = ends.ordered
+    if sign == -1:
+        # The largest value is looked at in the mirror, as the least of the negative numbers.
+        edge = -ends.high[category]
+        all_values = -ends.ordered[::-1]
     category_values = sign * ends.values[ends.codes == category]
-    all_values = ends.ordered if sign == 1 else -ends.ordered[::-1]
     places = [edge - _UNITS, edge, edge + _UNITS]
     before, at_edge, past = np.searchsorted(all_values, places)
     inside = int((category_values < edge + _UNITS).sum())
     others = int(past - at_edge) - inside
     beyond = int(at_edge - before)
+    # The others may not end there as well.
     if min(others, beyond) < _EDGE or not 0.5 <= beyond / others <= 2:
         return False
     expected_beyond = inside * beyond / others
@@ -1266,8 +1317,10 @@ def _ranges_in_words(
         else:
             words = f"{low} to {high}"
         parts.append(f"{words} where {by.name} is {category!r}")
-    more = ", and so on" if len(ranges) > _SHOWN else ""
+    if len(ranges) > _SHOWN:
+        parts.append("and so on")
+    range_words = ", ".join(parts)
     return (
-        f"{column.name} is {', '.join(parts)}{more}, in all {rows:,} such rows: drawn rows will "
-        "keep it"
+        f"{column.name} is {range_words}, in all {rows:,} such rows: "
+        "drawn rows will keep it"
     )

@@ -53,10 +53,20 @@ Outside = Literal["move", "refuse"]
 """What becomes of a cell that a column has no place for."""
 _KINDS = get_args(Kind)
 _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
+# What `from_data` and `learned` may name.
 _FACTS = (
-    "kind", "categories", "low", "high", "missing", "decimals", "padded", "format",
-    "missing_values", "resolution", "zone",
-)  # fmt: skip
+    "kind",
+    "categories",
+    "low",
+    "high",
+    "missing",
+    "decimals",
+    "padded",
+    "format",
+    "missing_values",
+    "resolution",
+    "zone",
+)
 # Formats of whole numbers: dates such as 20240131, and ids of which none begins with 0.
 _DIGITS = re.compile(r"%Y(%[mdHMSf])*0*|\[1-9\](\[0-9\](\{\d+\})?)*")
 # Every whole number of so many digits is an int64.
@@ -181,7 +191,9 @@ class Column(
         """The values of a categorical or boolean column, in the order of their codes."""
         if self.categories:
             return self.categories
-        return (False, True) if self.kind == "boolean" else ()
+        if self.kind == "boolean":
+            return False, True
+        return ()
 
     @property
     def modelled(self) -> bool:
@@ -200,8 +212,9 @@ class Column(
         )
         for fact, which, has_any in rules:
             value = getattr(self, fact)
-            allowed = range(MOST_DECIMALS + 1) if has_any else ()
-            if value is not None and value not in allowed:
+            if value is None:
+                continue
+            if not has_any or value not in range(MOST_DECIMALS + 1):
                 raise SchemaError(
                     f"column {self.name!r}: {fact}={value!r}; a {which} may have 0 to "
                     f"{MOST_DECIMALS}, and no other has any"
@@ -234,8 +247,10 @@ class Column(
         elif self.kind == "id" or (self.kind == "text" and is_pattern):
             text_form(form)
         elif self.kind != "text" or form not in SEMANTIC:
-            forms = f" but {', '.join(SEMANTIC)} or a pattern such as '[0-9]{{4}} [A-Z]{{2}}'"
-            allowed = forms if self.kind == "text" else ""
+            allowed = ""
+            if self.kind == "text":
+                allowed = f" but {', '.join(SEMANTIC)} or a pattern such as "
+                allowed += "'[0-9]{4} [A-Z]{2}'"
             raise SchemaError(
                 f"a {self.kind} column takes no format{allowed}, not {form!r}"
             )
@@ -244,7 +259,8 @@ class Column(
         """Raise SchemaError for a resolution or zone that the column cannot have."""
         where = f"column {self.name!r}"
         for fact in ("resolution", "zone"):
-            if getattr(self, fact) is not None and self.kind != "datetime":
+            value = getattr(self, fact)
+            if value is not None and self.kind != "datetime":
                 raise SchemaError(
                     f"{where}: kind {self.kind!r} takes no {fact}; drop it"
                 )
@@ -259,6 +275,7 @@ class Column(
             )
         if self.format is None:
             return
+        # Drawn values would lose what the format does not write.
         written = resolution_of(self.format)
         if RESOLUTIONS[self.resolution] < RESOLUTIONS[written]:
             raise SchemaError(
@@ -288,29 +305,19 @@ class Column(
                 "its other, and let a method learn the frequent ones (learn = 0.1)"
             )
 
-        values = tuple(self.categories)
-        families = {_family(value) for value in values}
-        if families == {"whole number", "number"}:
-            values = tuple(float(value) for value in values)
-            families = {"number"}
-        if len(families) > 1:
-            raise SchemaError(
-                f"{where}: categories mix {sorted(families)}; use one type"
-            )
-        if families == {"number"} and not _are_finite(values):
+        values = _of_one_family(tuple(self.categories), where)
+        family = _family(values[0])
+        if family == "number" and not _are_finite(values):
             raise SchemaError(f"{where}: categories must be finite numbers")
         if len(set(values)) < len(values):
-            repeated = sorted(
-                {repr(value) for value in values if values.count(value) > 1}
-            )
+            repeated = {repr(value) for value in values if values.count(value) > 1}
             raise SchemaError(
-                f"{where}: categories repeat {', '.join(repeated)}; list each once"
+                f"{where}: categories repeat {', '.join(sorted(repeated))}; list each once"
             )
         # Of one family, too: True == 1, and they are no equals in a file.
         other = self.other
-        if other is not None and (
-            other not in values or _family(other) not in families
-        ):
+        is_listed = other in values and _family(other) == family
+        if other is not None and not is_listed:
             raise SchemaError(
                 f"{where}: other={other!r} is not among its categories; add it to them"
             )
@@ -363,7 +370,9 @@ class Column(
                 "them"
             )
         if self.kind in ("categorical", "boolean"):
-            if value not in self.options or _family(value) != _family(self.options[0]):
+            # Of one family, too: True == 1.
+            is_option = value in self.options
+            if not is_option or _family(value) != _family(self.options[0]):
                 raise SchemaError(
                     f"{where}: fallback={value!r} is not among its values; give one of them"
                 )
@@ -395,15 +404,31 @@ def _order(kind: str, value: Any, bound: Any) -> int:
             value = value[: len(bound)]
         value = datetime.fromisoformat(value)
         bound = datetime.fromisoformat(bound)
-    return int(value > bound) - int(value < bound)
+    is_above = value > bound
+    is_below = value < bound
+    return int(is_above) - int(is_below)
 
 
 def _family(value: object) -> str:
     """Return the sort of value that a category is, in words."""
-    for kind, name in _FAMILIES.items():  # a boolean is an int, too
+    # Booleans are asked for first, since they are whole numbers for Python.
+    for kind, name in _FAMILIES.items():
         if isinstance(value, kind):
             return name
     raise SchemaError(f"a category must be text, a number or a boolean, not {value!r}")
+
+
+def _of_one_family(values: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    """Return categories of one family; whole numbers beside others become floats.
+
+    SchemaError for others that mix.
+    """
+    families = {_family(value) for value in values}
+    if families == {"whole number", "number"}:
+        return tuple(float(value) for value in values)
+    if len(families) > 1:
+        raise SchemaError(f"{where}: categories mix {sorted(families)}; use one type")
+    return values
 
 
 def _are_finite(numbers: Sequence[Any]) -> bool:
@@ -455,11 +480,15 @@ def versioned(text: str | bytes, kind: Any, what: str) -> Any:
         # The last word of msgspec's message is the field's path, such as `$.columns[0].kind`.
         field = str(error).removesuffix("`").rpartition(".")[2]
         allowed = {"kind": _KINDS, "constraint": TAGS}.get(field)
-        more = f"; use one of {', '.join(allowed)}" if allowed else ""
+        more = ""
+        if allowed:
+            more = f"; use one of {', '.join(allowed)}"
         raise SchemaError(f"not {what}: {error}{more}") from None
     if file.version != VERSION:
+        # Without its article.
+        _, _, name = what.partition(" ")
         raise SchemaError(
-            f"{what.partition(' ')[2]} version {file.version}; this siloweave reads {VERSION}: "
+            f"{name} version {file.version}; this siloweave reads {VERSION}: "
             "write it again with this version"
         )
     return file
@@ -506,9 +535,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 f"columns repeat {', '.join(map(repr, repeated))}; name each once"
             )
         if self.constraints:
-            check_constraints(
-                self.constraints, {column.name: column for column in self.columns}
-            )
+            by_name = {column.name: column for column in self.columns}
+            check_constraints(self.constraints, by_name)
 
     def __repr__(self) -> str:
         columns = [f"{column.name} ({column.kind})" for column in self.columns]
@@ -518,11 +546,10 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         heads = ["column", "kind", "values", "missing", "taken from rows"]
         rows = []
         for column in self.columns:
+            values = _allowed(column)
             missing = "yes" if column.missing else ""
             from_data = ", ".join(column.from_data)
-            rows.append(
-                (column.name, column.kind, _allowed(column), missing, from_data)
-            )
+            rows.append((column.name, column.kind, values, missing, from_data))
         return html_table(f"{len(self.columns)} columns", heads, rows)
 
     @property
@@ -546,13 +573,18 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     @property
     def padded(self) -> dict[str, int]:
         """The fewest decimals with which numbers are written, by column, where this is declared."""
-        return {c.name: c.padded for c in self.columns if c.padded is not None}
+        padded = {}
+        for column in self.columns:
+            if column.padded is not None:
+                padded[column.name] = column.padded
+        return padded
 
     def to_json(self) -> str:
         """Return the schema as JSON text, with a version; `from_json` reads it back."""
         constraints = self.constraints or msgspec.UNSET
         file = _File("siloweave-schema", VERSION, self.columns, constraints)
-        return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
+        encoded = msgspec.json.encode(file)
+        return msgspec.json.format(encoded, indent=2).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Schema:
@@ -618,10 +650,10 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             )
         if table is not None:
             rows = read(table)
-            described = tuple(
-                _filled(kind, name, form, rows) for name, kind, form in columns
-            )
-            return cls(described, constraints)
+            described = []
+            for name, kind, form in columns:
+                described.append(_filled(kind, name, form, rows))
+            return cls(tuple(described), constraints)
 
         lacking = [name for name, kind, _ in columns if kind == "categorical"]
         if lacking:
@@ -629,9 +661,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= "
                 "to take them from data (marked as such), or write the schema by hand"
             )
-        bare = [
-            Column(n, kind or "continuous", format=form) for n, kind, form in columns
-        ]
+        bare = []
+        for name, kind, form in columns:
+            bare.append(Column(name, kind or "continuous", format=form))
         return cls(tuple(bare), constraints)
 
     @classmethod
@@ -709,9 +741,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         # The order of columns is worth a line only where it is the one difference.
         if not lines and self.names != other.names:
             first_order = ", ".join(self.names)
-            lines.append(
-                f"column order: {first_order} against {', '.join(other.names)}"
-            )
+            second_order = ", ".join(other.names)
+            lines.append(f"column order: {first_order} against {second_order}")
         return lines
 
     def declared(self) -> Schema:
@@ -744,9 +775,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> Schema((age,)).placed()["age"].outside
             'move'
         """
-        homeless = [
-            repr(column.name) for column in self.columns if not column.has_place
-        ]
+        homeless = [repr(c.name) for c in self.columns if not c.has_place]
         if homeless:
             raise SchemaError(
                 f"{listed(homeless)} of the schema: a cell that does not "
@@ -758,9 +787,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         columns = []
         for column in self.columns:
             if column.modelled and column.outside is None:
-                columns.append(replace(column, outside="move"))
-            else:
-                columns.append(column)
+                column = replace(column, outside="move")
+            columns.append(column)
         return Schema(tuple(columns), self.constraints)
 
     def with_fallbacks(self) -> Schema:
@@ -775,17 +803,17 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """
         columns = []
         for column in self.columns:
-            if column.has_place:
-                columns.append(column)
-            else:
-                columns.append(replace(column, fallback=lowest(column)))
+            if not column.has_place:
+                column = replace(column, fallback=lowest(column))
+            columns.append(column)
         return Schema(tuple(columns), self.constraints)
 
     def refusing(self) -> Schema:
         """Return the schema with every column refusing cells that do not fit."""
-        strict = [
-            replace(column, outside="refuse", fallback=None) for column in self.columns
-        ]
+        strict = []
+        for column in self.columns:
+            # A column that refuses has no use for a fallback, and may not declare one.
+            strict.append(replace(column, outside="refuse", fallback=None))
         return Schema(tuple(strict), self.constraints)
 
     def without_reasons(self) -> Schema:
@@ -802,16 +830,16 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     def select(self, names: Sequence[str]) -> Schema:
         """Return the schema of some columns, in the order given, with the constraints on these."""
         columns = [self[name] for name in names]
-        constraints = [
-            rule for rule in self.constraints if set(rule.columns) <= set(names)
-        ]
+        selected = set(names)
+        constraints = [c for c in self.constraints if selected.issuperset(c.columns)]
         return Schema(tuple(columns), tuple(constraints))
 
     def digest(self) -> str:
         """Return 32 hex digits that are equal exactly for equal facts, wherever they came from."""
         bare = [replace(c, from_data=(), learned=(), why="") for c in self.columns]
         facts = [*bare, *_unmarked(self.constraints)]
-        return blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
+        encoded = msgspec.json.encode(facts)
+        return blake2b(encoded, digest_size=16).hexdigest()
 
 
 def place_words(column: Column) -> str:
@@ -821,7 +849,9 @@ def place_words(column: Column) -> str:
         >>> place_words(Column("age", "integer", low=0, high=99, missing=True, outside="move"))
         'age: the nearest of 0 to 99, else missing'
     """
-    refuge: Any = column.other if column.fallback is None else column.fallback
+    refuge: Any = column.fallback
+    if refuge is None:
+        refuge = column.other
     if refuge == LOW and not column.options:
         refuge = column.low
     rest = "missing" if refuge is None else repr(refuge)
@@ -832,7 +862,9 @@ def place_words(column: Column) -> str:
 
 def lowest(column: Column) -> Category:
     """Return the fallback that stands for a modelled column's lowest value."""
-    return column.options[0] if column.options else LOW
+    if column.options:
+        return column.options[0]
+    return LOW
 
 
 def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
@@ -843,8 +875,11 @@ def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
 def _allowed(column: Column) -> str:
     """Describe in a few words which values a column allows."""
     if column.categories:
-        return listed([str(category) for category in column.categories], 5)
-    return "" if column.low is None else f"{column.low} to {column.high}"
+        texts = [str(category) for category in column.categories]
+        return listed(texts, 5)
+    if column.low is None:
+        return ""
+    return f"{column.low} to {column.high}"
 
 
 def _column_differences(mine: Column, theirs: Column) -> list[str]:
@@ -861,12 +896,11 @@ def _column_differences(mine: Column, theirs: Column) -> list[str]:
 
 def _contrast(fact: str, first: object, second: object) -> str:
     """Describe in words how two values of one fact differ."""
-    if (
-        not isinstance(first, tuple)
-        or not isinstance(second, tuple)
-        or fact != "categories"
-    ):
-        return f"{fact} {first!r} against {second!r}"
+    plain = f"{fact} {first!r} against {second!r}"
+    if fact != "categories":
+        return plain
+    if not isinstance(first, tuple) or not isinstance(second, tuple):
+        return plain
     only_first = [value for value in first if value not in second]
     only_second = [value for value in second if value not in first]
     if not only_first and not only_second:
@@ -891,13 +925,16 @@ def describe(
     there is no value, or values do not fit ``kind``.
     """
     if kind is None:
-        return _described(table, evidence(table, (name,))[name], max_categories)
-    if table.finite(name).missing(name).all() and kind not in ("id", "text"):
+        finding = evidence(table, (name,))[name]
+        return _described(table, finding, max_categories)
+    is_modelled = kind not in ("id", "text")
+    if is_modelled and table.finite(name).missing(name).all():
         raise SchemaError(
             f"column {name!r} has no value in any row; drop it, or declare it by hand with "
             "missing=True"
         )
-    return _described(table, ColumnEvidence(name, kind, format=pattern), max_categories)
+    finding = ColumnEvidence(name, kind, format=pattern)
+    return _described(table, finding, max_categories)
 
 
 def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Column:
@@ -915,7 +952,9 @@ def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Co
         "why": finding.why,
     }
     if kind in ("id", "text"):
-        from_data: tuple[str, ...] = ("kind", "format") if finding.format else ("kind",)
+        from_data: tuple[str, ...] = ("kind",)
+        if finding.format:
+            from_data = ("kind", "format")
         return Column(name, kind, **facts, from_data=from_data)
 
     categories = finding.categories
@@ -991,11 +1030,13 @@ def _bounds(
         return first.date().isoformat(), last.date().isoformat()
     # As fine as the values are, and no finer: a bound's fraction says the resolution.
     steps = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
-    timespec = next(part for part, step in steps.items() if not (present % step).any())
+    fitting = [part for part, step in steps.items() if not (present % step).any()]
+    timespec = fitting[0]
     return first.isoformat(timespec=timespec), last.isoformat(timespec=timespec)
 
 
 _EXTRA = "siloweave"
+# What is called the same here.
 _SDTYPES: tuple[Kind, ...] = ("categorical", "boolean", "datetime", "id")
 # The sdtypes of a text's formats; SDV also takes the names of faker's functions.
 _PERSONAL = {form: form for form in SEMANTIC} | {
@@ -1004,15 +1045,20 @@ _PERSONAL = {form: form for form in SEMANTIC} | {
     "uuid": "uuid4",
 }
 _FORMATS = {sdtype: form for form, sdtype in _PERSONAL.items()} | {
-    "first_name": "name", "last_name": "name", "street_address": "address",
-    "zipcode": "postcode", "ipv4": "ip", "uuid": "uuid",
-}  # fmt: skip
+    "first_name": "name",
+    "last_name": "name",
+    "street_address": "address",
+    "zipcode": "postcode",
+    "ipv4": "ip",
+    "uuid": "uuid",
+}
 
 
 def _sdv_record(column: Column) -> dict[str, Any]:
     """Return a column as a record of SDV metadata."""
     if column.kind == "text" and column.format in (None, *_PERSONAL):
-        return {"sdtype": _PERSONAL.get(column.format or "", "unknown"), "pii": True}
+        sdtype = _PERSONAL.get(column.format or "", "unknown")
+        return {"sdtype": sdtype, "pii": True}
     record: dict[str, Any] = {"sdtype": column.kind}
     if column.kind in ("integer", "continuous"):
         form = "Int64" if column.kind == "integer" else "Float"
@@ -1031,13 +1077,16 @@ def _sdv_table(metadata: Mapping[str, Any]) -> Any:
     tables = metadata["tables"]
     if not isinstance(tables, Mapping) or len(tables) != 1:
         raise SchemaError("SDV metadata must describe exactly one table; cut it to one")
-    return next(iter(tables.values()))
+    (table,) = tables.values()
+    return table
 
 
 def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the metadata's record of each column, by name."""
     table = _sdv_table(metadata)
-    columns = table.get("columns") if isinstance(table, Mapping) else None
+    columns = None
+    if isinstance(table, Mapping):
+        columns = table.get("columns")
     if not isinstance(columns, Mapping) or not columns:
         raise SchemaError("not SDV metadata: it has no 'columns'")
     return columns
@@ -1049,6 +1098,7 @@ def _sdv_keys(metadata: Mapping[str, Any], records: Mapping[str, Any]) -> set[st
     keys = [table.get("primary_key"), *(table.get("alternate_keys") or ())]
     single = {key for key in keys if isinstance(key, str)}
     for key in keys:
+        # A joint key is a list of names, and no key None.
         names = [key] if isinstance(key, str) else key or ()
         for name in names:
             if name not in records:
@@ -1069,16 +1119,23 @@ def _sdv_column(
         representation = str(record.get("computer_representation", ""))
         if representation.lower().startswith(("int", "uint")):
             return name, "integer", None
-        return name, "continuous" if representation else None, None
-    if "regex_format" in record:  # which earlier metadata have for the sdtype text, too
+        if representation:
+            return name, "continuous", None
+        return name, None, None
+    # Earlier metadata have it for the sdtype text, too.
+    if "regex_format" in record:
         return name, "id", record["regex_format"]
-    kind: Kind | None = next((kind for kind in _SDTYPES if kind == sdtype), None)
-    if kind is not None:
-        return name, kind, record.get("datetime_format") if kind == "datetime" else None
+    if sdtype == "datetime":
+        return name, "datetime", record.get("datetime_format")
+    for kind in _SDTYPES:
+        if kind == sdtype:
+            return name, kind, None
     if record.get("pii") is False:
         return name, "categorical", None
     form = _FORMATS.get(sdtype)
-    return name, "id" if key and form is None else "text", form
+    if key and form is None:
+        return name, "id", None
+    return name, "text", form
 
 
 def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Column:
@@ -1129,11 +1186,19 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     """
     if schema is None:
         return table.without_rows()
-    columns = [column for column in schema.columns if column.name in table.names]
     is_text = table.frame == "csv"
-    types = {c.name: (_type(c, is_text), c.missing) for c in columns}
-    zones = {c.name: c.zone for c in columns if c.zone is not None}
-    units = {c.name: str(c.format) for c in columns if c.format in UNITS}
+    types = {}
+    zones = {}
+    units = {}
+    for column in schema.columns:
+        name = column.name
+        if name not in table.names:
+            continue
+        types[name] = (_type(column, is_text), column.missing)
+        if column.zone is not None:
+            zones[name] = column.zone
+        if column.format in UNITS:
+            units[name] = str(column.format)
     return Table.empty(types, table.frame, zones, units)
 
 
@@ -1144,11 +1209,14 @@ def _type(column: Column, is_text: bool) -> type:
     if not is_text and _has_digits(column):
         digits = 3 if column.resolution == "millisecond" else 6
         example = written_time(_EPOCH, str(column.format), digits)
-        is_whole = column.kind == "id" or len(example) <= _INT64_DIGITS
-        return int if is_whole else str
+        if column.kind == "id" or len(example) <= _INT64_DIGITS:
+            return int
+        return str
     if column.format in UNITS and not is_text:
         return timedelta
-    text_kinds = ("text", "id", "datetime") if is_text else ("text",)
+    text_kinds = {"text"}
+    if is_text:
+        text_kinds = {"text", "id", "datetime"}
     has_form = column.format is not None and column.format not in UNITS
     if has_form or column.kind in text_kinds:
         return str
@@ -1169,7 +1237,8 @@ def check_columns(schema: Schema, table: Table) -> None:
     Rows of JSON lines name their columns themselves, so that one row could decide a refusal: what
     they lack is missing, and what the schema lacks is not read.
     """
-    if getattr(table, "keyed", False):  # no database and no Parquet file is
+    # What is no table, such as a database, has no such fact: its rows do not name columns.
+    if getattr(table, "keyed", False):
         return
     if not set(schema.names) & set(table.names):
         raise SchemaError(

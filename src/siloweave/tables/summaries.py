@@ -74,7 +74,8 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         name = f"the summary of column {self.column!r}"
         are_counted = len(self.values) == len(self.times)
-        if not are_counted or not np.isfinite(self.values).all():
+        are_finite = np.isfinite(self.values).all()
+        if not are_counted or not are_finite:
             raise DataError(
                 f"{name} has values without counts, or values that are not finite"
             )
@@ -112,8 +113,9 @@ def _is_mixture(mixture: Mixture) -> bool:
     if len(lengths) > 1 or not 0 < mixture.modes <= _NUM_QUANTILES:
         return False
     smallest = min((*mixture.scales, *mixture.weights))
+    are_finite = np.isfinite(parts).all()
     sums_to_1 = abs(sum(mixture.weights) - 1) < 1e-6
-    return bool(np.isfinite(parts).all() and smallest >= 0 and sums_to_1)
+    return bool(are_finite and smallest >= 0 and sums_to_1)
 
 
 def summarise(
@@ -204,7 +206,9 @@ def _groups(values: Floats, times: Floats) -> Mixture:
     weights = sums / sums.sum()
     scales = np.sqrt(variances)
     return Mixture(
-        tuple(means.tolist()), tuple(scales.tolist()), tuple(weights.tolist())
+        means=tuple(means.tolist()),
+        scales=tuple(scales.tolist()),
+        weights=tuple(weights.tolist()),
     )
 
 
@@ -229,7 +233,8 @@ def agreed_features(
             encodings.append(encoding)
             continue
         bounds, points = _points(column, column_summaries)
-        all_points = _pooled(points).with_every_whole_number(bounds)
+        pool = _pooled(points)
+        all_points = pool.with_every_whole_number(bounds)
         encodings.append(learned(bounds, all_points, numeric))
     return Features(schema, tuple(encodings))
 
@@ -276,13 +281,15 @@ def distances(
     columns = []
     for column, column_summaries in _by_column(schema, summaries):
         if column.kind in BINNED:
-            column_distances = _distances_of_numbers(
+            owner_distances = _distances_of_numbers(
                 column, column_summaries, alike=alike
             )
         else:
-            column_distances = _distances_of_options(column_summaries, alike=alike)
-        columns.append(column_distances)
-    return np.array(columns, dtype=np.float64).reshape(-1, len(summaries)).T
+            owner_distances = _distances_of_options(column_summaries, alike=alike)
+        columns.append(owner_distances)
+    # A schema without such columns still has a row for each owner.
+    by_column = np.array(columns, dtype=np.float64).reshape(-1, len(summaries))
+    return by_column.T
 
 
 def _distances_of_options(
@@ -306,7 +313,9 @@ def _distances_of_numbers(
     if alike:
         points = [_with_weight_1(owner_points) for owner_points in points]
     pool = _pooled(points)
-    unit = _deviation(pool) if alike else 1.0
+    unit = 1.0
+    if alike:
+        unit = _deviation(pool)
     owner_distances = np.full(len(points), np.nan)
     for place, owner_points in enumerate(points):
         if owner_points.weights.sum() > 0:
@@ -444,7 +453,8 @@ def _deviation(points: Points) -> float:
     if total <= 0:
         return 1.0
     mean = float(points.values @ points.weights) / total
-    variance = (points.values - mean) ** 2 @ points.weights / total
+    squares = (points.values - mean) ** 2
+    variance = squares @ points.weights / total
     return float(variance**0.5) or 1.0
 
 
@@ -456,12 +466,14 @@ def _jensen_shannon(counts: Floats, pool: Floats) -> float:
     q = pool / pool.sum()
     middle = (p + q) / 2.0
     bits = _relative_entropy(p, middle) + _relative_entropy(q, middle)
-    divergence = bits / 2.0
     # Rounding may leave it below 0.
-    return float(np.sqrt(max(divergence, 0.0)))
+    divergence = max(bits / 2.0, 0.0)
+    return float(np.sqrt(divergence))
 
 
 def _relative_entropy(p: Floats, q: Floats) -> float:
     """Return the Kullback-Leibler divergence of p from q in bits; where p is 0, it adds nothing."""
-    ratios = np.where(p > 0, p, 1.0) / np.where(p > 0, q, 1.0)
-    return float((p * np.log2(ratios)).sum())
+    is_possible = p > 0
+    ratios = np.where(is_possible, p, 1.0) / np.where(is_possible, q, 1.0)
+    terms = p * np.log2(ratios)
+    return float(terms.sum())

@@ -85,9 +85,10 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
     # Each cell is read by itself, so that no other cell decides whose a row is.
     is_missing = missing_cells(column, table).tolist()
     texts = id_texts(table, name)
-    ids = []
+    ids: list[str | None] = []
     for text, cell_is_missing in zip(texts, is_missing, strict=True):
-        row_id = None if cell_is_missing else text or None
+        has_id = text and not cell_is_missing
+        row_id = text if has_id else None
         ids.append(row_id)
 
     num_missing = ids.count(None)
@@ -106,6 +107,7 @@ def differ_plainly(table: Table, name: str) -> bool:
     It saves reading each id, where a table has one row for each.
     """
     texts = texts_of(table.cells(name).drop_nulls())
+    # Other characters, such as letters with accents, can be encoded in several ways.
     is_plain = texts.str.contains(r"^[0-9A-Za-z_-]+$")
     return bool(is_plain.all()) and texts.n_unique() == len(texts)
 
@@ -135,8 +137,12 @@ def rows_kept(
         >>> kept.sum(), kept[[1, 3, 5]].tolist()
         (np.int64(4), [True, True, True])
     """
+    # Ids are numbered in the order in which they come.
     id_numbers: dict[str | None, int] = {}
-    numbers = [id_numbers.setdefault(row_id, len(id_numbers)) for row_id in ids]
+    numbers = []
+    for row_id in ids:
+        number = id_numbers.setdefault(row_id, len(id_numbers))
+        numbers.append(number)
     owners = np.array(numbers, dtype=np.int64)
     counts = np.bincount(owners, minlength=len(id_numbers))
     if None in id_numbers:
@@ -149,6 +155,8 @@ def rows_kept(
     crowded_rows = crowded_rows[by_owner]
     crowded_owners = owners[crowded_rows]
     crowded_ids = [ids[row] for row in crowded_rows.tolist()]
+
+    # A pseudorandom word for each of them.
     if texts is None:
         words = _by_place(crowded_ids, secret)
     else:
@@ -158,10 +166,12 @@ def rows_kept(
     # The rank of each row among those of its id, by its word.
     by_word = np.lexsort((words, crowded_owners))
     starts = np.flatnonzero(np.diff(crowded_owners, prepend=-1))
-    sizes = np.diff(starts, append=len(crowded_owners))
-    ranks = np.arange(len(crowded_owners)) - np.repeat(starts, sizes)
+    num_crowded = len(crowded_owners)
+    sizes = np.diff(starts, append=num_crowded)
+    ranks = np.arange(num_crowded) - np.repeat(starts, sizes)
+    left_out = by_word[ranks >= most]
     takes_part = np.ones(len(ids), dtype=bool)
-    takes_part[crowded_rows[by_word[ranks >= most]]] = False
+    takes_part[crowded_rows[left_out]] = False
     return takes_part
 
 
@@ -174,7 +184,8 @@ def _by_place(ids: Sequence[str | None], secret: bytes) -> Words:
     for row_id, rows in groupby(ids):
         num_rows = len(list(rows))
         # The first words of an id are the same, however many follow.
-        bits.append(shake_256(_hash(secret, row_id)).digest(8 * num_rows))
+        stream = shake_256(_hash(secret, row_id))
+        bits.append(stream.digest(8 * num_rows))
     return np.frombuffer(b"".join(bits), "<u8")
 
 
@@ -183,7 +194,9 @@ def _by_text(ids: Sequence[str | None], texts: Sequence[str], secret: bytes) -> 
     counts_above = Counter[tuple[str | None, str]]()
     words = []
     for row in zip(ids, texts, strict=True):
-        words.append(_hash(secret, *row, counts_above[row])[:8])
+        row_id, text = row
+        digest = _hash(secret, row_id, text, counts_above[row])
+        words.append(digest[:8])
         counts_above[row] += 1
     return np.frombuffer(b"".join(words), "<u8")
 
@@ -193,7 +206,9 @@ def _hash(secret: bytes, *parts: object) -> bytes:
     digest = blake2b(key=secret, digest_size=_HASH_BYTES, person=_PURPOSE)
     for part in parts:
         data = str(part).encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "big") + data)
+        # Without lengths, "a", "bc" and "ab", "c" would have one hash.
+        length = len(data).to_bytes(8, "big")
+        digest.update(length + data)
     return digest.digest()
 
 
