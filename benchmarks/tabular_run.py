@@ -137,7 +137,7 @@ def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
     schema = sw.Schema(tuple(columns)).with_fallbacks()
     training_rows = table.take(np.sort(train))
     # As `siloweave init` and `Schema.detect` do; the test rows are not looked at.
-    schema = sw.Schema(schema.columns, proposed(training_rows, schema))
+    schema = sw.Schema(schema.columns, proposed(training_rows, schema.columns))
     return Prepared(
         schema,
         training_rows,

@@ -22,7 +22,8 @@ from scipy.stats import beta, rankdata
 import siloweave as sw
 from siloweave.datasets import adult, adult_schema
 from siloweave.privacy.budget import Budget
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.column import Column
+from siloweave.tables.schema import Schema
 
 RESULTS = Path(__file__).parent / "results" / "units.jsonl"
 COLUMNS = ["sex", "income", "race", "relationship"]

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from siloweave.protocols.alignment import AlignedRows, align_rows
     from siloweave.protocols.scoring import score_parties
     from siloweave.tables.codes import Encoder
+    from siloweave.tables.column import Column
     from siloweave.tables.constraints import (
         CategoryRanges,
         ColumnSum,
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from siloweave.tables.database import Database
     from siloweave.tables.read import Table, read
     from siloweave.tables.recoding import recode
-    from siloweave.tables.schema import Column, Schema
+    from siloweave.tables.schema import Schema
     from siloweave.tables.split import split_columns, split_rows
 
 __all__ = [
@@ -153,7 +154,8 @@ __version__ = "0.1.0"
 _MODULES: dict[str, Callable[[], Any]] = {
     "AlignedRows align_rows": lambda: import_module("siloweave.protocols.alignment"),
     "Budget Relation": lambda: import_module("siloweave.privacy.budget"),
-    "Column Schema": lambda: import_module("siloweave.tables.schema"),
+    "Column": lambda: import_module("siloweave.tables.column"),
+    "Schema": lambda: import_module("siloweave.tables.schema"),
     "Database": lambda: import_module("siloweave.tables.database"),
     "CategoryRanges ColumnSum Computed FixedCombinations Inequality": lambda: (
         import_module("siloweave.tables.constraints")

@@ -12,7 +12,8 @@ from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.core.party import common_tables
 from siloweave.errors import BudgetError, DataError, InputError, RosterError
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.column import Column
+from siloweave.tables.schema import Schema
 
 SCHEMA = Schema(
     (

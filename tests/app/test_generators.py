@@ -16,8 +16,9 @@ from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.report.record import Record
 from siloweave.tables.codes import Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.read import read
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 from tests.app.conftest import ran
 
 STUDY = """\

@@ -24,9 +24,10 @@ from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy.budget import Budget
+from siloweave.tables.column import Column
 from siloweave.tables.keys import generator
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 
 def people(count, seed=0):

@@ -6,7 +6,8 @@ from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy.budget import Budget
 from siloweave.tables import Codes
 from siloweave.tables.codes import Encoder
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.column import Column
+from siloweave.tables.schema import Schema
 
 PARTIES = 1000
 SCHEMA = Schema(

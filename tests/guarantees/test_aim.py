@@ -31,8 +31,9 @@ from siloweave.protocols import secure_sums
 from siloweave.protocols.workload import expected_l1, weights_of
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Domain
+from siloweave.tables.column import Column
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 from tests.guarantees.replay import record
 from tests.guarantees.whole import (
     BUDGET,

@@ -15,10 +15,11 @@ import pytest
 
 from siloweave.errors import SchemaError
 from siloweave.tables.codes import Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.read import Table, read, write
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 try:
     import duckdb

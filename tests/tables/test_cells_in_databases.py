@@ -15,11 +15,12 @@ from tests.tables.databases import SECRET, duckdb, needs_duckdb, postgresql_serv
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.codes import Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.queries import query_warnings
 from siloweave.tables.read import read
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 LARGEST = 2**63 - 1
 TEXTS = (

@@ -432,14 +432,14 @@ def test_rules_that_rows_keep_are_proposed_and_chance_is_not():
         "stop": day + pd.to_timedelta(rng.integers(0, 9, 400), unit="D"),
         "rare": np.arange(400) == 7,
     })  # fmt: skip
-    found = proposed(sw.read(rows), sw.Schema.detect(rows))
+    found = proposed(sw.read(rows), sw.Schema.detect(rows).columns)
     assert [one.words for one in found] == [
         "fixed combinations of town, country", "start <= stop"
     ]  # fmt: skip
     assert len(found[0].rows) == 6
     assert all(one.from_data for one in found)
-    assert proposed(sw.read(rows[:40]), sw.Schema.detect(rows[:40])) == ()
+    assert proposed(sw.read(rows[:40]), sw.Schema.detect(rows[:40]).columns) == ()
     for times in (2, 3, 4):  # one file for several parties
         again = pd.concat([rows[["start", "stop"]]] * times, ignore_index=True)
-        (found,) = proposed(sw.read(again), sw.Schema.detect(again))
+        (found,) = proposed(sw.read(again), sw.Schema.detect(again).columns)
         assert found.words == "start <= stop"

@@ -16,10 +16,11 @@ from siloweave.statistics.marginals import marginal, sparse_marginal
 from siloweave.tables import counted as module
 from siloweave.tables.bins import Cuts, cuts_of, edges_of, octave_starts
 from siloweave.tables.codes import Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.read import Table, write
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 KINDS = [
     pytest.param(in_duckdb, marks=needs_duckdb, id="duckdb"),

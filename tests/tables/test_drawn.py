@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from siloweave.errors import SchemaError
 from siloweave.tables import Column, Schema, Table, drawn, read
-from siloweave.tables.detect import SEMANTIC, evidence
+from siloweave.tables.detect import evidence
 from siloweave.tables.drawn import drawn_anew, drawn_as
-from siloweave.tables.forms import text_form
+from siloweave.tables.forms import SEMANTIC, text_form
 
 FLAG = Column("flag", "boolean")
 

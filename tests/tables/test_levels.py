@@ -9,9 +9,10 @@ from siloweave.errors import DataError
 from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.tables.bins import edges_of, spike_bins
 from siloweave.tables.codes import Encoder, ResolutionLevels, consistent
+from siloweave.tables.column import Column
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 SCHEMA = Schema(
     (

@@ -14,7 +14,7 @@ ROWS = 400
 def rules_of(frame, kind=None):
     """What is proposed, by kind; the schema is detected without constraints."""
     table = sw.read(frame)
-    found = proposed(table, Schema.detect(table, constraints=False))
+    found = proposed(table, Schema.detect(table, constraints=False).columns)
     assert all(rule.from_data and rule.why for rule in found)
     return [rule for rule in found if kind is None or isinstance(rule, kind)]
 
@@ -124,7 +124,7 @@ def test_times_of_different_resolutions_are_in_order(first, second):
             for column in detected.columns
         )
     )  # fmt: skip
-    assert [rule.words for rule in proposed(sw.read(frame), declared)] == ["came <= left"]
+    assert [rule.words for rule in proposed(sw.read(frame), declared.columns)] == ["came <= left"]
     reversed_order = frame.assign(left=frame["came"] - pd.Timedelta("4D"))
     assert [rule.words for rule in rules_of(reversed_order)] == ["left <= came"]
 

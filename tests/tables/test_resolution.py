@@ -13,7 +13,8 @@ import siloweave as sw
 from siloweave.errors import SchemaError
 from siloweave.tables import Column, Schema, read, write
 from siloweave.tables.bins import as_datetimes, last_of, step_of
-from siloweave.tables.cells import moved_cells, placed_cells
+from siloweave.tables.cells import placed_cells
+from siloweave.tables.moved import moved_cells
 from siloweave.tables.read import Table
 from siloweave.tables.schema import outline
 

@@ -10,7 +10,7 @@ from siloweave import Unique
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema
-from siloweave.tables.detect import SEMANTIC
+from siloweave.tables.forms import SEMANTIC
 
 
 def mixed():

@@ -5,7 +5,7 @@ import pytest
 
 from siloweave.protocols.histograms import _fine_bins
 from siloweave.tables.codes import LevelCounts, ResolutionLevels, thinned
-from siloweave.tables.schema import Column
+from siloweave.tables.column import Column
 
 ROWS = 20_000
 

@@ -29,7 +29,6 @@ from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
 from siloweave.report import words
 from siloweave.tables.bins import has_implied_days
-from siloweave.tables.cells import moved_cells, without_others
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
@@ -37,6 +36,7 @@ from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.display import listed
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.modelled import Modelled
+from siloweave.tables.moved import moved_cells, without_others
 from siloweave.tables.queries import query_warnings
 from siloweave.tables.read import (
     ParquetFile,

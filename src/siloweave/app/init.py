@@ -25,6 +25,7 @@ from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.report import words
 from siloweave.tables.bins import BINNED
+from siloweave.tables.column import Column
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, BRACKETS, evidence
@@ -43,7 +44,7 @@ from siloweave.tables.read import (
     write,
 )
 from siloweave.tables.relations import proposed
-from siloweave.tables.schema import Column, Schema, describe
+from siloweave.tables.schema import Schema, describe
 from siloweave.tables.units import Share, differ_plainly, rows_by_unit, shares_kept
 
 # With fewer values in all files, a column that is an id in each may be categories.
@@ -557,7 +558,7 @@ def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
         # What a column is in each file by itself decides first which constraints there are.
         schema = Schema.detect(pooled, constraints=False)
         schema = _with_file_kinds(schema, pooled, tables)
-        return Schema(schema.columns, proposed(pooled, schema))
+        return Schema(schema.columns, proposed(pooled, schema.columns))
 
     columns = [_shared_id(tables, name) for name in on]
     rules: list[Constraint] = []

@@ -98,10 +98,10 @@ from siloweave.privacy.ledger import (
     verify,
 )
 from siloweave.privacy.mechanisms import OSEntropy
-from siloweave.tables.cells import moved_note
 from siloweave.tables.database import source_of
 from siloweave.tables.drawn import drawn_anew, listed_instead
 from siloweave.tables.ids import IdPolicy
+from siloweave.tables.moved import moved_note
 from siloweave.tables.read import read, write
 
 COORDINATOR = "coordinator"

@@ -60,11 +60,11 @@ from siloweave.statistics.marginals import cramers_v, marginal
 from siloweave.tables.bins import BINNED, Cuts, above, as_datetimes, growing_starts
 from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread, beside, read, rows_of, unread
-from siloweave.tables.schema import Column
 
 _BINS = 32  # of a column of numbers, where the model has none
 _TINY = 1e-300  # below it in size is 0: bins may be cut just above

@@ -15,8 +15,9 @@ from siloweave.core.fit import Fit
 from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import load
 from siloweave.tables.cells import missing_cells
+from siloweave.tables.column import Column
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 _VALUES = {
     "boolean": "true or false",

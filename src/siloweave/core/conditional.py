@@ -27,11 +27,12 @@ from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written
 from siloweave.tables.cells import codes_of, labels_of, numbers_of, options_of
 from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.encodings import encoding_of_bounds
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 _WHOLE_KINDS = ("integer", "datetime")
 _CHUNK = 2_000

@@ -35,12 +35,13 @@ from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, number_at, value_count
 from siloweave.tables.cells import CellValues, cells_of, options_of
+from siloweave.tables.column import Column
 from siloweave.tables.constraints import CategoryRanges, Unique
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import Modelled, WantedCells, written
 from siloweave.tables.modelled import broken as broken_rows
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 # Rows drawn at once when some broke a constraint, at least and at most: networks hold them in
 # memory.

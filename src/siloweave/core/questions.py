@@ -37,12 +37,13 @@ from siloweave.tables.cells import (
     spelled_as,
 )
 from siloweave.tables.codes import Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.constraints import MissingUnless, Unique
 from siloweave.tables.drawn import listed_instead
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.modelled import Modelled, WantedCells, allowed_rows
 from siloweave.tables.read import Table, read, stacked
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 Blanks = Literal["missing", "unknown"]
 """What a cell without a value stands for: for a missing value, or for one that is not known."""

@@ -70,10 +70,10 @@ from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import LEDGER_FILE
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, shows_progress, silent
-from siloweave.tables.cells import moved_cells, moved_note
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum, Computed
 from siloweave.tables.database import Database
+from siloweave.tables.moved import moved_cells, moved_note
 from siloweave.tables.read import Table, Unread, beside, read, rows_of, unread
 from siloweave.tables.schema import Schema, outline
 from siloweave.tables.units import check_unit

@@ -40,10 +40,11 @@ from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written
 from siloweave.tables.cells import labels_of, numbers_of
 from siloweave.tables.codes import Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.features import Cells, Features, OneWay, far_off
 from siloweave.tables.keys import Key, fold_in, key_at, words_of
 from siloweave.tables.read import Table, parquet_of
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 # What a party remembers.
 _FEATURES = "decoder/features"

@@ -64,10 +64,11 @@ from siloweave.tables.codes import (
     Encoder,
     ResolutionLevels,
 )
+from siloweave.tables.column import Column
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.read import Table, digest_of, rows_of
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 # Rows of the product of the columns; shares are right to one in as many.
 _DRAWN = 20_000

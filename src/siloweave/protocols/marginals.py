@@ -56,7 +56,6 @@ from siloweave.protocols.workload import (
 )
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
-from siloweave.tables.cells import moved_note, without_others
 from siloweave.tables.codes import (
     Clique,
     Codes,
@@ -65,10 +64,12 @@ from siloweave.tables.codes import (
     Encoder,
     ResolutionLevels,
 )
+from siloweave.tables.column import Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
+from siloweave.tables.moved import moved_note, without_others
 from siloweave.tables.read import Table, Unread
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 # Fitted to runs with 1 to 100 parties and the defaults on Adult and six other tables, on one core;
 # docs/concepts/predictions.md compares them.

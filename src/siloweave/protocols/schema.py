@@ -71,10 +71,11 @@ from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.bins import as_written
 from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Clique, Codes, CountedRows, Encoder
+from siloweave.tables.column import Category, Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.read import Table, Unread, read
-from siloweave.tables.schema import Category, Column, Schema, check_columns
+from siloweave.tables.schema import Schema, check_columns
 
 _LONGEST = 256  # characters of a value that may be named
 _LOWEST = -64  # continuous: below 2^-64 in size counts as 0

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from math import ceil, lcm
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,17 +25,13 @@ from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
+from siloweave.tables.column import LOW, Column
 from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, written_time
 from siloweave.tables.parsing import UNITS
 from siloweave.tables.read import Table
 
-if TYPE_CHECKING:
-    from siloweave.tables.schema import Column
-
 BINNED = ("integer", "continuous", "datetime")
 """Kinds of columns that are coded by bins."""
-LOW = "low"
-"""The fallback of a column of numbers or datetimes that is its lower bound."""
 Edges = Ints | Floats
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
 SPIKE_SHARE = 0.02
@@ -126,7 +122,7 @@ def octaves(column: Column, bins: int) -> list[Edges]:
     factor of 64 for 4096 bins), and for numbers without a unit on both sides of 0: mostly scores.
 
     Example:
-        >>> from siloweave.tables.schema import Column
+        >>> from siloweave.tables.column import Column
         >>> amount = Column("amount", "integer", low=0, high=999_999)
         >>> [(len(e) - 1, int(e[0]), int(e[-1])) for e in octaves(amount, 256)][:3]
         [(1954, 0, 1954), (64, 1954, 3907), (64, 3907, 7813)]
@@ -255,7 +251,7 @@ def last_at(column: Column, value: object) -> int | float:
     A bound that is a date includes that whole day.
 
     Example:
-        >>> from siloweave.tables.schema import Column
+        >>> from siloweave.tables.column import Column
         >>> visit = Column("visit", "datetime", resolution="hour")
         >>> number_at(visit, "1970-01-02"), last_at(visit, "1970-01-02")
         (24, 47)
@@ -352,7 +348,7 @@ def log_density(
         cuts: How rows lie inside bins, as `draw` takes it.
 
     Example:
-        >>> from siloweave.tables.schema import Column
+        >>> from siloweave.tables.column import Column
         >>> age = Column("age", "integer", low=0, high=99)
         >>> density = log_density(age, edges_of(age, 10), np.array([0]), np.array([5]))
         >>> np.exp(density).round(9).tolist()
@@ -390,7 +386,7 @@ def bin_means(column: Column, edges: Edges, cuts: Cuts | None = None) -> Floats:
     """Return the mean of the values that `draw` puts into each bin; datetimes in steps.
 
     Example:
-        >>> from siloweave.tables.schema import Column
+        >>> from siloweave.tables.column import Column
         >>> age = Column("age", "integer", low=0, high=99)
         >>> bin_means(age, edges_of(age, 10)).tolist()[:2]
         [4.5, 14.5]
@@ -562,7 +558,7 @@ def step_of(column: Column) -> int:
     have three digits, or microseconds.
 
     Example:
-        >>> from siloweave.tables.schema import Column
+        >>> from siloweave.tables.column import Column
         >>> public = Column("visit", "datetime", low="2024-01-01", high="2024-12-31")
         >>> step_of(public) // 1_000_000
         86400
@@ -604,7 +600,7 @@ def coarser_step(first: Column, second: Column) -> int:
     divide.
 
     Example:
-        >>> from siloweave.tables.schema import Column
+        >>> from siloweave.tables.column import Column
         >>> admission = Column("admission", "datetime", resolution="10 minutes")
         >>> discharge = Column("discharge", "datetime", resolution="15 minutes")
         >>> coarser_step(admission, discharge) // 60_000_000

@@ -45,9 +45,10 @@ from siloweave.tables.bins import (
     value_count,
 )
 from siloweave.tables.cells import PlacedCells, check_values, label_series, placed_cells
+from siloweave.tables.column import Column
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, digest_of, read
-from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
+from siloweave.tables.schema import VERSION, Schema, check_columns, versioned
 
 Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""

@@ -11,20 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from siloweave.errors import SchemaError
 from siloweave.tables.bins import coarser_step, is_date, last_of, number_at
+from siloweave.tables.column import Column, Value
 from siloweave.tables.formulas import DATED, raw_values, rounded_values
 
-if TYPE_CHECKING:
-    from siloweave.tables.schema import Column
-
-Value = str | int | float | bool | None
-"""A value as JSON has it; None is a missing one, and datetimes are ISO-8601 text."""
 _NUMERIC = ("integer", "continuous", "datetime")
 
 

@@ -262,18 +262,6 @@ _STREET = re.compile(
     r"stra(?:ß|ss)e|str\.|weg\b|platz\b|gasse\b|allee\b",
     re.IGNORECASE,
 )
-SEMANTIC = (
-    "email",
-    "phone",
-    "name",
-    "address",
-    "postcode",
-    "iban",
-    "url",
-    "ip",
-    "uuid",
-)
-"""What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
 _CALLED = {
     "email": "an email",
     "address": "an address",

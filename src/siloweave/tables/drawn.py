@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.tables.arrays import Bools
-from siloweave.tables.detect import SEMANTIC
-from siloweave.tables.forms import TextForm, text_form
+from siloweave.tables.column import Column
+from siloweave.tables.forms import SEMANTIC, TextForm, text_form
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
-from siloweave.tables.schema import UNLISTED, Column, Schema
+from siloweave.tables.schema import UNLISTED, Schema
 
 _HOST = r"example\.(com|net|org)"
 _FORMS = {

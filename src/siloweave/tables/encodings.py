@@ -40,8 +40,8 @@ from siloweave.tables.bins import (
     without_spikes,
 )
 from siloweave.tables.cells import check_values, numbers_of, options_of
+from siloweave.tables.column import Column
 from siloweave.tables.read import Table, decimals_of
-from siloweave.tables.schema import Column
 
 _Modes = Ints
 

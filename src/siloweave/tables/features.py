@@ -42,6 +42,7 @@ from siloweave.tables.cells import (
     options_of,
 )
 from siloweave.tables.codes import Encoder
+from siloweave.tables.column import Category, Column
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
@@ -62,14 +63,7 @@ from siloweave.tables.encodings import (
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.links import holds, with_links
 from siloweave.tables.read import Table
-from siloweave.tables.schema import (
-    VERSION,
-    Category,
-    Column,
-    Schema,
-    check_columns,
-    versioned,
-)
+from siloweave.tables.schema import VERSION, Schema, check_columns, versioned
 
 # So many rows are read at once, so that they stay in the processor's cache.
 _CHUNK = 4096

@@ -24,6 +24,18 @@ _EXAMPLE = re.compile(
 )
 _SPACES = " \u00a0\u202f"
 _MINUTE = 60_000_000
+SEMANTIC = (
+    "email",
+    "phone",
+    "name",
+    "address",
+    "postcode",
+    "iban",
+    "url",
+    "ip",
+    "uuid",
+)
+"""What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
 RESOLUTIONS: Mapping[str, int] = MappingProxyType(
     {
         "day": 1440 * _MINUTE,

@@ -7,17 +7,14 @@ days as calendars have them, since that is how registers and hospitals fill such
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.tables.arrays import Bools
 from siloweave.tables.bins import coarser_step, step_of
-
-if TYPE_CHECKING:
-    from siloweave.tables.constraints import Computed
-    from siloweave.tables.schema import Column
+from siloweave.tables.column import Column
 
 DATED = ("years", "days", "hours")
 """Formulas whose sources are two datetimes."""
@@ -28,8 +25,28 @@ _SLACK = 1e-9
 _Array = NDArray[Any]
 
 
+class Calculation(Protocol):
+    """How a column is computed. Conforming: `constraints.Computed`."""
+
+    @property
+    def formula(self) -> str:
+        """The name of the formula, such as "ratio"."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the columns that it takes, in its order."""
+
+    @property
+    def factor(self) -> float:
+        """What its result is multiplied by."""
+
+    @property
+    def rounding(self) -> str:
+        """How the product is rounded: "nearest", "down" or "up"."""
+
+
 def raw_values(
-    rule: Computed, columns: Sequence[Column], sources: Sequence[_Array]
+    rule: Calculation, columns: Sequence[Column], sources: Sequence[_Array]
 ) -> tuple[_Array, Bools]:
     """Compute a column from its sources, without rounding.
 
@@ -49,7 +66,7 @@ def raw_values(
 
 
 def _formula(
-    rule: Computed, columns: Sequence[Column], sources: Sequence[_Array]
+    rule: Calculation, columns: Sequence[Column], sources: Sequence[_Array]
 ) -> Any:
     """Compute a formula without its factor; infinite or NaN after a division by 0."""
     first = sources[0]
@@ -99,7 +116,7 @@ def _calendar(days: _Array) -> tuple[_Array, _Array]:
     return years.astype(np.int64), month * 31 + day
 
 
-def rounded_values(rule: Computed, column: Column, values: _Array) -> _Array:
+def rounded_values(rule: Calculation, column: Column, values: _Array) -> _Array:
     """Round computed numbers as the column is declared: to whole numbers, or its decimals."""
     is_whole = column.kind == "integer"
     if not is_whole and column.decimals is None:
@@ -122,7 +139,9 @@ def rounded_values(rule: Computed, column: Column, values: _Array) -> _Array:
     return np.round(units * unit, decimals)
 
 
-def does_follow(rule: Computed, column: Column, values: _Array, raw: _Array) -> Bools:
+def does_follow(
+    rule: Calculation, column: Column, values: _Array, raw: _Array
+) -> Bools:
     """Return which values of a column equal what its sources give, up to rounding."""
     tolerance = 1e-9 * np.maximum(np.abs(raw), 1.0)
     is_whole = column.kind == "integer"
@@ -139,7 +158,7 @@ def does_follow(rule: Computed, column: Column, values: _Array, raw: _Array) -> 
 
 
 def solved_source(
-    rule: Computed,
+    rule: Calculation,
     columns: Mapping[str, Column],
     values: Mapping[str, _Array],
     wanted: _Array,
@@ -178,7 +197,7 @@ def solved_source(
 
 
 def _solved_of_two(
-    rule: Computed, result: _Array, sibling: _Array, *, is_first: bool
+    rule: Calculation, result: _Array, sibling: _Array, *, is_first: bool
 ) -> _Array:
     """Solve a difference, ratio or BMI for one source, from the other source and the result."""
     # The result is first - second, first / second, or first / second**2.
@@ -190,7 +209,7 @@ def _solved_of_two(
 
 
 def _solved_time(
-    rule: Computed,
+    rule: Calculation,
     columns: Mapping[str, Column],
     values: Mapping[str, _Array],
     result: _Array,

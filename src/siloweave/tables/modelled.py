@@ -47,6 +47,7 @@ from siloweave.tables.cells import (
     labels_of,
     value_of,
 )
+from siloweave.tables.column import Column, Kind, Outside, Value
 from siloweave.tables.constraints import (
     CategoryRanges,
     ColumnSum,
@@ -56,7 +57,6 @@ from siloweave.tables.constraints import (
     Inequality,
     MissingTogether,
     MissingUnless,
-    Value,
 )
 from siloweave.tables.formulas import (
     does_follow,
@@ -65,7 +65,7 @@ from siloweave.tables.formulas import (
     solved_source,
 )
 from siloweave.tables.read import Table, beside
-from siloweave.tables.schema import Column, Kind, Outside, Schema, check_columns
+from siloweave.tables.schema import Schema, check_columns
 
 # The category of combinations that were not learned.
 _OPEN = "?"

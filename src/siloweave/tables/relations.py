@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, permutations
 from math import lgamma, log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ from siloweave.tables.cells import (
     options_of,
     value_of,
 )
+from siloweave.tables.column import Column
 from siloweave.tables.constraints import (
     CategoryRanges,
     ColumnSum,
@@ -49,9 +50,6 @@ from siloweave.tables.constraints import (
 )
 from siloweave.tables.formulas import does_follow, raw_values
 from siloweave.tables.read import Table
-
-if TYPE_CHECKING:
-    from siloweave.tables.schema import Column, Schema
 
 # Fewer rows show no rule.
 _ROWS = 50
@@ -106,12 +104,12 @@ _Codes = Ints
 _Cells = Mapping[str, CellValues]
 
 
-def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
+def proposed(table: Table, declared: Sequence[Column]) -> tuple[Constraint, ...]:
     """Propose constraints that all rows keep, marked as from data.
 
     Args:
         table: All rows; some may hold nothing in a column.
-        schema: Of its columns. One that rows do not fit is left out: `check` shows these rows.
+        declared: Its columns. One that rows do not fit is left out: `check` shows these rows.
 
     Returns:
         Fixed combinations, sums, computed columns, inequalities, columns missing together, columns
@@ -120,17 +118,19 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> [rule.words for rule in proposed(adult(), adult_schema())]
+        >>> [rule.words for rule in proposed(adult(), adult_schema().columns)]
         ['fixed combinations of education, education-num']
     """
     if table.num_rows < _ROWS:
         return ()
     cells = {}
-    for column in schema.coded:
-        if column.name in table.names:
+    columns = []
+    for column in declared:
+        if column.modelled and column.name in table.names:
             with suppress(SchemaError):
                 cells[column.name] = cells_of(column, table)
-    columns = [schema[name] for name in cells]
+                columns.append(column)
+    by_name = {column.name: column for column in declared}
 
     # Columns of a group of dummy variables are in no other group, sum or order.
     dummies = _dummies(columns, cells)
@@ -151,7 +151,7 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
     free = _numbers_but(alone, groups)
 
     groups = [*dummies, *groups]
-    combinations = [_combinations(schema, cells, names) for names in groups]
+    combinations = [_combinations(by_name, cells, names) for names in groups]
     combined: dict[str, int] = {}
     for place, names in enumerate(groups):
         combined |= dict.fromkeys(names, place)
@@ -168,14 +168,14 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
     rules += together
     rules += _unless(columns, cells, together, combined)
     rules += _ranges(columns, cells, combined)
-    possible = [rule for rule in rules if _is_possible(rule, schema)]
+    possible = [rule for rule in rules if _is_possible(rule, by_name)]
     return tuple(replace(rule, from_data=True) for rule in possible)
 
 
-def _is_possible(rule: Constraint, schema: Schema) -> bool:
+def _is_possible(rule: Constraint, columns: Mapping[str, Column]) -> bool:
     """Return whether the declared columns can have a constraint that all rows keep."""
     try:
-        rule.check({column.name: column for column in schema.columns})
+        rule.check(columns)
     except SchemaError:
         return False
     return True
@@ -305,7 +305,7 @@ def _decides(deciding: _Codes, column: _Codes) -> bool:
 
 
 def _combinations(
-    schema: Schema, cells: _Cells, names: Sequence[str]
+    columns: Mapping[str, Column], cells: _Cells, names: Sequence[str]
 ) -> FixedCombinations:
     """Return the combinations of values in rows, in the order of the columns' values."""
     first_rows, _ = groups_of([cells[name] for name in names])
@@ -319,7 +319,7 @@ def _combinations(
     value_lists = []
     for name, column_cells in zip(names, distinct, strict=True):
         ordered_cells = column_cells.take(order)
-        values = _values_or_none(schema[name], ordered_cells)
+        values = _values_or_none(columns[name], ordered_cells)
         value_lists.append(values)
     rows = tuple(zip(*value_lists, strict=True))
     num_rows = len(cells[names[0]].gone)

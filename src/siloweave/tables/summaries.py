@@ -13,6 +13,7 @@ from siloweave.errors import DataError
 from siloweave.tables.arrays import Floats
 from siloweave.tables.bins import BINNED, SPIKE_SHARE
 from siloweave.tables.cells import codes_of, options_of
+from siloweave.tables.column import Column
 from siloweave.tables.encodings import (
     FEW_VALUES,
     RESOLUTIONS,
@@ -32,7 +33,7 @@ from siloweave.tables.encodings import (
 )
 from siloweave.tables.features import Cells, Features, OneWay, check_rows
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 # Evenly spaced quantiles that stand for a mixture; more than a list of atoms holds.
 _NUM_QUANTILES = 2048

@@ -30,10 +30,11 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError, count_of
 from siloweave.tables.arrays import Bools
 from siloweave.tables.cells import missing_cells
+from siloweave.tables.column import Column
 from siloweave.tables.ids import id_texts
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 Words = NDArray[np.uint64]
 
