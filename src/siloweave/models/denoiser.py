@@ -149,7 +149,7 @@ def row_bound(
     model_start = log_kept_or_fresh(log_x0, alpha_bar_next, sizes)
 
     true_sum = options.sums(jnp.exp(to_noisy + true_start))
-    # The same product again: sharing one would round the sum of its two slopes otherwise.
+    # Computed again on purpose: with one `exp` for both its slope would be rounded otherwise.
     true_joint = jnp.exp(to_noisy + true_start)
     true_posterior = true_joint / true_sum[..., options.categorical]
     model_sum = options.sums(jnp.exp(to_noisy + model_start))
