@@ -213,8 +213,8 @@ def _multistep(a: Floats, a_next: Floats, eta: float) -> _Coefficients:
     and the last ends at an infinite ratio; both are first order.
     """
     x, clean, last, noise = _implicit(a, a_next, eta)
-    # Lu et al. 2022, Algorithm 2: λ, h, and D = (1 + 1 / 2r) x̂_0 - (1 / 2r) x̂_0(last step),
-    # where r is the last step's length by this one's.
+    # Lu et al. 2022, Algorithm 2: λ, h, and D = (1 + 1 / 2r) x̂_0 - (1 / 2r) x̂_0(last step), where
+    # r is the last step's length by this one's; `half` is 1 / 2r.
     log_ratio = 0.5 * np.log(a / (1 - a))
     h = np.diff(log_ratio)  # of the steps but the last
     half = np.minimum(0.5 * h[1:] / h[:-1], _FURTHEST)
