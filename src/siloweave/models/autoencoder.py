@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,9 +25,11 @@ from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout, SphereCodes
 
-_CHUNK = 4096
+_CHUNK = 4096  # rows coded at once
 # Nats; a number known to 3 % of a unit is known well enough.
 _LOG_VARIANCES = (-7.0, 3.0)
+# Of latents, nats; a variance is between 3e-7 and 148, so that losses and slopes stay finite.
+_LATENT_LOG_VARIANCES = (-15.0, 5.0)
 
 
 def latent_size(settings: AutoencoderSettings, layout: Layout) -> int:
@@ -46,21 +49,30 @@ class Coder(eqx.Module):
     def __init__(
         self, layout: Layout, settings: AutoencoderSettings, *, key: Array
     ) -> None:
-        first, second = jax.random.split(key)
-        d, categories = len(layout.numbers), sum(b.size for b in layout.categoricals)
-        self.latent = latent_size(settings, layout)
-        codes = self.latent * (2 if settings.divergence else 1)
+        encoder_key, decoder_key = jax.random.split(key)
+        act = settings.act
         hidden = settings.hidden
-        self.encoder = MLP(d + categories, hidden, codes, key=first, act=settings.act)
-        out = 2 * d + categories
-        self.decoder = MLP(self.latent, hidden[::-1], out, key=second, act=settings.act)
+        numbers = len(layout.numbers)
+        options = sum(block.size for block in layout.categoricals)
+        self.latent = latent_size(settings, layout)
+
+        codes = self.latent
+        if settings.divergence:
+            codes = 2 * self.latent  # a mean and a log-variance each
+        row = numbers + options
+        self.encoder = MLP(row, hidden, codes, key=encoder_key, act=act)
+        heads = 2 * numbers + options
+        mirrored = hidden[::-1]
+        self.decoder = MLP(self.latent, mirrored, heads, key=decoder_key, act=act)
 
     def encode(self, x: Array) -> tuple[Array, Array | None]:
         """Return latent means (batch, latent), and log-variances if the encoder has them."""
         out = self.encoder(x)
         if out.shape[-1] == self.latent:
             return out, None
-        return out[:, : self.latent], jnp.clip(out[:, self.latent :], -15.0, 5.0)
+        means = out[:, : self.latent]
+        log_variances = jnp.clip(out[:, self.latent :], *_LATENT_LOG_VARIANCES)
+        return means, log_variances
 
     def decode(self, z: Array) -> Array:
         """Return the parameters of the heads, (batch, 2 numbers + categories)."""
@@ -68,21 +80,26 @@ class Coder(eqx.Module):
 
 
 def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
-    """Negative log-likelihood of each row under the decoder's heads, nats per block, (batch,).
+    """Return the negative log-likelihood of each row under the decoder's heads, nats per block.
 
-    A number that its column's categorical leaves unused (a spike, a missing value) is 0 and is not
-    counted: a head would learn that 0 ever more exactly, at the cost of all else.
+    It is (batch,). A number that its column's categorical leaves unused (a spike, a missing value)
+    is 0 and is not counted: a head would learn that 0 ever more exactly, at the cost of all else.
     """
     d = rows.numbers.shape[1]
     blocks = d + rows.codes.shape[1]
-    mean, spread = out[:, :d], jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
     options = Options(groups)
+
+    means = out[:, :d]
+    log_variances = jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
     logs = options.log_softmax(out[:, 2 * d :])
-    gauss = 0.5 * (
-        jnp.log(2 * jnp.pi) + spread + (rows.numbers - mean) ** 2 * jnp.exp(-spread)
-    )
-    entropy = -jnp.where(options.flags(rows.codes), logs, 0.0).sum(-1)
-    return (jnp.where(rows.numbers != 0.0, gauss, 0.0).sum(-1) + entropy) / blocks
+
+    log_scales = jnp.log(2 * jnp.pi) + log_variances
+    squares = (rows.numbers - means) ** 2 * jnp.exp(-log_variances)
+    gaussian = 0.5 * (log_scales + squares)
+    log_options = jnp.where(options.flags(rows.codes), logs, 0.0)
+    entropy = -log_options.sum(-1)
+    counted = jnp.where(rows.numbers != 0.0, gaussian, 0.0)
+    return (counted.sum(-1) + entropy) / blocks
 
 
 class _Descent(Descent):
@@ -99,15 +116,26 @@ def row_losses(
     net: Coder, rows: Rows, key: Array, groups: Groups, settings: AutoencoderSettings
 ) -> Array:
     """Return the reconstruction plus weighted divergence of each row, (batch,)."""
-    mean, spread = net.encode(inputs(groups, rows.numbers, rows.codes))
-    noise = jax.random.normal(key, mean.shape)
-    if spread is None:
-        return reconstruction(net.decode(mean + settings.jitter * noise), rows, groups)
-    z = mean + jnp.exp(0.5 * spread) * noise
-    divergence = 0.5 * (mean**2 + jnp.exp(spread) - spread - 1.0).sum(-1)
-    return (
-        reconstruction(net.decode(z), rows, groups) + settings.divergence * divergence
-    )
+    x = inputs(groups, rows.numbers, rows.codes)
+    means, log_variances = net.encode(x)
+    noise = jax.random.normal(key, means.shape)
+    if log_variances is None:
+        z = means + settings.jitter * noise
+        return reconstruction(net.decode(z), rows, groups)
+    # Kingma & Welling 2014, equation 10: a draw from the latent distribution, and its divergence
+    # from N(0, I).
+    z = means + jnp.exp(0.5 * log_variances) * noise
+    terms = means**2 + jnp.exp(log_variances) - log_variances - 1.0
+    divergence = 0.5 * terms.sum(-1)
+    loss = reconstruction(net.decode(z), rows, groups)
+    return loss + settings.divergence * divergence
+
+
+class _Draws(NamedTuple):
+    """Which heads are drawn from; of the others, what is likeliest is taken."""
+
+    numbers: bool
+    codes: bool
 
 
 class Autoencoder(eqx.Module):
@@ -124,60 +152,74 @@ class Autoencoder(eqx.Module):
 
     def encode(self, X: Matrix) -> Matrix:
         """Return latent means, (n, latent) float32; raises InputError for rows that do not fit."""
-        rows, groups = self.layout.split(self.layout.check(X)), self.layout.groups
-        parts = [
-            np.asarray(_encoded(self.net, *padded(rows, i, j, size), groups))[: j - i]
-            for i, j, size in pieces(len(X), _CHUNK)
-        ]
+        rows = self.layout.split(self.layout.check(X))
+        groups = self.layout.groups
+        parts = []
+        for start, stop, size in pieces(len(X), _CHUNK):
+            numbers, codes = padded(rows, start, stop, size)
+            part = np.asarray(_encoded(self.net, numbers, codes, groups))
+            parts.append(part[: stop - start])
         return np.concatenate(parts)
 
     def decode(self, Z: Matrix, *, key: Array, numbers: str = "mean") -> Matrix:
-        """Rows (n, width) of latent rows: draws from categorical heads, or their likeliest options.
+        """Return rows (n, width) of latent rows.
 
+        Their categoricals are draws from the heads, or the likeliest options, as the settings say.
         `numbers` is the "mean" of the Gaussian heads, or a "draw" from them.
         """
         if numbers not in {"mean", "draw"}:
             raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
-        d, groups = len(self.layout.numbers), self.layout.groups
-        drawn = (numbers == "draw", self.settings.heads == "draw")
-        found = [
-            (
-                np.zeros((0, d), np.float32),
-                np.zeros((0, sum(n for n, _ in groups)), np.int32),
-            )
-        ]
-        for i, j, size in pieces(len(Z), _CHUNK):
-            inner = jax.random.fold_in(key, i)
-            out = _decoded(self.net, padded(Z, i, j, size), inner, d, groups, drawn)
-            found.append((np.asarray(out[0])[: j - i], np.asarray(out[1])[: j - i]))
-        values, codes = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return self.layout.join(values, codes)
+        groups = self.layout.groups
+        d = len(self.layout.numbers)
+        c = sum(count for count, _ in groups)
+        draws = _Draws(numbers == "draw", self.settings.heads == "draw")
+
+        # Begun with no rows, so that there is something to join where Z has none.
+        number_parts = [np.zeros((0, d), np.float32)]
+        code_parts = [np.zeros((0, c), np.int32)]
+        for start, stop, size in pieces(len(Z), _CHUNK):
+            piece_key = jax.random.fold_in(key, start)
+            z = padded(Z, start, stop, size)
+            values, codes = _decoded(self.net, z, piece_key, d, groups, draws)
+            count = stop - start  # without the padding
+            number_parts.append(np.asarray(values)[:count])
+            code_parts.append(np.asarray(codes)[:count])
+        all_numbers = np.concatenate(number_parts)
+        all_codes = np.concatenate(code_parts)
+        return self.layout.join(all_numbers, all_codes)
 
 
 @partial(jax.jit, static_argnames="groups")
 def _encoded(net: Coder, numbers: Array, codes: Array, groups: Groups) -> Array:
-    return net.encode(inputs(groups, numbers, codes))[0]
+    x = inputs(groups, numbers, codes)
+    means, _ = net.encode(x)
+    return means
 
 
-@partial(jax.jit, static_argnames=("d", "groups", "drawn"))
+@partial(jax.jit, static_argnames=("d", "groups", "draws"))
 def _decoded(
-    net: Coder, z: Array, key: Array, d: int, groups: Groups, drawn: tuple[bool, bool]
+    net: Coder, z: Array, key: Array, d: int, groups: Groups, draws: _Draws
 ) -> tuple[Array, Array]:
+    """Return numbers (n, d) and codes (n, c) of latent rows."""
+    n = len(z)
     out = net.decode(z)
-    numbers, spread = out[:, :d], jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
-    first, key = jax.random.split(key)
-    if drawn[0]:
-        numbers += jnp.exp(0.5 * spread) * jax.random.normal(first, numbers.shape)
+    numbers = out[:, :d]
+    log_variances = jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
+    number_key, code_key = jax.random.split(key)
+    if draws.numbers:
+        spread = jnp.exp(0.5 * log_variances)
+        numbers += spread * jax.random.normal(number_key, numbers.shape)
+
     _, logs = outputs(groups, out[:, 2 * d :], 0)
-    if not drawn[1]:
-        return numbers, joined(
-            [log_p.argmax(-1).astype(jnp.int32) for log_p in logs], len(z)
-        )
-    uniform = jax.random.uniform(key, (len(z), sum(count for count, _ in groups)))
-    codes = [
-        draw(u, log_p) for u, log_p in zip(grouped(groups, uniform), logs, strict=True)
-    ]
-    return numbers, joined(codes, len(z))
+    if not draws.codes:
+        likeliest = [log_p.argmax(-1).astype(jnp.int32) for log_p in logs]
+        return numbers, joined(likeliest, n)
+    c = sum(count for count, _ in groups)
+    uniform = jax.random.uniform(code_key, (n, c))
+    uniform_parts = grouped(groups, uniform)
+    pairs = zip(uniform_parts, logs, strict=True)
+    codes = [draw(u, log_p) for u, log_p in pairs]
+    return numbers, joined(codes, n)
 
 
 def fit(
@@ -197,8 +239,10 @@ def fit(
     settings = settings or AutoencoderSettings()
     layout = Layout(tuple(blocks))
     numbers, codes = layout.split(layout.check(X))
-    rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(len(X), jnp.int32))
+    labels = jnp.zeros(len(X), jnp.int32)  # no network here reads them
+    rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), labels)
     first, key = jax.random.split(key)
-    update, start = descent(settings, layout), fresh(Coder, layout, settings, key=first)
+    update = descent(settings, layout)
+    start = fresh(Coder, layout, settings, key=first)
     net, _ = update.trained(start, rows, key=key, progress=progress, store=store)
     return Autoencoder(net, layout, settings)

@@ -51,54 +51,74 @@ from siloweave.models.sphere_codes import curve
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.features import SphereCodes
 
-_EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
-# Angle of the slowest wave, per standard deviation of a number.
+# The largest float32 below 1: at 1 the inverse error function is infinite.
+_EDGE = 1.0 - 2.0**-24
+# Angle of the slowest wave, per standard deviation of a number: one period in 8 of them.
 _SLOWEST = 2.0 * np.pi / 8.0
-_NOTHING = 1e-30  # a probability of nothing
+# Stands for probability 0, whose logarithm and slope would be infinite.
+_NOTHING = 1e-30
 _Size = int | npt.NDArray[np.int32]
 
 
 # Multinomial diffusion
 
 
-def log_kept_or_fresh(log_p: Array, kept: Array, size: _Size) -> Array:
-    """log(kept x p + (1 - kept) / K), without leaving log space; K may differ between entries."""
-    return jnp.logaddexp(
-        log_p + jnp.log(jnp.maximum(kept, _NOTHING)),
-        jnp.log(jnp.maximum(1.0 - kept, _NOTHING)) - np.log(size).astype(np.float32),
-    )
+def log_kept_or_fresh(log_p: Array, survival: Array, size: _Size) -> Array:
+    """Return log(survival x p + (1 - survival) / K) without leaving log space.
+
+    `survival` is the probability that an option was not replaced on the way; K, the `size`, may
+    differ between entries.
+    """
+    log_survivor = log_p + jnp.log(jnp.maximum(survival, _NOTHING))
+    log_replaced = jnp.log(jnp.maximum(1.0 - survival, _NOTHING))
+    log_size = np.log(size).astype(np.float32)
+    return jnp.logaddexp(log_survivor, log_replaced - log_size)
 
 
-def forward_codes(uniform: Array, codes: Array, kept: Array, size: _Size) -> Array:
+def forward_codes(uniform: Array, codes: Array, survival: Array, size: _Size) -> Array:
     """Draw x_t from q(x_t | x_0) by `uniform` (2, ..., c): keep a code or not, and draw which."""
-    return jnp.where(uniform[0] < kept, codes, uniform_codes(uniform[1], size))
+    # Hoogeboom et al. 2021, equation 12, as a mixture of the old code and a uniform one.
+    is_survivor = uniform[0] < survival
+    replacements = uniform_codes(uniform[1], size)
+    return jnp.where(is_survivor, codes, replacements)
 
 
 def uniform_codes(uniform: Array, size: _Size) -> Array:
     """Return integers below `size`, from uniform numbers in [0, 1)."""
-    return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
+    codes = (uniform * size).astype(jnp.int32)
+    return jnp.minimum(codes, size - 1)
 
 
-def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Array:
-    """log q(x_s | x_t, x̂_0), (..., c, K), from log x̂_0 (..., c, K), x_t (..., c), ᾱ_t and ᾱ_s."""
+def posterior(
+    log_x0: Array, codes: Array, alpha_bar: Array, alpha_bar_next: Array
+) -> Array:
+    """Return log q(x_s | x_t, x̂_0), (..., c, K), for an earlier time s.
+
+    From log x̂_0 (..., c, K), the codes x_t (..., c), and ᾱ at times t and s.
+    """
+    # Hoogeboom et al. 2021, equation 13, where s need not be the time just before t.
     K = log_x0.shape[-1]
-    start = log_kept_or_fresh(log_x0, jnp.asarray(kept_next)[..., None], K)
-    at = codes[..., None] == jnp.arange(K)
-    reached = _log_reached(at, jnp.asarray(kept / kept_next)[..., None], K)
-    return jax.nn.log_softmax(reached + start, axis=-1)
+    from_start = log_kept_or_fresh(log_x0, jnp.asarray(alpha_bar_next)[..., None], K)
+    is_code = codes[..., None] == jnp.arange(K)
+    step_survival = jnp.asarray(alpha_bar / alpha_bar_next)[..., None]
+    to_code = _log_transition(is_code, step_survival, K)
+    return jax.nn.log_softmax(to_code + from_start, axis=-1)
 
 
 def row_cross_entropy(
-    options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array
+    options: Options, log_x0: Array, clean: Array, noisy: Array, alpha_bar: Array
 ) -> Array:
-    """Cross-entropy of each row's clean options given all of its noisy values, (batch,) nats.
+    """Return the cross-entropy of each row's clean options given its noisy values, (batch,) nats.
 
     `log_x0` are the network's log-probabilities, (batch, options); `clean` and `noisy` are x_0 and
-    x_t, (batch, c), and `kept` is ᾱ_t, (batch, 1).
+    x_t, (batch, c), and `alpha_bar` is ᾱ_t, (batch, 1).
     """
-    own = _log_reached(options.flags(noisy), kept, options.sizes[options.categorical])
-    believed = options.log_softmax(log_x0 + own)
-    return -jnp.where(options.flags(clean), believed, 0.0).sum(-1)
+    sizes = options.sizes[options.categorical]
+    # The network's x̂_0 leaves out the categorical's own noisy value: Bayes' rule adds it.
+    log_likelihood = _log_transition(options.flags(noisy), alpha_bar, sizes)
+    log_posterior = options.log_softmax(log_x0 + log_likelihood)
+    log_clean = jnp.where(options.flags(clean), log_posterior, 0.0)
+    return -log_clean.sum(-1)
 
 
 def row_bound(
@@ -106,8 +126,8 @@ def row_bound(
     log_x0: Array,
     clean: Array,
     noisy: Array,
-    kept: Array,
-    kept_next: Array,
+    alpha_bar: Array,
+    alpha_bar_next: Array,
 ) -> Array:
     """Return the bound's term of each row: KL(true posterior || model's).
 
@@ -116,41 +136,59 @@ def row_bound(
     posterior plus log Z_m - log Z_r. No sum is below 1e-30 / K: one option of m and one of r has
     1 / K or more, and the chain reaches x_t from every x_s with `_NOTHING` or more.
 
-    Arguments and result are those of `row_cross_entropy`, with `kept_next` (batch, 1) ᾱ_{t-1};
+    Arguments and result are those of `row_cross_entropy`, with `alpha_bar_next` (batch, 1) ᾱ_{t-1};
     where that is 1 (t is 0), it is `row_cross_entropy`. Never negative but for rounding.
     """
-    sizes, was = options.sizes[options.categorical], options.flags(clean)
-    reached = _log_reached(options.flags(noisy), kept / kept_next, sizes)
-    truth = _log_reached(was, kept_next, sizes)
-    model = log_kept_or_fresh(log_x0, kept_next, sizes)
-    true_sum = options.sums(jnp.exp(reached + truth))
-    posterior = jnp.exp(reached + truth) / true_sum[..., options.categorical]
-    sums = jnp.log(options.sums(jnp.exp(reached + model))) - jnp.log(true_sum)
-    divergence = (posterior * (truth - model)).sum(-1) + sums.sum(-1)
-    decoding = row_cross_entropy(options, log_x0, clean, noisy, kept)
-    return jnp.where(kept_next[..., 0] == 1.0, decoding, divergence)
+    sizes = options.sizes[options.categorical]
+    is_clean = options.flags(clean)
+
+    # The factors of both posteriors: to x_t from every option, and to every option from x_0.
+    is_noisy = options.flags(noisy)
+    to_noisy = _log_transition(is_noisy, alpha_bar / alpha_bar_next, sizes)
+    true_start = _log_transition(is_clean, alpha_bar_next, sizes)
+    model_start = log_kept_or_fresh(log_x0, alpha_bar_next, sizes)
+
+    true_sum = options.sums(jnp.exp(to_noisy + true_start))
+    # Computed again on purpose: with one `exp` for both its slope would be rounded otherwise.
+    true_joint = jnp.exp(to_noisy + true_start)
+    true_posterior = true_joint / true_sum[..., options.categorical]
+    model_sum = options.sums(jnp.exp(to_noisy + model_start))
+    log_sums = jnp.log(model_sum) - jnp.log(true_sum)
+    starts = true_posterior * (true_start - model_start)
+    divergence = starts.sum(-1) + log_sums.sum(-1)
+
+    # At time 0 there is no earlier time: the term is the decoder's, -log p(x_0 | x_1).
+    decoding = row_cross_entropy(options, log_x0, clean, noisy, alpha_bar)
+    return jnp.where(alpha_bar_next[..., 0] == 1.0, decoding, divergence)
 
 
-def prior_divergence(kept_last: float, size: int) -> float:
+def prior_divergence(alpha_bar_last: float, size: int) -> float:
     """Return KL(q(x_T | x_0) || uniform) of one categorical: a constant of the schedule, nats."""
-    p = kept_last * np.eye(size)[0] + (1.0 - kept_last) / size
-    return float(max(np.sum(p * np.log(np.maximum(p, 1e-30) * size)), 0.0))
+    clean = np.eye(size)[0]  # any option: the divergence is the same for all
+    p = alpha_bar_last * clean + (1.0 - alpha_bar_last) / size
+    divergence = np.sum(p * np.log(np.maximum(p, _NOTHING) * size))
+    return float(max(divergence, 0.0))
 
 
 def draw(uniform: Array, log_p: Array) -> Array:
-    """One option per categorical by inversion, (..., c), from normalised `log_p` (..., c, K).
+    """Draw one option per categorical by inversion, (..., c), from normalised `log_p` (..., c, K).
 
     Its distribution is that of Gumbel-argmax, at one uniform number (..., c) each.
     """
-    reached = jnp.cumsum(jnp.exp(log_p), axis=-1)
-    u = uniform * reached[..., -1]
-    return jnp.sum(u[..., None] >= reached[..., :-1], axis=-1).astype(jnp.int32)
+    cumulative = jnp.cumsum(jnp.exp(log_p), axis=-1)
+    # Rounding leaves the last sum beside 1, so the uniform number is scaled to it.
+    level = uniform * cumulative[..., -1]
+    is_above = level[..., None] >= cumulative[..., :-1]
+    return jnp.sum(is_above, axis=-1).astype(jnp.int32)
 
 
-def _log_reached(at: Array, kept: Array, size: _Size) -> Array:
-    """log q(option | other end) for both ends of a chain; `at` marks the other end's option."""
-    fresh = jnp.maximum((1.0 - kept) / size, _NOTHING)
-    return jnp.where(at, jnp.log(kept + fresh), jnp.log(fresh))
+def _log_transition(is_option: Array, survival: Array, size: _Size) -> Array:
+    """Return log q of every option at one end of a chain, given the option at the other end.
+
+    The chain is symmetric, so either end may be the given one; `is_option` marks its option.
+    """
+    replaced = jnp.maximum((1.0 - survival) / size, _NOTHING)
+    return jnp.where(is_option, jnp.log(survival + replaced), jnp.log(replaced))
 
 
 # The network
@@ -165,7 +203,7 @@ class Rows(NamedTuple):
 
 
 class Denoiser(eqx.Module):
-    """From a noisy row, its time and its label to what was there before the noise."""
+    """A network from a noisy row, its time and its label to what was there before the noise."""
 
     project: Dense  # noisy row to `embed` units
     time: TimeEmbedding  # time to `embed` units, added
@@ -182,17 +220,19 @@ class Denoiser(eqx.Module):
         *,
         key: Array,
     ) -> None:
-        a, b, c, d = jax.random.split(key, 4)
-        self.project = Dense(fan_in, settings.embed, key=a)
-        self.time = TimeEmbedding(settings.embed, key=b)
-        self.label = (
-            Dense(labels, settings.embed, key=c, scale=labels**0.5) if labels else None
-        )
+        row_key, time_key, label_key, body_key = jax.random.split(key, 4)
+        embed = settings.embed
+        self.project = Dense(fan_in, embed, key=row_key)
+        self.time = TimeEmbedding(embed, key=time_key)
+        self.label = None
+        if labels:
+            # One input of a one-hot row is 1, so first weights are those of a fan-in of 1.
+            self.label = Dense(labels, embed, key=label_key, scale=labels**0.5)
         self.body = MLP(
-            settings.embed,
+            embed,
             settings.hidden,
             fan_out,
-            key=d,
+            key=body_key,
             act=settings.act,
             dropout=settings.dropout,
             residual=settings.residual,
@@ -211,13 +251,18 @@ class Denoiser(eqx.Module):
 
 def grouped(groups: Groups, codes: Array) -> list[Array]:
     """Cut (..., all categoricals) into one array for each of their sizes."""
-    edges = np.cumsum([count for count, _ in groups])[:-1]
-    return list(jnp.split(codes, edges, axis=-1)) if groups else []
+    if not groups:
+        return []
+    counts = [count for count, _ in groups]
+    edges = np.cumsum(counts)[:-1]
+    return list(jnp.split(codes, edges, axis=-1))
 
 
 def joined(parts: list[Array], n: int) -> Array:
     """Return the inverse of `grouped` for n rows; (n, 0) without categoricals."""
-    return jnp.concatenate(parts, -1) if parts else jnp.zeros((n, 0), jnp.int32)
+    if not parts:
+        return jnp.zeros((n, 0), jnp.int32)
+    return jnp.concatenate(parts, -1)
 
 
 def inputs(groups: Groups, numbers: Array, codes: Array) -> Array:
@@ -228,23 +273,24 @@ def inputs(groups: Groups, numbers: Array, codes: Array) -> Array:
 
 def outputs(groups: Groups, out: Array, d: int) -> tuple[Array, list[Array]]:
     """Split the network's output: of numbers (batch, d), log x̂_0 (batch, count, size) per group."""
-    logs, start = [], d
+    logs: list[Array] = []
+    start = d
     for count, size in groups:
-        part = out[:, start : start + count * size].reshape(len(out), count, size)
-        logs.append(jax.nn.log_softmax(part, axis=-1))
-        start += count * size
+        stop = start + count * size
+        logits = out[:, start:stop].reshape(len(out), count, size)
+        logs.append(jax.nn.log_softmax(logits, axis=-1))
+        start = stop
     return out[:, :d], logs
 
 
 def normal_scores(uniform: Array) -> Array:
     """Return standard normal numbers from uniform ones in [0, 1), up to 5.4 standard deviations."""
-    scores: Array = 2.0**0.5 * jax.lax.erf_inv(
-        jnp.clip(2.0 * uniform - 1.0, -_EDGE, _EDGE)
-    )
+    centred = jnp.clip(2.0 * uniform - 1.0, -_EDGE, _EDGE)
+    scores: Array = 2.0**0.5 * jax.lax.erf_inv(centred)
     return scores
 
 
-def target(prediction: str, clean: Array, noise: Array, kept: Array) -> Array:
+def target(prediction: str, clean: Array, noise: Array, alpha_bar: Array) -> Array:
     """Return what the network should give for numbers, (batch, d), at noise level ᾱ_t (batch, 1).
 
     "noise", "clean", or "velocity" √ᾱ noise - √(1-ᾱ) clean (Salimans & Ho 2022), from which both
@@ -254,16 +300,20 @@ def target(prediction: str, clean: Array, noise: Array, kept: Array) -> Array:
         return noise
     if prediction == "clean":
         return clean
-    return jnp.sqrt(kept) * noise - jnp.sqrt(1.0 - kept) * clean
+    return jnp.sqrt(alpha_bar) * noise - jnp.sqrt(1.0 - alpha_bar) * clean
 
 
-def clean_numbers(prediction: str, given: Array, numbers: Array, kept: Array) -> Array:
-    """x̂_0 of noisy numbers, from what the network gave for them: the inverse of `target`."""
+def clean_numbers(
+    prediction: str, output: Array, numbers: Array, alpha_bar: Array
+) -> Array:
+    """Return x̂_0 of noisy numbers from the network's output: the inverse of `target`."""
     if prediction == "noise":
-        return (numbers - jnp.sqrt(1.0 - kept) * given) / jnp.sqrt(kept)
+        # Ho, Jain & Abbeel 2020, equation 15.
+        scaled_clean = numbers - jnp.sqrt(1.0 - alpha_bar) * output
+        return scaled_clean / jnp.sqrt(alpha_bar)
     if prediction == "clean":
-        return given
-    return jnp.sqrt(kept) * numbers - jnp.sqrt(1.0 - kept) * given
+        return output
+    return jnp.sqrt(alpha_bar) * numbers - jnp.sqrt(1.0 - alpha_bar) * output
 
 
 @dataclass(frozen=True)
@@ -273,8 +323,8 @@ class Evidence:
     Example:
         >>> from siloweave.tables.features import SphereCode
         >>> evidence = Evidence(3, (SphereCode(1, 1, 2),))
-        >>> found = evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]]))
-        >>> [round(float(x), 2) for x in found[0]]
+        >>> logs = evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]]))
+        >>> [round(float(x), 2) for x in logs[0]]
         [-1.91, 0.91]
     """
 
@@ -283,30 +333,37 @@ class Evidence:
 
     @cached_property
     def options(self) -> Options:
-        """Those of all codes, in their order."""
-        return Options.of(s.options for s in self.sphere_codes)
+        """The options of all codes, in the codes' order."""
+        return Options.of(code.options for code in self.sphere_codes)
 
     @cached_property
     def plain(self) -> Ints:
         """Which numbers are no part of a code."""
-        taken = [range(s.start, s.start + s.dimensions) for s in self.sphere_codes]
-        return np.setdiff1d(np.arange(self.count), np.concatenate([[], *taken]))
+        places = np.arange(self.count)
+        code_places = [
+            range(code.start, code.start + code.dimensions)
+            for code in self.sphere_codes
+        ]
+        return np.setdiff1d(places, np.concatenate([[], *code_places]))
 
-    def alone(self, x: Array, kept: Array) -> Array:
-        """Logarithms of the options by their own noisy codes, (batch, options), up to a constant.
+    def alone(self, x: Array, alpha_bar: Array) -> Array:
+        """Return log-evidence of the options by their own noisy codes, up to a constant.
 
-        Rows x are (batch, d), and `kept` is ᾱ_t, (batch, 1) or (), below 1.
+        Rows x are (batch, d), and `alpha_bar` is ᾱ_t, (batch, 1) or (), below 1; the result is
+        (batch, options).
         """
-        near = jnp.sqrt(kept) * self._near(x)
-        found: Array = (near - kept * self._norms) / (1.0 - kept)
-        return found
+        # evidence_k(x) of this module's docstring, for every option k at once.
+        products = jnp.sqrt(alpha_bar) * self._products(x)
+        scaled = products - alpha_bar * self._half_squares
+        log_evidence: Array = scaled / (1.0 - alpha_bar)
+        return log_evidence
 
-    def likely(self, others: Array, x: Array, kept: Array) -> Array:
+    def likely(self, others: Array, x: Array, alpha_bar: Array) -> Array:
         """Return log-probabilities of the options, (batch, options).
 
         `others` is the network's output for the other columns, alike.
         """
-        return self.options.log_softmax(others + self.alone(x, kept))
+        return self.options.log_softmax(others + self.alone(x, alpha_bar))
 
     def expected(self, logs: Array) -> Array:
         """Return mean codes under these log-probabilities, (batch, d); 0 at plain numbers."""
@@ -314,28 +371,34 @@ class Evidence:
 
     def truth(self, clean: Array) -> Array:
         """Return which option each clean code is nearest to, one-hot, (batch, options)."""
-        near = self._near(clean) - self._norms
-        return near >= self.options.largest(near)[..., self.options.categorical]
+        # |x - p|² is least where <x, p> - |p|² / 2 is largest.
+        nearness = self._products(clean) - self._half_squares
+        nearest = self.options.largest(nearness)
+        return nearness >= nearest[..., self.options.categorical]
 
-    def _near(self, x: Array) -> Array:
+    def _products(self, x: Array) -> Array:
+        """Return the products <x, p_k> with the code of every option, (batch, options)."""
         return jnp.matmul(x, self._points, precision="highest")
 
     @cached_property
     def _points(self) -> npt.NDArray[np.float32]:
-        """(d, options), each option's code at its place, 0 elsewhere."""
-        found = np.zeros((self.count, len(self.options.categorical)), np.float32)
-        for j, s in enumerate(self.sphere_codes):
-            own = curve(s.options, s.dimensions).T
-            found[s.start : s.start + s.dimensions, self.options.categorical == j] = own
-        return found
+        """The code of each option at its place, 0 elsewhere, (d, options)."""
+        categorical = self.options.categorical
+        points = np.zeros((self.count, len(categorical)), np.float32)
+        for number, code in enumerate(self.sphere_codes):
+            stop = code.start + code.dimensions
+            code_points = curve(code.options, code.dimensions)
+            points[code.start : stop, categorical == number] = code_points.T
+        return points
 
     @cached_property
-    def _norms(self) -> npt.NDArray[np.float32]:
-        norms: npt.NDArray[np.float32] = 0.5 * (self._points**2).sum(0)
-        return norms
+    def _half_squares(self) -> npt.NDArray[np.float32]:
+        """Half the squared length |p_k|² of every option's code, (options,)."""
+        half_squares: npt.NDArray[np.float32] = 0.5 * (self._points**2).sum(0)
+        return half_squares
 
 
-def expected_waves(numbers: Array, kept: Array, count: int) -> Array:
+def expected_waves(numbers: Array, alpha_bar: Array, count: int) -> Array:
     """Return expected sines and cosines of the clean numbers, (batch, 2 count d).
 
     With x = √a x_0 + √(1-a) noise and no other knowledge, x_0 is normal around x / √a with variance
@@ -343,10 +406,13 @@ def expected_waves(numbers: Array, kept: Array, count: int) -> Array:
     noise has drowned are 0. Periods are 8, 4, 2, ... standard deviations of a number.
     """
     frequencies = _SLOWEST * 2.0 ** np.arange(count, dtype=np.float32)
-    angles = (numbers / jnp.sqrt(kept))[..., None] * frequencies
-    variance = jnp.reshape((1.0 - kept) / kept, (-1, 1, 1))
-    heard = jnp.exp(-0.5 * variance * frequencies**2)
-    waves = jnp.concatenate([heard * jnp.sin(angles), heard * jnp.cos(angles)], axis=-1)
+    means = numbers / jnp.sqrt(alpha_bar)
+    angles = means[..., None] * frequencies
+    variance = jnp.reshape((1.0 - alpha_bar) / alpha_bar, (-1, 1, 1))
+    damping = jnp.exp(-0.5 * variance * frequencies**2)
+    sines = damping * jnp.sin(angles)
+    cosines = damping * jnp.cos(angles)
+    waves = jnp.concatenate([sines, cosines], axis=-1)
     return waves.reshape(len(numbers), -1)
 
 
@@ -358,7 +424,7 @@ class NumberHead:
     prediction: str = "noise"  # what it gives for a number, see `target`
     # Categoricals among the numbers: it gives logarithms for them.
     sphere_codes: SphereCodes = ()
-    waves: int = 0  # frequencies at which a plain number is seen as well
+    waves: int = 0  # frequencies at which a plain number is shown as well
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -377,33 +443,44 @@ class NumberHead:
 
     @property
     def inputs(self) -> int:
-        """How many inputs `seen` makes of the numbers."""
-        seen_waves = 2 * self.waves * len(self.plain)
-        return self.count + len(self.evidence.options.categorical) + seen_waves
+        """How many inputs `network_input` makes of the numbers."""
+        options = len(self.evidence.options.categorical)
+        waves = 2 * self.waves * len(self.plain)  # a sine and a cosine each
+        return self.count + options + waves
 
     @property
     def outputs(self) -> int:
         """How many outputs belong to the numbers."""
-        return len(self.plain) + len(self.evidence.options.categorical)
+        options = len(self.evidence.options.categorical)
+        return len(self.plain) + options
 
-    def seen(self, numbers: Array, kept: Array) -> Array:
+    def network_input(self, numbers: Array, alpha_bar: Array) -> Array:
         """Return the network's input, (batch, inputs): numbers, options by evidence, and waves."""
         parts = [numbers]
         if self.sphere_codes:
-            logs = self.evidence.options.log_softmax(self.evidence.alone(numbers, kept))
+            log_evidence = self.evidence.alone(numbers, alpha_bar)
+            logs = self.evidence.options.log_softmax(log_evidence)
             parts.append(jnp.exp(logs))
         if self.waves:
-            parts.append(expected_waves(numbers[:, self.plain], kept, self.waves))
-        return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else numbers
+            plain_numbers = numbers[:, self.plain]
+            parts.append(expected_waves(plain_numbers, alpha_bar, self.waves))
+        if len(parts) == 1:
+            return numbers
+        return jnp.concatenate(parts, axis=-1)
 
-    def clean(self, out: Array, numbers: Array, kept: Array) -> Array:
+    def clean(self, out: Array, numbers: Array, alpha_bar: Array) -> Array:
         """Return x̂_0, (batch, d), from the network's (batch, outputs) at noise level ᾱ_t."""
         if not self.sphere_codes:
-            return clean_numbers(self.prediction, out, numbers, kept)
+            return clean_numbers(self.prediction, out, numbers, alpha_bar)
         of_numbers, of_codes = jnp.split(out, [len(self.plain)], axis=-1)
-        own = clean_numbers(self.prediction, of_numbers, numbers[:, self.plain], kept)
-        codes = self.evidence.expected(self.evidence.likely(of_codes, numbers, kept))
-        return codes.at[:, self.plain].set(own)
+        plain_numbers = numbers[:, self.plain]
+        plain_clean = clean_numbers(
+            self.prediction, of_numbers, plain_numbers, alpha_bar
+        )
+        # Score interpolation (Dieleman et al. 2022): a clean code is the options' mean.
+        logs = self.evidence.likely(of_codes, numbers, alpha_bar)
+        codes = self.evidence.expected(logs)
+        return codes.at[:, self.plain].set(plain_clean)
 
     def losses(
         self,
@@ -411,25 +488,37 @@ class NumberHead:
         clean: Array,
         noise: Array,
         numbers: Array,
-        kept: Array,
+        alpha_bar: Array,
         weight: float,
     ) -> Array:
-        """Squared errors and cross-entropies, summed over numbers and sphere codes, (batch,).
+        """Return squared errors and cross-entropies, summed over a row's parts, (batch,).
 
-        At noise level `kept`, (batch, 1) ᾱ_t, `numbers` are the sum of `clean` and `noise`, all
-        (batch, d). Squared errors are weighed by (1 - ᾱ)^weight.
+        At noise level `alpha_bar`, (batch, 1) ᾱ_t, `numbers` are the sum of `clean` and `noise`,
+        all (batch, d). Squared errors are weighed by (1 - ᾱ)^weight.
         """
         of_numbers, of_codes = jnp.split(out, [len(self.plain)], axis=-1)
-        wanted = target(
-            self.prediction, clean[:, self.plain], noise[:, self.plain], kept
-        )
-        loss = (1.0 - kept[:, 0]) ** weight * jnp.sum(
-            (of_numbers - wanted) ** 2, axis=-1
-        )
+        plain_clean = clean[:, self.plain]
+        plain_noise = noise[:, self.plain]
+        targets = target(self.prediction, plain_clean, plain_noise, alpha_bar)
+        level_weight = (1.0 - alpha_bar[:, 0]) ** weight
+        squared_errors = jnp.sum((of_numbers - targets) ** 2, axis=-1)
+        loss = level_weight * squared_errors
         if self.sphere_codes:
-            logs = self.evidence.likely(of_codes, numbers, kept)
-            loss -= jnp.where(self.evidence.truth(clean), logs, 0.0).sum(-1)
+            logs = self.evidence.likely(of_codes, numbers, alpha_bar)
+            log_clean = jnp.where(self.evidence.truth(clean), logs, 0.0)
+            loss -= log_clean.sum(-1)
         return loss
+
+
+class _Noised(NamedTuple):
+    """Rows with noise added, each at a time of its own."""
+
+    times: Array  # (batch,) int32, in 0 ... T - 1
+    alpha_bar: Array  # (batch, 1), ᾱ_t
+    alpha_bar_before: Array  # (batch, 1), ᾱ_{t-1}; 1 at time 0
+    noise: Array  # (batch, d), standard normal
+    numbers: Array  # (batch, d), x_t of the numbers
+    codes: Array  # (batch, c), x_t of the categoricals
 
 
 def row_losses(
@@ -437,7 +526,7 @@ def row_losses(
     rows: Rows,
     key: Array,
     groups: Groups,
-    kept: Floats,
+    alpha_bars: Floats,
     settings: DiffusionSettings,
     sphere_codes: SphereCodes = (),
 ) -> Array:
@@ -447,36 +536,85 @@ def row_losses(
     option, and the row the mean over its columns. With ``choices="bound"`` it is, as in the paper,
     the mean over numbers plus the mean over categoricals of the bound: its term at time t times T
     (times are uniform) plus the prior's constant. Within a batch the times are spread evenly; each
-    by itself is uniform. `kept` is ᾱ of every time; the key draws times, noise and dropout.
+    by itself is uniform. `alpha_bars` are ᾱ of every time; the key draws times, noise and dropout.
     """
-    reading = NumberHead(
-        rows.numbers.shape[1], settings.prediction, sphere_codes, settings.waves
-    )
+    d = rows.numbers.shape[1]
+    c = rows.codes.shape[1]
+    T = len(alpha_bars)
+    head = NumberHead(d, settings.prediction, sphere_codes, settings.waves)
     options = Options(groups)
-    chance, drop = jax.random.split(key)
-    (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)
-    # One draw: each compiles for long.
-    uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))
-    clock = (uniform[0, 0] + jnp.arange(n) / n) % 1.0
-    t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
-    a = jnp.asarray(kept, jnp.float32)[t][:, None]
-    earlier = jnp.asarray(np.append(1.0, kept[:-1]), jnp.float32)[t][:, None]
-    noise = normal_scores(uniform[:, 1 : 1 + d])
-    swaps = jnp.stack([uniform[:, 1 + d : 1 + d + c], uniform[:, 1 + d + c :]])
-    numbers = jnp.sqrt(a) * rows.numbers + jnp.sqrt(1.0 - a) * noise
-    noisy = forward_codes(swaps, rows.codes, a, options.sizes)
-    x = inputs(groups, reading.seen(numbers, a), noisy)
-    out = net(x, t * (1000 / T), rows.labels, key=drop)
-    of_numbers, logits = out[:, : reading.outputs], out[:, reading.outputs :]
-    loss = reading.losses(
-        of_numbers, rows.numbers, noise, numbers, a, settings.loss_weight
+    noise_key, dropout_key = jax.random.split(key)
+
+    # Ho, Jain & Abbeel 2020, Algorithm 1: a time, the row's noise at it, and the prediction.
+    noised = _noised(rows, noise_key, alpha_bars, options)
+    numbers_input = head.network_input(noised.numbers, noised.alpha_bar)
+    x = inputs(groups, numbers_input, noised.codes)
+    # The network's clock runs from 0 to 1000, however many times there are.
+    out = net(x, noised.times * (1000 / T), rows.labels, key=dropout_key)
+    of_numbers = out[:, : head.outputs]
+    logits = out[:, head.outputs :]
+
+    loss = head.losses(
+        of_numbers,
+        rows.numbers,
+        noised.noise,
+        noised.numbers,
+        noised.alpha_bar,
+        settings.loss_weight,
     )
     if not groups:
-        return loss / reading.parts
+        return loss / head.parts
+
     log_x0 = options.log_softmax(logits)
     if settings.choices == "cross-entropy":
-        entropy = row_cross_entropy(options, log_x0, rows.codes, noisy, a)
-        return (loss + entropy) / (reading.parts + c)
-    bound = T * row_bound(options, log_x0, rows.codes, noisy, a, earlier)
-    prior = sum(prior_divergence(float(kept[-1]), size) for size in options.sizes)
-    return loss / max(reading.parts, 1) + (bound + prior) / c
+        entropy = row_cross_entropy(
+            options, log_x0, rows.codes, noised.codes, noised.alpha_bar
+        )
+        return (loss + entropy) / (head.parts + c)
+
+    # TabDDPM's sum: the numbers' mean, and the mean of the categoricals' terms.
+    # A uniform time has probability 1 / T, so one term stands for the sum of T.
+    bound = T * row_bound(
+        options,
+        log_x0,
+        rows.codes,
+        noised.codes,
+        noised.alpha_bar,
+        noised.alpha_bar_before,
+    )
+    last = float(alpha_bars[-1])
+    prior = sum(prior_divergence(last, size) for size in options.sizes)
+    return loss / max(head.parts, 1) + (bound + prior) / c
+
+
+def spread_times(start: Array, n: int, T: int) -> Array:
+    """Return n times in 0 ... T - 1, evenly spread from a uniform `start` in [0, 1), (n,) int32.
+
+    Each by itself is uniform; spread evenly, they make the mean loss of a batch vary less.
+    """
+    clock = (start + jnp.arange(n) / n) % 1.0
+    return jnp.minimum((clock * T).astype(jnp.int32), T - 1)
+
+
+def _noised(rows: Rows, key: Array, alpha_bars: Floats, options: Options) -> _Noised:
+    """Add noise to rows, each at a random time."""
+    n, d = rows.numbers.shape
+    c = rows.codes.shape[1]
+    # One draw for all: each compiles for long.
+    uniform = jax.random.uniform(key, (n, 1 + d + 2 * c))
+    of_numbers = slice(1, 1 + d)
+    of_survival = slice(1 + d, 1 + d + c)
+    of_replacements = slice(1 + d + c, None)
+
+    times = spread_times(uniform[0, 0], n, len(alpha_bars))
+    bars_before = np.append(1.0, alpha_bars[:-1])
+    alpha_bar = jnp.asarray(alpha_bars, jnp.float32)[times][:, None]
+    alpha_bar_before = jnp.asarray(bars_before, jnp.float32)[times][:, None]
+
+    # Ho, Jain & Abbeel 2020, equation 4.
+    noise = normal_scores(uniform[:, of_numbers])
+    swaps = jnp.stack([uniform[:, of_survival], uniform[:, of_replacements]])
+    signal = jnp.sqrt(alpha_bar) * rows.numbers
+    numbers = signal + jnp.sqrt(1.0 - alpha_bar) * noise
+    codes = forward_codes(swaps, rows.codes, alpha_bar, options.sizes)
+    return _Noised(times, alpha_bar, alpha_bar_before, noise, numbers, codes)

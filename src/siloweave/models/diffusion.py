@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -74,7 +74,7 @@ SAMPLERS = ("ancestral", "ddim", "solver")
 """Names of the samplers."""
 Ranges = tuple[tuple[float, float], ...]
 _CHUNK = 2048  # rows denoised at once; more does not fit the caches
-_LARGEST_BETA = 0.999
+_LARGEST_BETA = 0.999  # Nichol & Dhariwal 2021, section 3.2
 # Measured on normals of spreads 0.05 to 1: evens out the solver's errors.
 _SPACING = 1.5
 _FURTHEST = 0.5  # extrapolation by no more than a step as long as the last one
@@ -86,7 +86,7 @@ _SOLVER_START = 1e-4
 
 
 def kept_variance(schedule: str, timesteps: int) -> Floats:
-    """Share of the clean variance left at each time, (T,): strictly decreasing, in (0, 1).
+    """Return the share of clean variance left at each time, (T,): strictly decreasing, in (0, 1).
 
     The schedule is "cosine" (Nichol & Dhariwal 2021, β capped at 0.999) or "linear" (Ho et al.
     2020, β from 1e-4 to 0.02 at T = 1000, scaled with 1000 / T otherwise); T is at least 2.
@@ -96,9 +96,10 @@ def kept_variance(schedule: str, timesteps: int) -> Floats:
             f"timesteps={timesteps} is too few: give at least 2, usually 100 to 1000"
         )
     if schedule == "cosine":
+        # Nichol & Dhariwal 2021, equation 17, with their offset s = 0.008.
         clock = (np.arange(timesteps + 1) / timesteps + 0.008) / 1.008
-        left = np.cos(clock * np.pi / 2) ** 2
-        beta = 1.0 - left[1:] / left[:-1]
+        variance = np.cos(clock * np.pi / 2) ** 2
+        beta = 1.0 - variance[1:] / variance[:-1]
     elif schedule == "linear":
         scale = 1000 / timesteps
         beta = np.linspace(1e-4 * scale, 0.02 * scale, timesteps)
@@ -106,9 +107,8 @@ def kept_variance(schedule: str, timesteps: int) -> Floats:
         raise InputError(
             f"schedule={schedule!r} is not known: choose one of {SCHEDULES}"
         )
-    return np.asarray(
-        np.cumprod(1.0 - np.minimum(beta, _LARGEST_BETA)), dtype=np.float64
-    )
+    alpha = 1.0 - np.minimum(beta, _LARGEST_BETA)
+    return np.asarray(np.cumprod(alpha), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -125,96 +125,132 @@ class Walk:
     noise: Floats  # D
 
 
+class _Coefficients(NamedTuple):
+    """The last four fields of a `Walk`."""
+
+    x: Floats
+    clean: Floats
+    last: Floats
+    noise: Floats
+
+
 def walk(
-    kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0
+    alpha_bars: Floats, sampler: str, steps: int | None = None, eta: float = 0.0
 ) -> Walk:
     """Plan the walk from noise to a clean row.
 
     Args:
-        kept: ᾱ of every time, as `kept_variance` gives it.
+        alpha_bars: ᾱ of every time, as `kept_variance` gives it.
         sampler: "ancestral" (all of its noise comes back), "ddim" (a share `eta` of it), or
             "solver" (alike, of second order). The plan holds for the Gaussian part; discrete
             columns draw from their posterior over the same times.
-        steps: Times visited, at most T; None is all T for "ancestral", else 50. Unless all T are
-            visited, the walk starts where a ten-thousandth of the variance is left.
+        steps: Times visited, at most T; None is all T for "ancestral", else 50. Unless "ancestral"
+            visits all T, the walk starts where a ten-thousandth of the variance is left.
         eta: For "ddim" and "solver": 0 is deterministic, 1 has the noise of the ancestral sampler.
 
     Raises:
         InputError: For an unknown sampler, steps not in 2 ... T, or `eta` not in [0, 1].
     """
-    T = len(kept)
+    T = len(alpha_bars)
     if sampler not in SAMPLERS:
         raise InputError(f"sampler={sampler!r} is not known: choose one of {SAMPLERS}")
     if not 0 <= eta <= 1:
         raise InputError(
             f"eta={eta!r} is not in [0, 1]: 0 is deterministic, 1 has all the noise"
         )
-    steps = steps or (T if sampler == "ancestral" else min(50, T))
+    is_ancestral = sampler == "ancestral"
+    if not steps:
+        steps = T if is_ancestral else min(50, T)
     if not 2 <= steps <= T:
         raise InputError(
             f"steps={steps} of the sampler is not in 2 ... {T}: the model was trained on {T} "
             "timesteps"
         )
-    whole = sampler == "ancestral" and steps == T
-    first = T - 1 if whole else max(int(np.sum(kept >= _SOLVER_START)) - 1, 1)
+
+    first = T - 1
+    if not is_ancestral or steps < T:
+        with_signal = int(np.sum(alpha_bars >= _SOLVER_START))
+        first = max(with_signal - 1, 1)
     times = _times(first, min(steps, first + 1))
-    a, a_next = kept[times], np.append(kept[times[1:]], 1.0)
+
+    a = alpha_bars[times]
+    a_next = np.append(alpha_bars[times[1:]], 1.0)
     if sampler == "solver":
-        return Walk(times, a, a_next, *_multistep(a, a_next, eta))
-    return Walk(
-        times, a, a_next, *_implicit(a, a_next, 1.0 if sampler == "ancestral" else eta)
-    )
+        coefficients = _multistep(a, a_next, eta)
+    elif sampler == "ddim":
+        coefficients = _implicit(a, a_next, eta)
+    else:
+        coefficients = _implicit(a, a_next, 1.0)
+    return Walk(times, a, a_next, *coefficients)
 
 
 def _times(first: int, steps: int) -> npt.NDArray[np.int32]:
     """Return the times from `first` to 0, closer together towards 0 where there is room."""
-    power = 1.0 if steps == first + 1 else _SPACING
-    times = np.round(np.linspace(first ** (1 / power), 0, steps) ** power)
-    # A time is at least as many steps from 0 as it has to walk.
-    later = np.arange(steps)[::-1]
-    return np.asarray(np.maximum(times, later), dtype=np.int32)
+    power = _SPACING
+    if steps == first + 1:
+        power = 1.0  # every time is visited
+    even = np.linspace(first ** (1 / power), 0, steps)
+    times = np.round(even**power)
+    # Rounding may repeat a time near 0. A time is at least as many steps from 0 as it has to walk.
+    steps_to_go = np.arange(steps)[::-1]
+    return np.asarray(np.maximum(times, steps_to_go), dtype=np.int32)
 
 
-def _implicit(
-    a: Floats, a_next: Floats, eta: float
-) -> tuple[Floats, Floats, Floats, Floats]:
+def _implicit(a: Floats, a_next: Floats, eta: float) -> _Coefficients:
     """Return DDIM's step; eta = 1 is the posterior of the forward chain between the two times."""
+    # Song, Meng & Ermon 2021: σ of equation 16, then equation 12. The predicted noise there is
+    # (x_t - √ᾱ_t x̂_0) / √(1 - ᾱ_t), so its factor is shared out between x_t and x̂_0.
     noise = eta * np.sqrt((1 - a_next) / (1 - a) * (1 - a / a_next))
     x = np.sqrt(np.maximum(1 - a_next - noise**2, 0.0) / (1 - a))
-    return x, np.sqrt(a_next) - x * np.sqrt(a), np.zeros_like(a), noise
+    clean = np.sqrt(a_next) - x * np.sqrt(a)
+    return _Coefficients(x, clean, np.zeros_like(a), noise)
 
 
-def _multistep(
-    a: Floats, a_next: Floats, eta: float
-) -> tuple[Floats, Floats, Floats, Floats]:
+def _multistep(a: Floats, a_next: Floats, eta: float) -> _Coefficients:
     """Return DPM-Solver++(2M), and its SDE form: DDIM's step, the clean row extrapolated linearly.
 
     Linearly in the log signal-to-noise ratio, to the middle of the step. The first step has no past
     and the last ends at an infinite ratio; both are first order.
     """
     x, clean, last, noise = _implicit(a, a_next, eta)
-    ratio = 0.5 * np.log(a / (1 - a))
-    h = np.diff(ratio)  # of the steps but the last
-    inner = slice(1, len(a) - 1)
-    # 1 / (2 r), r = last length / this one.
+    # Lu et al. 2022, Algorithm 2: λ, h, and D = (1 + 1 / 2r) x̂_0 - (1 / 2r) x̂_0(last step), where
+    # r is the last step's length by this one's; `half` is 1 / 2r.
+    log_ratio = 0.5 * np.log(a / (1 - a))
+    h = np.diff(log_ratio)  # of the steps but the last
     half = np.minimum(0.5 * h[1:] / h[:-1], _FURTHEST)
-    whole = clean[inner].copy()
-    clean[inner], last[inner] = whole * (1 + half), -whole * half
-    return x, clean, last, noise
+    inner = slice(1, len(a) - 1)
+    first_order = clean[inner].copy()
+    clean[inner] = first_order * (1 + half)
+    last[inner] = -first_order * half
+    return _Coefficients(x, clean, last, noise)
 
 
-def table(way: Walk, times: int, T: int) -> dict[str, Array]:
-    """The walk as arrays to scan over, each step `times` times; `back`: whether to step back."""
-    columns = {**vars(way), "times": way.times * (1000 / T)}
-    found = {name: np.repeat(column, times) for name, column in columns.items()}
-    back = np.tile(np.arange(times) < times - 1, len(way.times))
-    return {
-        "back": jnp.asarray(back),
-        **{name: jnp.asarray(v.astype(np.float32)) for name, v in found.items()},
-    }
+def table(steps: Walk, repeats: int, T: int) -> dict[str, Array]:
+    """Return a walk as arrays to scan over, each step `repeats` times.
+
+    Columns are the walk's fields, with times on the network's clock, 0 to 1000; and `back`, whether
+    a step is undone afterwards, to be walked again.
+    """
+    columns = {**vars(steps), "times": steps.times * (1000 / T)}
+    is_repeated = np.arange(repeats) < repeats - 1
+    plan = {"back": jnp.asarray(np.tile(is_repeated, len(steps.times)))}
+    for name, column in columns.items():
+        repeated = np.repeat(column, repeats)
+        plan[name] = jnp.asarray(repeated.astype(np.float32))
+    return plan
 
 
+# Numbers, codes, and the last step's clean numbers.
 _Carry = tuple[Array, Array, Array]
+
+
+class _FixedCells(NamedTuple):
+    """Cells of rows that are not drawn."""
+
+    numbers: Array  # (n, d); any value where not fixed
+    codes: Array  # (n, c), alike
+    is_fixed_number: Array  # (n, d) truth values
+    is_fixed_code: Array  # (n, c)
 
 
 @dataclass(frozen=True)
@@ -232,75 +268,111 @@ def denoise(
     plan: dict[str, Array],
     key: Array,
     labels: Array,
-    given: tuple[Array, ...] | None,
+    fixed: _FixedCells | None,
     ranges: tuple[Array, Array],
     kind: ReverseKind,
 ) -> tuple[Array, Array]:
-    """Walk from noise to clean rows: numbers (n, d) and codes (n, c)."""
-    n, reading, groups = kind.rows, kind.numbers, kind.groups
-    d = reading.count
+    """Walk from noise to clean rows: numbers (n, d) and codes (n, c).
+
+    `plan` is a `table` of steps; clean numbers are clipped to `ranges`, their ends from below and
+    above.
+    """
+    n = kind.rows
+    head = kind.numbers
+    groups = kind.groups
+    d = head.count
+    c = sum(count for count, _ in groups)
     keys = jax.random.split(key, 1 + len(plan["times"]))
-    uniform = jax.random.uniform(keys[0], (n, d + sum(count for count, _ in groups)))
+
+    # Pure noise: standard normal numbers, and uniform codes.
+    uniform = jax.random.uniform(keys[0], (n, d + c))
     codes = uniform_codes(uniform[:, d:], Options(groups).sizes)
     start = (normal_scores(uniform[:, :d]), codes, jnp.zeros((n, d)))
 
-    def step(carry: _Carry, now: tuple[dict[str, Array], Array]) -> tuple[_Carry, None]:
-        (numbers, codes, last), (p, key) = carry, now
-        drawing, replacing = (key, key) if given is None else jax.random.split(key)
-        uniform = jax.random.uniform(drawing, (n, d + codes.shape[1]))
-        seen = reading.seen(numbers, p["kept"])
-        out = net(inputs(groups, seen, codes), p["times"][None], labels)
-        of_numbers, logs = outputs(groups, out, reading.outputs)
-        clean = jnp.clip(reading.clean(of_numbers, numbers, p["kept"]), *ranges)
-        z = normal_scores(uniform[:, :d])
-        earlier = (
-            p["x"] * numbers + p["clean"] * clean + p["last"] * last + p["noise"] * z
-        )
-        chosen = _earlier_codes(uniform[:, d:], groups, logs, codes, p)
-        if given is not None:
-            earlier, chosen = _replaced(replacing, groups, (earlier, chosen), given, p)
-        return (earlier, chosen, clean), None
+    def step(
+        carry: _Carry, step_input: tuple[dict[str, Array], Array]
+    ) -> tuple[_Carry, None]:
+        numbers, codes, last = carry
+        now, key = step_input
+        drawing_key = key
+        if fixed is not None:
+            drawing_key, fixing_key = jax.random.split(key)
+        uniform = jax.random.uniform(drawing_key, (n, d + codes.shape[1]))
 
-    (numbers, codes, *_), _ = jax.lax.scan(step, start, (plan, keys[1:]))
+        # What the network says of the clean row.
+        numbers_input = head.network_input(numbers, now["kept"])
+        x = inputs(groups, numbers_input, codes)
+        out = net(x, now["times"][None], labels)
+        of_numbers, logs = outputs(groups, out, head.outputs)
+        clean = head.clean(of_numbers, numbers, now["kept"])
+        clean = jnp.clip(clean, *ranges)
+
+        # One step earlier: x_s = A x_t + B x̂_0 + C x̂_0(last step) + D z, codes by posterior.
+        z = normal_scores(uniform[:, :d])
+        earlier = now["x"] * numbers + now["clean"] * clean
+        earlier = earlier + now["last"] * last + now["noise"] * z
+        earlier_codes = _earlier_codes(uniform[:, d:], groups, logs, codes, now)
+        if fixed is not None:
+            earlier, earlier_codes = _with_fixed(
+                fixing_key, groups, (earlier, earlier_codes), fixed, now
+            )
+        return (earlier, earlier_codes, clean), None
+
+    end, _ = jax.lax.scan(step, start, (plan, keys[1:]))
+    numbers, codes, _ = end
     return numbers, codes
 
 
 def _earlier_codes(
-    uniform: Array, groups: Groups, logs: list[Array], codes: Array, p: dict[str, Array]
+    uniform: Array,
+    groups: Groups,
+    logs: list[Array],
+    codes: Array,
+    now: dict[str, Array],
 ) -> Array:
     """Draw categoricals one step earlier, from the posterior."""
-    parts = zip(grouped(groups, uniform), logs, grouped(groups, codes), strict=True)
-    drawn = [
-        draw(u, posterior(log, part, p["kept"], p["kept_next"]))
-        for u, log, part in parts
-    ]
-    return joined(drawn, len(codes))
+    uniform_parts = grouped(groups, uniform)
+    code_parts = grouped(groups, codes)
+    earlier = []
+    for u, log_x0, part in zip(uniform_parts, logs, code_parts, strict=True):
+        log_p = posterior(log_x0, part, now["kept"], now["kept_next"])
+        earlier.append(draw(u, log_p))
+    return joined(earlier, len(codes))
 
 
-def _replaced(
+def _with_fixed(
     key: Array,
     groups: Groups,
-    drawn: tuple[Array, Array],
-    given: tuple[Array, ...],
-    p: dict[str, Array],
+    rows: tuple[Array, Array],
+    fixed: _FixedCells,
+    now: dict[str, Array],
 ) -> tuple[Array, Array]:
-    """Given values at this step's noise instead of the drawn ones; a step back if planned."""
-    (numbers, codes), (x0, c0, number_known, code_known) = drawn, given
-    d, c, sizes = x0.shape[1], c0.shape[1], Options(groups).sizes
-    uniform = jax.random.uniform(key, (len(x0), 2 * d + 4 * c))
-    z, again = normal_scores(uniform[:, :d]), normal_scores(uniform[:, d : 2 * d])
-    swaps = jnp.moveaxis(uniform[:, 2 * d :].reshape(len(x0), 4, c), 1, 0)
-    own = jnp.sqrt(p["kept_next"]) * x0 + jnp.sqrt(1 - p["kept_next"]) * z
-    numbers = jnp.where(number_known, own, numbers)
-    own_codes = forward_codes(swaps[:2], c0, p["kept_next"], sizes)
-    codes = jnp.where(code_known, own_codes, codes)
-    a = p["kept"] / p["kept_next"]
-    numbers = jnp.where(
-        p["back"], jnp.sqrt(a) * numbers + jnp.sqrt(1 - a) * again, numbers
-    )
-    return numbers, jnp.where(
-        p["back"], forward_codes(swaps[2:], codes, a, sizes), codes
-    )
+    """Overwrite fixed cells by themselves at this step's noise; go a step back where planned."""
+    numbers, codes = rows
+    n, d = fixed.numbers.shape
+    c = fixed.codes.shape[1]
+    sizes = Options(groups).sizes
+    uniform = jax.random.uniform(key, (n, 2 * d + 4 * c))
+    z = normal_scores(uniform[:, :d])
+    z_back = normal_scores(uniform[:, d : 2 * d])
+    swaps = uniform[:, 2 * d :].reshape(n, 4, c)
+    swaps = jnp.moveaxis(swaps, 1, 0)
+
+    # Lugmayr et al. 2022, equation 8: fixed cells come from the forward chain, others from the
+    # walk.
+    alpha_bar = now["kept_next"]
+    fixed_numbers = jnp.sqrt(alpha_bar) * fixed.numbers + jnp.sqrt(1 - alpha_bar) * z
+    numbers = jnp.where(fixed.is_fixed_number, fixed_numbers, numbers)
+    fixed_codes = forward_codes(swaps[:2], fixed.codes, alpha_bar, sizes)
+    codes = jnp.where(fixed.is_fixed_code, fixed_codes, codes)
+
+    # Their Algorithm 1, line 10: back to the noise before this step, to walk it again.
+    survival = now["kept"] / now["kept_next"]
+    later = jnp.sqrt(survival) * numbers + jnp.sqrt(1 - survival) * z_back
+    numbers = jnp.where(now["back"], later, numbers)
+    later_codes = forward_codes(swaps[2:], codes, survival, sizes)
+    codes = jnp.where(now["back"], later_codes, codes)
+    return numbers, codes
 
 
 # The model
@@ -310,9 +382,10 @@ class _Descent(Descent):
     sphere_codes: SphereCodes = eqx.field(static=True, default=())
 
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
-        kept = kept_variance(self.settings.schedule, self.settings.timesteps)
+        settings = self.settings
+        alpha_bars = kept_variance(settings.schedule, settings.timesteps)
         return row_losses(
-            net, rows, key, self.groups, kept, self.settings, self.sphere_codes
+            net, rows, key, self.groups, alpha_bars, settings, self.sphere_codes
         )
 
 
@@ -367,18 +440,23 @@ class TabDDPMModel(eqx.Module):
             InputError: For a sampler, `steps`, `eta`, `given` or `resamples` that cannot be used.
         """
         whole("n", n)
-        plan = self._plan(sampler, steps, eta, given, resamples)
-        first, key = jax.random.split(key)
-        labels = self._labels(n, first, given)
-        known = self._known(n, given)
-        head, groups = _numbers(self.diffused, self.settings), self.diffused.groups
-        low, high = jnp.asarray(np.reshape(self.ranges, (-1, 2)).T, jnp.float32)
+        has_given = given is not None
+        plan = self._plan(sampler, steps, eta, resamples, has_given=has_given)
+        label_key, key = jax.random.split(key)
+        labels = self._labels(n, label_key, given)
+        fixed = self._fixed_cells(n, given)
+        head = _number_head(self.diffused, self.settings)
+        groups = self.diffused.groups
+        ends = np.reshape(self.ranges, (-1, 2)).T
+        low, high = jnp.asarray(ends, jnp.float32)
+
         chunks = []
         for i, (start, stop, size) in enumerate(pieces(n, _CHUNK)):
-            piece = padded((labels, known), start, stop, size)
+            chunk_labels, chunk_fixed = padded((labels, fixed), start, stop, size)
             kind = ReverseKind(size, head, groups)
+            chunk_key = jax.random.fold_in(key, i)
             out = denoise(
-                self.net, plan, jax.random.fold_in(key, i), *piece, (low, high), kind
+                self.net, plan, chunk_key, chunk_labels, chunk_fixed, (low, high), kind
             )
             chunks.append(jax.tree.map(np.asarray, out))
         return self._joined(n, chunks, labels)
@@ -388,53 +466,63 @@ class TabDDPMModel(eqx.Module):
         sampler: str | None,
         steps: int | None,
         eta: float | None,
-        given: Matrix | None,
-        times: int,
+        resamples: int,
+        *,
+        has_given: bool,
     ) -> dict[str, Array]:
-        eta = self.settings.eta if eta is None else eta
-        if sampler is None:
-            sampler, eta = ("solver", eta) if given is None else ("ddim", 1.0)
-        if times < 1 or (times > 1 and (given is None or sampler == "solver")):
+        """Return the steps of a walk as `denoise` scans them; raises InputError."""
+        if eta is None:
+            eta = self.settings.eta
+        if sampler is None and has_given:
+            # As in RePaint all of DDPM's noise comes back: with it the other columns follow.
+            sampler = "ddim"
+            eta = 1.0
+        elif sampler is None:
+            sampler = "solver"
+        # The solver extrapolates over two steps, whose spacing a step back would break.
+        can_resample = has_given and sampler != "solver"
+        if resamples < 1 or (resamples > 1 and not can_resample):
             raise InputError(
-                f"resamples={times} cannot be used here: it is 1 or more, and above 1 only with "
-                "given columns and the sampler 'ddim' or 'ancestral'"
+                f"resamples={resamples} cannot be used here: it is 1 or more, and above 1 only "
+                "with given columns and the sampler 'ddim' or 'ancestral'"
             )
-        settings = self.settings
-        way = walk(
-            kept_variance(settings.schedule, settings.timesteps), sampler, steps, eta
-        )
-        return table(way, times, settings.timesteps)
+        timesteps = self.settings.timesteps
+        alpha_bars = kept_variance(self.settings.schedule, timesteps)
+        return table(walk(alpha_bars, sampler, steps, eta), resamples, timesteps)
 
-    def _labels(self, n: int, key: Array, given: Matrix | None) -> Array:
+    def _labels(self, n: int, key: Array, cells: Matrix | None) -> Array:
+        """Draw the label of each row by its shares, or return the one that its cells name, (n,)."""
         if self.label is None:
             return jnp.zeros(n, jnp.int32)
         shares = np.asarray(self.label_shares)
-        drawn = jax.random.choice(
-            key, len(shares), (n,), p=jnp.asarray(shares / shares.sum())
-        )
-        if given is None:
-            return drawn
-        flags = np.asarray(given)[:, self.label.start : self.label.stop]
-        return jnp.where(~np.isnan(flags).any(1), np.nan_to_num(flags).argmax(1), drawn)
+        p = jnp.asarray(shares / shares.sum())
+        labels = jax.random.choice(key, len(shares), (n,), p=p)
+        if cells is None:
+            return labels
+        flags = np.asarray(cells)[:, self.label.start : self.label.stop]
+        is_named = ~np.isnan(flags).any(1)
+        named_labels = np.nan_to_num(flags).argmax(1)
+        return jnp.where(is_named, named_labels, labels)
 
-    def _known(self, n: int, given: Matrix | None) -> tuple[Any, ...] | None:
-        if given is None:
+    def _fixed_cells(self, n: int, cells: Matrix | None) -> _FixedCells | None:
+        """Return the cells that are no NaN, None for no cells; raises InputError."""
+        if cells is None:
             return None
-        given = np.asarray(given, dtype=np.float32)
-        if given.shape != (n, self.layout.width):
+        cells = np.asarray(cells, dtype=np.float32)
+        if cells.shape != (n, self.layout.width):
             raise InputError(
-                f"given has shape {given.shape}, but {n} rows need ({n}, {self.layout.width})"
+                f"given has shape {cells.shape}, but {n} rows need ({n}, {self.layout.width})"
             )
-        masks = self.diffused.known(given)
-        numbers, codes = self.diffused.split(np.nan_to_num(given))
-        return numbers, codes, *masks
+        masks: Any = self.diffused.known(cells)
+        parts: Any = self.diffused.split(np.nan_to_num(cells))
+        return _FixedCells(*parts, *masks)
 
     def _joined(self, n: int, chunks: list[tuple[Any, Any]], labels: Array) -> Matrix:
+        """Return n rows from numbers and codes of padded chunks, and their labels."""
         if not chunks:
             return np.zeros((0, self.layout.width), dtype=np.float32)
-        numbers, codes = (
-            np.concatenate(parts)[:n] for parts in zip(*chunks, strict=True)
-        )
+        numbers = np.concatenate([chunk_numbers for chunk_numbers, _ in chunks])[:n]
+        codes = np.concatenate([chunk_codes for _, chunk_codes in chunks])[:n]
         if not np.isfinite(numbers).all():
             raise InputError("the model drew numbers that are not finite: fit it again")
         X = self.diffused.join(numbers, codes, self.layout.width)
@@ -444,8 +532,11 @@ class TabDDPMModel(eqx.Module):
 
     def facts(self) -> dict[str, Any]:
         """Return what a file says of the model beside its blocks; `of_facts` reads it."""
-        facts = {"label_shares": list(self.label_shares), "ranges": self.ranges}
-        return facts | {"looks": self.looks} if self.looks else facts
+        facts: dict[str, Any] = {"label_shares": list(self.label_shares)}
+        facts["ranges"] = self.ranges
+        if self.looks:  # files without looks, as older ones are, have no such entry
+            facts["looks"] = self.looks
+        return facts
 
     @classmethod
     def of_facts(
@@ -456,12 +547,11 @@ class TabDDPMModel(eqx.Module):
         label: Block | None,
     ) -> TabDDPMModel:
         """Return a model with first weights instead of its own."""
+        shares = tuple(facts["label_shares"])
         ranges = tuple((low, high) for low, high in facts["ranges"])
         looks = tuple(Look(*look) for look in facts.get("looks", ()))
         net = network(layout, settings, label)
-        return cls(
-            net, layout, settings, label, tuple(facts["label_shares"]), ranges, looks
-        )
+        return cls(net, layout, settings, label, shares, ranges, looks)
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
@@ -481,9 +571,8 @@ class TabDDPMModel(eqx.Module):
         def build(facts: Mapping[str, Any]) -> TabDDPMModel:
             layout, label = Layout.of_facts(facts)
             layout = replace(layout, sphere_codes=codes_of(facts))
-            return cls.of_facts(
-                facts, layout, DiffusionSettings(**facts["settings"]), label
-            )
+            settings = DiffusionSettings(**facts["settings"])
+            return cls.of_facts(facts, layout, settings, label)
 
         return load_arrays(path, build)
 
@@ -501,17 +590,18 @@ def network(
 ) -> Denoiser:
     """Return the denoiser that a layout and settings ask for, with first weights from `key`."""
     diffused = layout.without(label)
-    reading, options = (
-        _numbers(diffused, settings),
-        sum(b.size for b in diffused.categoricals),
-    )
-    fan_in, fan_out = reading.inputs + options, reading.outputs + options
-    key = jax.random.key(0) if key is None else key
+    head = _number_head(diffused, settings)
+    options = sum(block.size for block in diffused.categoricals)
+    fan_in = head.inputs + options
+    fan_out = head.outputs + options
     labels = 0 if label is None else label.size
+    if key is None:
+        key = jax.random.key(0)  # the weights are replaced by stored ones
     return fresh(Denoiser, fan_in, fan_out, labels, settings, key=key)
 
 
-def _numbers(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
+def _number_head(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
+    """Return how the network's outputs for the numbers of a layout are read."""
     return NumberHead(
         len(diffused.numbers),
         settings.prediction,
@@ -544,26 +634,38 @@ def fit(
     layout = Layout(tuple(blocks), sphere_codes)
     X = layout.check(X)
     label = None if labels is None else layout.categorical_of(labels)
-    label = None if len(layout.blocks) == 1 else label
+    if len(layout.blocks) == 1:
+        label = None  # nothing would be left to diffuse
     first, key = jax.random.split(key)
     start = network(layout, settings, label, first)
-    weights = sum(
-        x.size for x in jax.tree.leaves(eqx.filter(start, eqx.is_inexact_array))
-    )
-    settings = replace(settings, steps=settings.taken(len(X), weights))
-    update, rows = descent(settings, layout, label), rows_of(X, layout, label)
+    settings = replace(settings, steps=settings.taken(len(X), _weights(start)))
+
+    update = descent(settings, layout, label)
+    rows = rows_of(X, layout, label)
     net, looks = update.trained(start, rows, key=key, progress=progress, store=store)
-    if settings.clip_range is not None:
-        ranges = ((-settings.clip_range, settings.clip_range),) * rows.numbers.shape[1]
-    else:
-        columns = np.asarray(rows.numbers).T
-        ranges = tuple((float(column.min()), float(column.max())) for column in columns)
-    shares: Sequence[float] = ()
-    if label is not None:
+
+    ranges = _ranges(rows, settings)
+    if label is None:
+        label_shares = ()
+    elif label_shares is None:
         counts = np.bincount(np.asarray(rows.labels), minlength=label.size)
-        shares = tuple(counts / len(X)) if label_shares is None else label_shares
-    shares = tuple(map(float, shares))
+        label_shares = tuple(counts / len(X))
+    shares = tuple(float(share) for share in label_shares)
     return TabDDPMModel(net, layout, settings, label, shares, ranges, looks)
+
+
+def _weights(net: Denoiser) -> int:
+    """Count the numbers of a network that training moves."""
+    trained = eqx.filter(net, eqx.is_inexact_array)
+    return sum(array.size for array in jax.tree.leaves(trained))
+
+
+def _ranges(rows: Rows, settings: DiffusionSettings) -> Ranges:
+    """Return the range of each number: that of the settings, or that of the rows."""
+    columns = np.asarray(rows.numbers).T
+    if settings.clip_range is not None:
+        return ((-settings.clip_range, settings.clip_range),) * len(columns)
+    return tuple((float(column.min()), float(column.max())) for column in columns)
 
 
 def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
@@ -571,7 +673,8 @@ def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
     numbers, codes = layout.without(label).split(X)
     labels = np.zeros(len(X), np.int32)
     if label is not None:
-        labels = X[:, label.start : label.stop].argmax(1).astype(np.int32)
+        flags = X[:, label.start : label.stop]
+        labels = flags.argmax(1).astype(np.int32)
     return Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(labels))
 
 

@@ -32,7 +32,7 @@ from siloweave.errors import InputError
 from siloweave.models import coders, diffusion
 from siloweave.models.autoencoder import Coder, reconstruction
 from siloweave.models.coders import RowCoder, coder_of, rest_of, settings_from
-from siloweave.models.denoiser import Denoiser, Rows, inputs
+from siloweave.models.denoiser import Denoiser, Rows, inputs, spread_times
 from siloweave.models.diffusion import TabDDPMModel, codes_of, kept_variance
 from siloweave.models.nets import Array, Groups, fresh, load_arrays, save_arrays
 from siloweave.models.settings import (
@@ -48,21 +48,23 @@ from siloweave.tables.features import Block, Layout, SphereCodes
 LABEL = "label"
 """Column of the label among a latent row's blocks."""
 # Drawn rows among which one is looked for that is like a row given in part.
-_LIKE = 1024
-_CLASS = 0.01  # what flags of a class are divided by, where numbers are by their spread
+_POOL = 1024
+# Flags of a class are divided by this, numbers by their spread: another class costs more than any
+# difference of numbers.
+_CLASS_SCALE = 0.01
 _TIE = 1e-3  # squared distances that are no different
-_ROWS = 4096  # rows whose distances are computed at once
+_CHUNK = 4096  # rows whose distances are computed at once
+_LEAST_SPREAD = 1e-4  # with less, a latent counts as constant and is not scaled up
 RANGE = 3.0**0.5
 """Joint training: tanh times this, so a latent spread evenly over its range has variance 1."""
 
 
 def latent_blocks(latent: int, options: int) -> tuple[Block, ...]:
     """Return the blocks of a latent row, followed by a label of so many options; by none if 0."""
-    numbers = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
-    return (
-        *numbers,
-        *([Block(LABEL, latent, options, "categorical")] if options else []),
-    )
+    blocks = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
+    if options:
+        blocks.append(Block(LABEL, latent, options, "categorical"))
+    return tuple(blocks)
 
 
 def latent_layout(
@@ -70,7 +72,8 @@ def latent_layout(
 ) -> tuple[Layout, Block | None]:
     """Return the layout of a latent row, and its label."""
     layout = Layout(latent_blocks(latent, options), codes)
-    return layout, layout.categorical_of(LABEL) if options else None
+    label = layout.categorical_of(LABEL) if options else None
+    return layout, label
 
 
 class LatentDistribution(eqx.Module):
@@ -85,16 +88,13 @@ class LatentDistribution(eqx.Module):
 
     @classmethod
     def unscaled(
-        cls, diffusion: TabDDPMModel, facts: Mapping[str, Any] | None = None
+        cls, ddpm: TabDDPMModel, facts: Mapping[str, Any] | None = None
     ) -> LatentDistribution:
         """Return the distribution of latents that were diffused as they are."""
-        size = len(diffusion.layout.numbers)
-        return cls(
-            diffusion,
-            np.zeros(size, np.float32),
-            np.ones(size, np.float32),
-            facts or {},
-        )
+        latent = len(ddpm.layout.numbers)
+        shift = np.zeros(latent, np.float32)
+        scale = np.ones(latent, np.float32)
+        return cls(ddpm, shift, scale, facts or {})
 
     @property
     def latent(self) -> int:
@@ -115,19 +115,21 @@ class LatentDistribution(eqx.Module):
         `given` is of the same shape, NaN where a value is to be drawn. The sampler is "solver"
         where only labels are given; it, `way` and the errors are those of `TabDDPMModel.sample`.
         """
-        shift, scale, latent = (
-            np.asarray(self.shift),
-            np.asarray(self.scale),
-            self.latent,
-        )
+        shift = np.asarray(self.shift)
+        scale = np.asarray(self.scale)
+        latent = self.latent
+        cells: Matrix | None = None
+        has_latents = False
         if given is not None:
-            given = np.array(given, dtype=np.float32)
-            given[:, :latent] = (given[:, :latent] - shift) / scale
-        if sampler is None and (given is None or np.isnan(given[:, :latent]).all()):
+            cells = np.array(given, dtype=np.float32)  # a copy, since it is scaled
+            cells[:, :latent] = (cells[:, :latent] - shift) / scale
+            has_latents = not np.isnan(cells[:, :latent]).all()
+        if sampler is None and not has_latents:
+            # A label conditions the network: no latent is replaced, so the best sampler serves.
             sampler = "solver"
-        drawn = self.diffusion.sample(n, key=key, sampler=sampler, given=given, **way)
-        Z = drawn[:, :latent] * scale + shift
-        return np.concatenate([Z, drawn[:, latent:]], 1).astype(np.float32)
+        rows = self.diffusion.sample(n, key=key, sampler=sampler, given=cells, **way)
+        Z = rows[:, :latent] * scale + shift
+        return np.concatenate([Z, rows[:, latent:]], 1).astype(np.float32)
 
     def save(self, path: Path) -> None:
         """Write one safetensors file."""
@@ -146,24 +148,31 @@ class LatentDistribution(eqx.Module):
         """Read what `save` wrote; raises DataError where the file is no such distribution."""
 
         def build(facts: Mapping[str, Any]) -> LatentDistribution:
-            latent, codes = facts["latent"], codes_of(facts)
-            layout, label = latent_layout(latent, len(facts["label_shares"]), codes)
+            latent = facts["latent"]
+            options = len(facts["label_shares"])
+            layout, label = latent_layout(latent, options, codes_of(facts))
             settings = DiffusionSettings(**facts["settings"])
             ddpm = TabDDPMModel.of_facts(facts, layout, settings, label)
-            return cls(ddpm, jnp.zeros(latent), jnp.zeros(latent), facts["facts"])
+            zeros = jnp.zeros(latent)  # replaced by stored arrays
+            return cls(ddpm, zeros, zeros, facts["facts"])
 
         return load_arrays(path, build)
 
 
-def _frame(Z: Matrix, scaled: bool, codes: SphereCodes) -> tuple[Matrix, Matrix]:
+def _shift_and_scale(
+    Z: Matrix, codes: SphereCodes, *, scaled: bool
+) -> tuple[Matrix, Matrix]:
     """Return the shift and scale of latents; sphere codes stay where the network expects them."""
-    shift, scale = np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
+    shift = np.zeros(Z.shape[1], np.float32)
+    scale = np.ones(Z.shape[1], np.float32)
     if scaled:
-        shift, scale = Z.mean(0), Z.std(0)
-        scale[scale <= 1e-4] = 1.0
-    for s in codes:
-        place = slice(s.start, s.start + s.dimensions)
-        shift[place], scale[place] = 0.0, 1.0
+        shift = Z.mean(0)
+        scale = Z.std(0)
+        scale[scale <= _LEAST_SPREAD] = 1.0
+    for code in codes:
+        place = slice(code.start, code.start + code.dimensions)
+        shift[place] = 0.0
+        scale[place] = 1.0
     return shift, scale
 
 
@@ -186,14 +195,18 @@ def fit_latents(
     stored beside the distribution; key, label_shares, progress and store as in `diffusion.fit`.
     Raises InputError for latents that are not finite, or a label that is not one-hot.
     """
-    Z, flags = V[:, :latent], V[:, latent:]
-    shift, scale = _frame(Z, scaled, sphere_codes)
+    Z = V[:, :latent]
+    flags = V[:, latent:]
+    options = flags.shape[1]
+    shift, scale = _shift_and_scale(Z, sphere_codes, scaled=scaled)
+    rows = np.concatenate([(Z - shift) / scale, flags], 1)
+    label = LABEL if options else None
     ddpm = diffusion.fit(
-        np.concatenate([(Z - shift) / scale, flags], 1),
-        latent_blocks(latent, flags.shape[1]),
+        rows,
+        latent_blocks(latent, options),
         settings,
         sphere_codes=sphere_codes,
-        labels=LABEL if flags.shape[1] else None,
+        labels=label,
         key=key,
         label_shares=label_shares,
         progress=progress,
@@ -219,15 +232,21 @@ class LatentDiffusion(eqx.Module):
         settings: LatentSettings,
         label: Block | None,
         label_shares: tuple[float, ...],
-        most: float,
+        bound: float,
     ) -> LatentDiffusion:
-        """Return a latent diffusion of trained networks, its latents unscaled and within ±most."""
+        """Return a latent diffusion of trained networks, its latents unscaled and within ±bound."""
         net = coder_of(rest_of(layout, label), settings.autoencoder, coder)
         rows = RowCoder(net, layout, label, settings.numbers)
-        latents, block = latent_layout(rows.latent, label.size if label else 0)
-        ranges = ((-most, most),) * rows.latent
+        options = label.size if label else 0
+        latent_rows, latent_label = latent_layout(rows.latent, options)
+        ranges = ((-bound, bound),) * rows.latent
         ddpm = TabDDPMModel(
-            denoiser, latents, settings.diffusion, block, label_shares, ranges
+            denoiser,
+            latent_rows,
+            settings.diffusion,
+            latent_label,
+            label_shares,
+            ranges,
         )
         return cls(rows, LatentDistribution.unscaled(ddpm), settings)
 
@@ -256,7 +275,9 @@ class LatentDiffusion(eqx.Module):
             return shares
         if self.label is None:
             return ()
-        return tuple(np.reshape(shares, (-1, self.owners)).sum(1).tolist())
+        # Options of one class stand side by side, one for each owner.
+        by_owner = np.reshape(shares, (-1, self.owners))
+        return tuple(by_owner.sum(1).tolist())
 
     @property
     def looks(self) -> tuple[Look, ...]:
@@ -278,18 +299,20 @@ class LatentDiffusion(eqx.Module):
             InputError: For a sampler, `steps` or shape that cannot be used, or when another column
                 than the label is given to an autoencoder.
         """
-        first, second = jax.random.split(key)
+        latent_key, decoding_key = jax.random.split(key)
+        cells: Matrix | None = None
         if given is not None:
             if np.shape(given) != (n, self.layout.width):
                 raise InputError(
                     f"given has shape {np.shape(given)}, but {n} rows need "
                     f"({n}, {self.layout.width})"
                 )
-            given = self.rows.encode_known(given)
+            cells = self.rows.encode_known(given)
             if self.owners > 1:
-                given = self._with_owners(given, jax.random.fold_in(first, 1))
-        V = self.distribution.sample(n, key=first, given=given, **way)
-        return self.rows.decode(self._without_owners(V), key=second)
+                owner_key = jax.random.fold_in(latent_key, 1)
+                cells = self._with_owners(cells, owner_key)
+        V = self.distribution.sample(n, key=latent_key, given=cells, **way)
+        return self.rows.decode(self._without_owners(V), key=decoding_key)
 
     def _without_owners(self, V: Matrix) -> Matrix:
         """Return latent rows whose label is the class alone."""
@@ -298,54 +321,68 @@ class LatentDiffusion(eqx.Module):
         latent = self.distribution.latent
         if self.label is None:
             return V[:, :latent]
-        classes = V[:, latent:].reshape(len(V), -1, self.owners).sum(2)
-        return np.concatenate([V[:, :latent], classes], axis=1)
+        flags = V[:, latent:].reshape(len(V), -1, self.owners)
+        return np.concatenate([V[:, :latent], flags.sum(2)], axis=1)
 
-    def _with_owners(self, given: Matrix, key: Array) -> Matrix:
-        """Latent rows that are given in part, with the class and owner that they are drawn under.
+    def _with_owners(self, cells: Matrix, key: Array) -> Matrix:
+        """Return latent rows that are given in part, with the label that they are drawn under.
 
-        An owner comes as often as its rows look like what is given: it is that of the row most
-        like it among `_LIKE` drawn rows, and so is the class where none is given. Rows of which
-        nothing is given are drawn under any.
+        A label is a class and an owner. An owner comes as often as its rows look like what is
+        given, see `_likely_labels`. Rows of which nothing is given are drawn under any.
         """
-        latent, options = (
-            self.distribution.latent,
-            len(self.distribution.diffusion.label_shares),
-        )
-        labels = np.full((len(given), options), np.nan, np.float32)
-        is_known = ~np.isnan(given)
-        if is_known.any():
-            drawing, ties = jax.random.split(key)
-            pool = self.distribution.sample(_LIKE, key=drawing)
-            pool_label = pool[:, latent:].argmax(1)
-            label = pool_label[self._most_like(given, self._without_owners(pool), ties)]
-            if self.label is not None:
-                classes = given[:, latent:]
-                has_class = ~np.isnan(classes).any(1)
-                asked = (
-                    np.nan_to_num(classes).argmax(1) * self.owners + label % self.owners
-                )
-                label = np.where(has_class, asked, label)
-            is_asked = np.flatnonzero(is_known.any(1))
-            labels[is_asked] = np.eye(options, dtype=np.float32)[label[is_asked]]
-        return np.concatenate([given[:, :latent], labels], axis=1)
+        latent = self.distribution.latent
+        options = len(self.distribution.diffusion.label_shares)
+        flags = np.full((len(cells), options), np.nan, np.float32)
+        is_set = ~np.isnan(cells)
+        if is_set.any():
+            labels = self._likely_labels(cells, key)
+            places = np.flatnonzero(is_set.any(1))
+            one_hot = np.eye(options, dtype=np.float32)
+            flags[places] = one_hot[labels[places]]
+        return np.concatenate([cells[:, :latent], flags], axis=1)
 
-    def _most_like(self, given: Matrix, pool: Matrix, key: Array) -> Ints:
-        """Places of the pool's rows that are nearest to rows given in part, in what is given."""
+    def _likely_labels(self, cells: Matrix, key: Array) -> Ints:
+        """Return the label of the row most like each row given in part, among `_POOL` drawn rows.
+
+        Where the class is given, only the owner is that row's.
+        """
+        latent = self.distribution.latent
+        drawing_key, ties_key = jax.random.split(key)
+        pool = self.distribution.sample(_POOL, key=drawing_key)
+        pool_labels = pool[:, latent:].argmax(1)
+        nearest = self._most_like(cells, self._without_owners(pool), ties_key)
+        labels: Ints = pool_labels[nearest]
+        if self.label is None:
+            return labels
+        # Option number: class times owners, plus owner.
+        classes = cells[:, latent:]
+        has_class = ~np.isnan(classes).any(1)
+        class_numbers = np.nan_to_num(classes).argmax(1)
+        owners = labels % self.owners
+        labels_of_class = class_numbers * self.owners + owners
+        likely_labels: Ints = np.where(has_class, labels_of_class, labels)
+        return likely_labels
+
+    def _most_like(self, cells: Matrix, pool: Matrix, key: Array) -> Ints:
+        """Return places of the pool's rows that are nearest to rows given in part."""
         scale = np.asarray(self.distribution.scale)
-        # Another class is farther than any numbers are.
-        scale = np.append(scale, np.full(given.shape[1] - len(scale), _CLASS))
-        drawn, wanted = pool / scale, given / scale
-        found = []
-        for start in range(0, len(wanted), _ROWS):
-            rows = wanted[start : start + _ROWS]
-            known = (~np.isnan(rows)).astype(rows.dtype)
+        class_scale = np.full(cells.shape[1] - len(scale), _CLASS_SCALE)
+        scale = np.append(scale, class_scale)
+        scaled_pool = pool / scale
+        scaled_cells = cells / scale
+
+        nearest = []
+        for start in range(0, len(scaled_cells), _CHUNK):
+            rows = scaled_cells[start : start + _CHUNK]
+            is_set = (~np.isnan(rows)).astype(rows.dtype)
             # Squared distances over what is given, less what is the same for the whole pool.
-            away = known @ (drawn**2).T - 2.0 * np.nan_to_num(rows) @ drawn.T
+            squares = is_set @ (scaled_pool**2).T
+            distances = squares - 2.0 * np.nan_to_num(rows) @ scaled_pool.T
             # Any of the rows that are equally near may be taken.
-            ties = jax.random.uniform(jax.random.fold_in(key, start), away.shape)
-            found.append((away + _TIE * np.asarray(ties)).argmin(1))
-        return np.concatenate(found)
+            chunk_key = jax.random.fold_in(key, start)
+            ties = jax.random.uniform(chunk_key, distances.shape)
+            nearest.append((distances + _TIE * np.asarray(ties)).argmin(1))
+        return np.concatenate(nearest)
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
@@ -367,10 +404,14 @@ class LatentDiffusion(eqx.Module):
             rows = RowCoder.untrained(
                 layout, settings.autoencoder, label=label, numbers=settings.numbers
             )
-            options, codes = len(facts["label_shares"]), rows.sphere_codes
-            latents, block = latent_layout(rows.latent, options, codes)
-            ddpm = TabDDPMModel.of_facts(facts, latents, settings.diffusion, block)
-            zeros = jnp.zeros(rows.latent)
+            options = len(facts["label_shares"])
+            latent_rows, latent_label = latent_layout(
+                rows.latent, options, rows.sphere_codes
+            )
+            ddpm = TabDDPMModel.of_facts(
+                facts, latent_rows, settings.diffusion, latent_label
+            )
+            zeros = jnp.zeros(rows.latent)  # replaced by stored arrays
             return cls(rows, LatentDistribution(ddpm, zeros, zeros), settings)
 
         model = load_arrays(path, build)
@@ -380,9 +421,10 @@ class LatentDiffusion(eqx.Module):
 
 def settings_of_facts(raw: Mapping[str, Any]) -> LatentSettings:
     """Return settings from what `dataclasses.asdict` made of them."""
-    raw = dict(raw)
-    coder = settings_from(raw.pop("autoencoder"))
-    return LatentSettings(coder, DiffusionSettings(**raw.pop("diffusion")), **raw)
+    rest = dict(raw)
+    coder = settings_from(rest.pop("autoencoder"))
+    denoiser = DiffusionSettings(**rest.pop("diffusion"))
+    return LatentSettings(coder, denoiser, **rest)
 
 
 def fit(
@@ -403,53 +445,80 @@ def fit(
     the rows. Raises InputError for rows that are not finite or not one-hot, or an unknown label
     column.
     """
-    settings, layout = settings or LatentSettings(), Layout(tuple(blocks))
+    settings = settings or LatentSettings()
+    layout = Layout(tuple(blocks))
     X = layout.check(X)
     label = layout.label_of(labels)
-    first, second = jax.random.split(key)
+    coder_key, diffusion_key = jax.random.split(key)
     if settings.joint:
+        # One training has one key: the first.
         return _fit_joint(
-            X, layout, label, settings, key=first, progress=progress, store=store
+            X, layout, label, settings, key=coder_key, progress=progress, store=store
         )
-    before = 0.0 if isinstance(settings.autoencoder, SphereCodeSettings) else 0.5
+
+    # Sphere codes learn nothing: all of the time is the diffusion's.
+    learns = not isinstance(settings.autoencoder, SphereCodeSettings)
+    coder_share = 0.5 if learns else 0.0
+    coder_store = None if store is None else store / "autoencoder"
+    diffusion_store = None if store is None else store / "diffusion"
+
+    def coder_progress(text: str, done: float) -> None:
+        progress(f"autoencoder: {text}", done / 2)
+
+    def diffusion_progress(text: str, done: float) -> None:
+        progress(f"diffusion: {text}", coder_share + (1 - coder_share) * done)
+
+    # SiloFuse, Algorithm 1, with a single client: the coder first, then, of latents that no longer
+    # change, their distribution.
     rows = coders.fit(
-        X, layout, settings.autoencoder, label=label, numbers=settings.numbers,
-        key=first,
-        progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
-        store=None if store is None else store / "autoencoder",
-    )  # fmt: skip
+        X,
+        layout,
+        settings.autoencoder,
+        label=label,
+        numbers=settings.numbers,
+        key=coder_key,
+        progress=coder_progress,
+        store=coder_store,
+    )
     distribution = fit_latents(
-        rows.encode(X), rows.latent, settings.diffusion, scaled=settings.scaled,
-        sphere_codes=rows.sphere_codes, key=second, label_shares=label_shares,
-        progress=lambda text, done: progress(f"diffusion: {text}", before + (1 - before) * done),
-        store=None if store is None else store / "diffusion",
-    )  # fmt: skip
+        rows.encode(X),
+        rows.latent,
+        settings.diffusion,
+        scaled=settings.scaled,
+        sphere_codes=rows.sphere_codes,
+        key=diffusion_key,
+        label_shares=label_shares,
+        progress=diffusion_progress,
+        store=diffusion_store,
+    )
     return LatentDiffusion(rows, distribution, settings)
 
 
 def latents(net: Coder, rows: Rows, groups: Groups) -> Array:
     """Return latents within their range, (batch, latent)."""
-    return RANGE * jnp.tanh(net.encode(inputs(groups, rows.numbers, rows.codes))[0])
+    means, _ = net.encode(inputs(groups, rows.numbers, rows.codes))
+    return RANGE * jnp.tanh(means)
 
 
 def denoised(
     net: Denoiser, z: Array, labels: Array, key: Array, settings: DiffusionSettings
 ) -> Array:
     """Return latents that were noised at one random time each and denoised, (batch, latent)."""
-    kept = jnp.asarray(
-        kept_variance(settings.schedule, settings.timesteps), jnp.float32
-    )
-    when, noise, drop = jax.random.split(key, 3)
-    n, T = len(z), settings.timesteps
-    clock = (jax.random.uniform(when) + jnp.arange(n) / n) % 1.0
-    t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
-    a = kept[t][:, None]
-    noisy = jnp.sqrt(a) * z + jnp.sqrt(1.0 - a) * jax.random.normal(noise, z.shape)
-    return net(noisy, t * (1000 / T), labels, key=drop)
+    T = settings.timesteps
+    alpha_bars = jnp.asarray(kept_variance(settings.schedule, T), jnp.float32)
+    time_key, noise_key, dropout_key = jax.random.split(key, 3)
+    t = spread_times(jax.random.uniform(time_key), len(z), T)
+    alpha_bar = alpha_bars[t][:, None]
+    # Ho, Jain & Abbeel 2020, equation 4.
+    signal = jnp.sqrt(alpha_bar) * z
+    spread = jnp.sqrt(1.0 - alpha_bar)
+    noisy = signal + spread * jax.random.normal(noise_key, z.shape)
+    return net(noisy, t * (1000 / T), labels, key=dropout_key)
 
 
 def cross_entropy(net: Coder, back: Array, rows: Rows, groups: Groups) -> Array:
     """Return the negative log-likelihood of rows given their denoised latents, (batch,), nats."""
+    # `reconstruction` is a mean over blocks; the likelihood is of all together.
     blocks = rows.numbers.shape[1] + rows.codes.shape[1]
     return blocks * reconstruction(net.decode(back), rows, groups)
 
@@ -470,21 +539,23 @@ class CoderSide(Descent):
     def backward(self, state: State, rows: Rows, back: Array) -> tuple[Array, Array]:
         """Return the gradient of the decoder's mean loss at denoised latents, and the loss."""
 
-        def mean_loss(denoised: Array) -> Array:
-            return self.losses(state.net, rows, denoised).mean()
+        def mean_loss(denoised_latents: Array) -> Array:
+            return self.losses(state.net, rows, denoised_latents).mean()
 
         loss, slope = jax.value_and_grad(mean_loss)(back)
         return slope, loss
 
     @eqx.filter_jit
     def turned(self, state: State, rows: Rows, back: Array, slope: Array) -> State:
-        """The state after a step; `slope` is the gradient of the whole loss at its latents."""
+        """Return the state after a step, given the whole loss's gradient `slope` at its latents."""
 
-        def mean(net: Coder) -> Array:
-            own = self.losses(net, rows, back).mean()
-            return own + (latents(net, rows, self.groups) * slope).sum()
+        def surrogate(net: Coder) -> Array:
+            # By the chain rule its gradient is that of the whole loss: through the decoder
+            # directly, and through the encoder by the slope that came back.
+            decoder_loss = self.losses(net, rows, back).mean()
+            return decoder_loss + (latents(net, rows, self.groups) * slope).sum()
 
-        return self.moved(state, eqx.filter_grad(mean)(state.net))
+        return self.moved(state, eqx.filter_grad(surrogate)(state.net))
 
 
 class DenoiserSide(Descent):
@@ -493,7 +564,8 @@ class DenoiserSide(Descent):
     def losses(self, net: Denoiser, rows: tuple[Array, Array], key: Array) -> Array:
         """Return the squared error of each row's latent."""
         z, labels = rows
-        return ((denoised(net, z, labels, key, self.settings) - z) ** 2).mean(-1)
+        error = denoised(net, z, labels, key, self.settings) - z
+        return (error**2).mean(-1)
 
     @eqx.filter_jit
     def forward(self, state: State, z: Array, labels: Array, key: Array) -> Array:
@@ -510,22 +582,29 @@ class DenoiserSide(Descent):
         denoised latents.
         """
 
-        def mean(parts: tuple[Denoiser, Array]) -> Array:
+        def surrogate(parts: tuple[Denoiser, Array]) -> Array:
+            # Its gradient is that of the whole loss: the squared error's, and the decoders'
+            # through the denoised latents.
             net, z = parts
             back = denoised(net, z, labels, key, self.settings)
-            return ((back - z) ** 2).mean(-1).mean() + (back * slope).sum()
+            error = ((back - z) ** 2).mean(-1).mean()
+            return error + (back * slope).sum()
 
-        gradient, at_latents = eqx.filter_grad(mean)((state.net, z))
-        return self.moved(state, gradient), at_latents
+        gradient, latent_gradient = eqx.filter_grad(surrogate)((state.net, z))
+        return self.moved(state, gradient), latent_gradient
 
 
-class _Pair(eqx.Module):
+class _Networks(eqx.Module):
+    """What is trained as one."""
+
     coder: Coder
     denoiser: Denoiser
 
 
 class _Joint(Descent):
-    def losses(self, net: _Pair, rows: Rows, key: Array) -> Array:
+    """The steps of `CoderSide` and `DenoiserSide` in one place."""
+
+    def losses(self, net: _Networks, rows: Rows, key: Array) -> Array:
         z = latents(net.coder, rows, self.groups)
         back = denoised(net.denoiser, z, rows.labels, key, self.settings)
         error = jnp.mean((back - z) ** 2, axis=-1)
@@ -543,16 +622,23 @@ def _fit_joint(
     store: Path | None,
 ) -> LatentDiffusion:
     rest = rest_of(layout, label)
-    first, second, key = jax.random.split(key, 3)
-    coder = fresh(Coder, rest, settings.dense, key=first)
-    latents, block = latent_layout(coder.latent, label.size if label else 0)
-    pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))
-    rows, update = (
-        diffusion.rows_of(X, layout, label),
-        _Joint(settings.diffusion, rest.groups),
+    coder_key, denoiser_key, key = jax.random.split(key, 3)
+    coder = fresh(Coder, rest, settings.dense, key=coder_key)
+    options = label.size if label else 0
+    latent_rows, latent_label = latent_layout(coder.latent, options)
+    denoiser = diffusion.network(
+        latent_rows, settings.diffusion, latent_label, denoiser_key
     )
-    net, _ = update.trained(pair, rows, key=key, progress=progress, store=store)
-    shares = tuple(map(float, X[:, label.start : label.stop].mean(0))) if label else ()
+
+    networks = _Networks(coder, denoiser)
+    rows = diffusion.rows_of(X, layout, label)
+    update = _Joint(settings.diffusion, rest.groups)
+    net, _ = update.trained(networks, rows, key=key, progress=progress, store=store)
+
+    shares: tuple[float, ...] = ()
+    if label:
+        flags = X[:, label.start : label.stop]
+        shares = tuple(float(share) for share in flags.mean(0))
     return LatentDiffusion.of_networks(
         net.coder, net.denoiser, layout, settings, label, shares, RANGE
     )

@@ -55,8 +55,9 @@ class Dense(eqx.Module):
     ) -> None:
         """Draw weights and biases uniformly from ±scale/√fan_in; 0 makes the layer zero."""
         self.bound = scale / max(fan_in, 1) ** 0.5
-        drawn = jax.random.uniform(key, (fan_in + 1, fan_out), minval=-1.0, maxval=1.0)
-        self.weight, self.bias = self.bound * drawn[:-1], self.bound * drawn[-1]
+        rows = jax.random.uniform(key, (fan_in + 1, fan_out), minval=-1.0, maxval=1.0)
+        self.weight = self.bound * rows[:-1]
+        self.bias = self.bound * rows[-1]
 
     def __call__(self, x: Array) -> Array:
         """Map (..., fan_in) to (..., fan_out)."""
@@ -88,28 +89,32 @@ class MLP(eqx.Module):
         dropout: float = 0.0,
         residual: bool = False,
     ) -> None:
+        # An unknown name is refused now, not in the first call.
         activation(act)
         sizes = [fan_in, *hidden, fan_out]
         keys = jax.random.split(key, len(sizes) - 1)
+        shapes = zip(sizes[:-1], sizes[1:], keys, strict=True)
         self.layers = tuple(
-            Dense(a, b, key=k)
-            for a, b, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
+            Dense(width, next_width, key=layer_key)
+            for width, next_width, layer_key in shapes
         )
-        self.act, self.dropout, self.residual = act, dropout, residual
+        self.act = act
+        self.dropout = dropout
+        self.residual = residual
 
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         """Map (batch, fan_in) to (batch, fan_out); `key` switches dropout on."""
         act = activation(self.act)
         count = len(self.layers)
-        keys = (
-            [None] * count
-            if key is None or not self.dropout
-            else jax.random.split(key, count)
-        )
-        for layer, k in zip(self.layers[:-1], keys, strict=False):
+        keys: Sequence[Array | None] | Array = [None] * count
+        if key is not None and self.dropout:
+            keys = jax.random.split(key, count)
+        # The last layer has no activation and no dropout: its key is not used.
+        for layer, layer_key in zip(self.layers[:-1], keys, strict=False):
             h = act(layer(x))
-            h = x + h if self.residual and x.shape == h.shape else h
-            x = dropped(h, self.dropout, k)
+            if self.residual and x.shape == h.shape:
+                h = x + h
+            x = dropped(h, self.dropout, layer_key)
         return self.layers[-1](x)
 
 
@@ -120,8 +125,9 @@ class TimeEmbedding(eqx.Module):
     second: Dense
 
     def __init__(self, size: int, *, key: Array) -> None:
-        a, b = jax.random.split(key)
-        self.first, self.second = Dense(size, size, key=a), Dense(size, size, key=b)
+        first_key, second_key = jax.random.split(key)
+        self.first = Dense(size, size, key=first_key)
+        self.second = Dense(size, size, key=second_key)
 
     def __call__(self, t: Array) -> Array:
         """Map times (batch,) to (batch, size)."""
@@ -130,7 +136,11 @@ class TimeEmbedding(eqx.Module):
 
 
 def sinusoids(t: Array, size: int) -> Array:
-    """Cosines and sines of t (batch,) at `size` / 2 frequencies, from 1 down to 1 / 10,000."""
+    """Return cosines and sines of t (batch,) at `size` / 2 frequencies, from 1 to 1 / 10,000.
+
+    They are (batch, size); where `size` is odd, the last entry is 0.
+    """
+    # Vaswani et al. 2017, section 3.5, as Ho, Jain & Abbeel 2020 use it for time.
     half = size // 2
     frequencies = jnp.exp(-jnp.log(10_000.0) * jnp.arange(half) / half)
     angles = t.astype(jnp.float32)[:, None] * frequencies
@@ -141,19 +151,20 @@ def sinusoids(t: Array, size: int) -> Array:
 def activation(name: str) -> Activation:
     """Return the activation of that name; an InputError for an unknown one."""
     if name not in _ACTIVATIONS:
-        raise InputError(
-            f"act={name!r} is not known: choose one of {', '.join(_ACTIVATIONS)}"
-        )
+        names = ", ".join(_ACTIVATIONS)
+        raise InputError(f"act={name!r} is not known: choose one of {names}")
     return _ACTIVATIONS[name]
 
 
 def dropped(x: Array, share: float, key: Array | None) -> Array:
-    """Return inverted dropout; nothing happens without a key."""
+    """Return x after dropout of a share of its units; x itself without a key.
+
+    Dropout is inverted: units that stay are scaled up, so that their mean is that of x.
+    """
     if key is None or share == 0.0:
         return x
-    return jnp.where(
-        jax.random.bernoulli(key, 1.0 - share, x.shape), x / (1.0 - share), 0.0
-    )
+    stays = jax.random.bernoulli(key, 1.0 - share, x.shape)
+    return jnp.where(stays, x / (1.0 - share), 0.0)
 
 
 @dataclass(frozen=True)
@@ -165,25 +176,26 @@ class Options:
     @classmethod
     def of(cls, sizes: Iterable[int]) -> Options:
         """Return categoricals of these sizes, in this order."""
-        return cls(tuple((len(list(run)), size) for size, run in groupby(sizes)))
+        groups = tuple((len(list(run)), size) for size, run in groupby(sizes))
+        return cls(groups)
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int32]:
-        """Of each categorical, (categoricals,)."""
+        """How many options each categorical has, (categoricals,)."""
         counts, sizes = np.array(self.groups, np.int32).reshape(-1, 2).T
         return np.repeat(sizes, counts)
 
     @cached_property
     def categorical(self) -> npt.NDArray[np.int32]:
         """Which categorical each option belongs to, (options,)."""
-        return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
+        numbers = np.arange(len(self.sizes), dtype=np.int32)
+        return np.repeat(numbers, self.sizes)
 
     @cached_property
     def place(self) -> npt.NDArray[np.int32]:
-        """Its number in its categorical, (options,)."""
-        return np.concatenate(
-            [np.arange(0, dtype=np.int32), *map(np.arange, self.sizes)]
-        )
+        """The number of each option in its categorical, (options,)."""
+        ranges = [np.arange(size) for size in self.sizes]
+        return np.concatenate([np.arange(0, dtype=np.int32), *ranges])
 
     def flags(self, codes: Array) -> Array:
         """Return one-hot rows: (..., categoricals) integers to (..., options) truth values."""
@@ -192,32 +204,41 @@ class Options:
     def sums(self, x: Array) -> Array:
         """Return sums over each categorical's options: (..., options) to (..., categoricals)."""
         if len(self.groups) == 1:  # 300 binary columns need no product
-            return x.reshape(*x.shape[:-1], *self.groups[0]).sum(-1)
+            by_categorical = x.reshape(*x.shape[:-1], *self.groups[0])
+            return by_categorical.sum(-1)
         return jnp.matmul(x, self._member, precision="highest")
 
     def largest(self, x: Array) -> Array:
         """Return each categorical's largest entry: (..., options) to (..., categoricals)."""
-        found, start = [x[..., :0]], 0
+        largest = [
+            x[..., :0]
+        ]  # so that there is something to join without categoricals
+        start = 0
         for count, size in self.groups:
-            part = x[..., start : start + count * size]
-            found.append(part.reshape(*part.shape[:-1], count, size).max(-1))
-            start += count * size
-        return jnp.concatenate(found, axis=-1)
+            stop = start + count * size
+            part = x[..., start:stop]
+            by_categorical = part.reshape(*x.shape[:-1], count, size)
+            largest.append(by_categorical.max(-1))
+            start = stop
+        return jnp.concatenate(largest, axis=-1)
 
     def log_softmax(self, logits: Array) -> Array:
         """Return logarithms of each categorical's distribution, (..., options)."""
-        low = (
-            logits - self.largest(jax.lax.stop_gradient(logits))[..., self.categorical]
-        )
-        total = jnp.log(self.sums(jnp.exp(low)))
+        # Less the largest of its categorical no exponential overflows. What is subtracted cancels
+        # in the result, so no gradient goes through it.
+        largest = self.largest(jax.lax.stop_gradient(logits))
+        shifted = logits - largest[..., self.categorical]
+        log_sums = jnp.log(self.sums(jnp.exp(shifted)))
         if len(self.groups) == 1:
-            return low - jnp.repeat(total, self.groups[0][1], axis=-1)
-        return low - jnp.matmul(total, self._member.T, precision="highest")
+            _, size = self.groups[0]
+            return shifted - jnp.repeat(log_sums, size, axis=-1)
+        return shifted - jnp.matmul(log_sums, self._member.T, precision="highest")
 
     @cached_property
     def _member(self) -> npt.NDArray[np.float32]:
-        """(options, categoricals), 1 where an option belongs to a categorical."""
-        belongs: Bools = self.categorical[:, None] == np.arange(len(self.sizes))
+        """A matrix (options, categoricals) of 1 where an option belongs to a categorical."""
+        numbers = np.arange(len(self.sizes))
+        belongs: Bools = self.categorical[:, None] == numbers
         return belongs.astype(np.float32)
 
 
@@ -229,21 +250,36 @@ def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
     class or function of a module; a closure is compiled anew. Arguments that are not arrays are
     hashable; equal ones share a program.
     """
-    drawing, making = jax.random.split(key)
-    tree = make(*args, key=making)  # the compiler drops draws that are replaced
-    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Dense))
-    dense = [i for i, x in enumerate(leaves) if isinstance(x, Dense)]
-    if not dense:
+    drawing_key, making_key = jax.random.split(key)
+    # The compiler drops the draws that are replaced below.
+    tree = make(*args, key=making_key)
+    leaves, structure = jax.tree.flatten(tree, is_leaf=_is_dense)
+    places = [place for place, leaf in enumerate(leaves) if _is_dense(leaf)]
+    if not places:
         return tree
-    sizes = [leaves[i].weight.size + leaves[i].bias.size for i in dense]
-    drawn = jax.random.uniform(drawing, (sum(sizes),), minval=-1.0, maxval=1.0)
-    for i, part in zip(dense, jnp.split(drawn, np.cumsum(sizes)[:-1]), strict=True):
-        layer = leaves[i]
+
+    sizes = [leaves[i].weight.size + leaves[i].bias.size for i in places]
+    total = sum(sizes)
+    numbers = jax.random.uniform(drawing_key, (total,), minval=-1.0, maxval=1.0)
+    edges = np.cumsum(sizes)[:-1]
+    parts = jnp.split(numbers, edges)
+    for place, part in zip(places, parts, strict=True):
+        layer = leaves[place]
         rows = layer.bound * part.reshape(-1, layer.bias.size)
-        leaves[i] = eqx.tree_at(
-            lambda x: (x.weight, x.bias), layer, (rows[:-1], rows[-1])
-        )
+        weight = rows[:-1]
+        bias = rows[-1]
+        leaves[place] = eqx.tree_at(_parameters, layer, (weight, bias))
     return cast("_Tree", jax.tree.unflatten(structure, leaves))
+
+
+def _is_dense(leaf: Any) -> bool:
+    """Return whether a part of a tree is a dense layer."""
+    return isinstance(leaf, Dense)
+
+
+def _parameters(layer: Dense) -> tuple[Array, Array]:
+    """Return the weights and biases of a layer."""
+    return layer.weight, layer.bias
 
 
 def averaged(average: _Tree, tree: _Tree, decay: float, step: Array | int) -> _Tree:
@@ -254,16 +290,27 @@ def averaged(average: _Tree, tree: _Tree, decay: float, step: Array | int) -> _T
     """
     share = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
 
-    def mixed(a: Any, x: Any) -> Any:
-        return share * a + (1.0 - share) * x if eqx.is_inexact_array(x) else x
+    def mixed(average_leaf: Any, leaf: Any) -> Any:
+        if not eqx.is_inexact_array(leaf):
+            return leaf  # counts and names have no average
+        return share * average_leaf + (1.0 - share) * leaf
 
     return cast("_Tree", jax.tree.map(mixed, average, tree))
 
 
 def pieces(n: int, most: int) -> list[tuple[int, int, int]]:
-    """(from, to, padded size) of n rows in pieces; sizes are few, so that little is compiled."""
-    size = min(most, 1 << max(n - 1, 0).bit_length())
-    return [(i, min(i + size, n), size) for i in range(0, n, size)]
+    """Return (start, stop, padded size) of n rows in pieces of at most `most`.
+
+    Every size is a power of 2 or `most`. A size is a program to compile, so they are few.
+    """
+    # The least power of 2 that holds n rows.
+    power_of_2 = 1 << max(n - 1, 0).bit_length()
+    size = min(most, power_of_2)
+    ranges = []
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        ranges.append((start, stop, size))
+    return ranges
 
 
 def padded(tree: Any, start: int, stop: int, size: int) -> Any:
@@ -271,7 +318,9 @@ def padded(tree: Any, start: int, stop: int, size: int) -> Any:
 
     def cut(x: Any) -> Array:
         part = jnp.asarray(x[start:stop])
-        return jnp.pad(part, ((0, size - (stop - start)), *[(0, 0)] * (part.ndim - 1)))
+        padding = [(0, 0)] * part.ndim
+        padding[0] = (0, size - (stop - start))
+        return jnp.pad(part, padding)
 
     return jax.tree.map(cut, tree)
 
@@ -279,11 +328,12 @@ def padded(tree: Any, start: int, stop: int, size: int) -> Any:
 def save_arrays(path: Path, tree: Any, facts: Mapping[str, Any]) -> None:
     """Write the arrays of a tree, in the order of its leaves, and JSON facts as safetensors."""
     leaves = [
-        np.asarray(x)
-        for x in jax.tree.leaves(tree)
-        if isinstance(x, np.ndarray | Array)
+        np.asarray(leaf)
+        for leaf in jax.tree.leaves(tree)
+        if isinstance(leaf, np.ndarray | Array)
     ]
-    arrays = {f"{i:04d}": np.ascontiguousarray(x) for i, x in enumerate(leaves)}
+    # With leading zeros the order of names, by which `load_arrays` reads, is that of the leaves.
+    arrays = {f"{i:04d}": np.ascontiguousarray(leaf) for i, leaf in enumerate(leaves)}
     save_file(arrays, path, metadata={"facts": json.dumps(facts)})
 
 
@@ -296,7 +346,8 @@ def load_arrays(path: Path, build: Callable[[dict[str, Any]], _Tree]) -> _Tree:
     """
     try:
         with safe_open(path, framework="numpy") as file:
-            facts = json.loads((file.metadata() or {})["facts"])
+            metadata = file.metadata() or {}
+            facts = json.loads(metadata["facts"])
             arrays = [file.get_tensor(name) for name in sorted(file.keys())]
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise DataError(
@@ -308,13 +359,18 @@ def load_arrays(path: Path, build: Callable[[dict[str, Any]], _Tree]) -> _Tree:
         raise DataError(
             f"{path} is a model of another kind or of an older siloweave ({error}): fit it again"
         ) from error
-    dynamic, static = eqx.partition(
-        shapes, lambda x: isinstance(x, jax.ShapeDtypeStruct)
-    )
+    dynamic, static = eqx.partition(shapes, _is_shape)
     leaves, structure = jax.tree.flatten(dynamic)
-    if [x.shape for x in leaves] != [x.shape for x in arrays]:
+    # Facts and arrays of one file may still contradict each other.
+    if [leaf.shape for leaf in leaves] != [array.shape for array in arrays]:
         raise DataError(
             f"{path} is damaged: its arrays do not fit the settings stored with them"
         )
-    stored = jax.tree.unflatten(structure, [jnp.asarray(x) for x in arrays])
+    stored_leaves = [jnp.asarray(array) for array in arrays]
+    stored = jax.tree.unflatten(structure, stored_leaves)
     return cast("_Tree", eqx.combine(stored, static))
+
+
+def _is_shape(leaf: Any) -> bool:
+    """Return whether a part of a traced tree stands for an array."""
+    return isinstance(leaf, jax.ShapeDtypeStruct)

@@ -63,7 +63,10 @@ class Stepwise(ABC):
 
     @abstractmethod
     def rows(self, X: Matrix) -> Any:
-        """Rows as losses read them, with equal leading axis; InputError where they do not fit."""
+        """Return rows as losses read them, with equal leading axis.
+
+        Raises InputError for rows that do not fit.
+        """
 
     @abstractmethod
     def start(self, initial: Array) -> Any:
@@ -95,20 +98,22 @@ class Stepwise(ABC):
 
     def shapes(self, stage: int = 0) -> Any:
         """Return shapes and types of a stage's messages; nothing is computed for them."""
-        return eqx.filter_eval_shape(
-            lambda key: self.message(self.opened(stage, key), key), jax.random.key(0)
-        )
+
+        def first_message(key: Array) -> Any:
+            return self.message(self.opened(stage, key), key)
+
+        return eqx.filter_eval_shape(first_message, jax.random.key(0))
 
     def empty(self, stage: int = 0) -> Any:
         """Return a message of zeros, with shapes and types of any other of its stage."""
-        return jax.tree.map(
-            lambda x: (
-                jnp.zeros(x.shape, x.dtype)
-                if isinstance(x, jax.ShapeDtypeStruct)
-                else x
-            ),
-            self.shapes(stage),
-        )
+        return jax.tree.map(_zeros, self.shapes(stage))
+
+
+def _zeros(leaf: Any) -> Any:
+    """Return zeros of an array's shape and type; what is no array stays as it is."""
+    if not isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf
+    return jnp.zeros(leaf.shape, leaf.dtype)
 
 
 def check_finite(state: Any, step: int) -> None:
@@ -122,6 +127,7 @@ def check_finite(state: Any, step: int) -> None:
 
 @eqx.filter_jit
 def _moved(descent: Any, state: Any, slope: Any) -> Any:
+    """Return the state after a step of the optimiser along a gradient, as one program."""
     return descent.moved(state, slope)
 
 
@@ -136,7 +142,7 @@ class DiffusionSteps(Stepwise):
 
     @property
     def steps(self) -> int:
-        """As the settings say."""
+        """How many steps there are, as the settings say."""
         return self.learner.settings.steps
 
     def keys(self, key: Array) -> Keys:
@@ -145,8 +151,9 @@ class DiffusionSteps(Stepwise):
 
     def rows(self, X: Matrix) -> Any:
         """Return numbers, codes and labels."""
-        found, _ = self.learner.rows(self.learner.vectors(X), self._facts(1))
-        return found
+        # Facts matter where latents are scaled, which a private training never does: any will do.
+        rows, _ = self.learner.rows(self.learner.vectors(X), self._facts(1))
+        return rows
 
     def start(self, initial: Array) -> Any:
         """Return a fresh network."""
@@ -161,19 +168,23 @@ class DiffusionSteps(Stepwise):
         return message, self.learner.update(1).one
 
     def moved(self, state: Any, slope: Any, key: Array) -> Any:
-        """Return one step of the optimiser."""
-        return _moved(self.learner.update(self.learner.settings.steps), state, slope)
+        """Return the state after one step of the optimiser."""
+        update = self.learner.update(self.learner.settings.steps)
+        return _moved(update, state, slope)
 
     def finish(self, state: Any, rows: int, key: Array) -> Any:
-        """Return the moving average."""
+        """Return the model of the moving average."""
         shared, _ = self.learner.split(state)
         return self.learner.finish(shared, self._facts(rows), key)
 
     def _facts(self, rows: int) -> Facts:
         """Return what is known about all rows: how many, and how frequent labels are."""
-        sums, label = np.zeros((4, self.learner.layout.width)), self.learner.label_block
+        sums = np.zeros((4, self.learner.layout.width))
+        label = self.learner.label_block
         if self.shares is not None and label is not None:
-            sums[0, label.start : label.stop] = rows * np.asarray(self.shares)
+            # The first line is the sum of each entry: of flags, how many rows have the option.
+            counts = rows * np.asarray(self.shares)
+            sums[0, label.start : label.stop] = counts
         return Facts(rows, sums)
 
 
@@ -195,17 +206,20 @@ class CodedLoss(eqx.Module):
     """The loss of one row's latent, which a trained encoder makes of the row."""
 
     encoder: MLP  # as it came in the message; nothing moves it
-    latent: int = eqx.field(static=True)  # how many of its outputs are latent means
-    # (how many, of which size) of the row's choices
+    # How many of its outputs are latent means.
+    latent: int = eqx.field(static=True)
+    # (how many, of which size) of the row's choices.
     groups: Groups = eqx.field(static=True)
     descent: Descent  # the diffusion of latents
 
     def __call__(self, net: Denoiser, row: Rows, key: Array) -> Array:
         """Return the diffusion's loss."""
-        numbers, codes, labels = (x[None] for x in row)
-        z = self.encoder(inputs(self.groups, numbers, codes))[:, : self.latent]
-        inner = Rows(z, jnp.zeros((1, 0), jnp.int32), labels)
-        return self.descent.losses(net, inner, key)[0]
+        batch = Rows(*(array[None] for array in row))  # of one row
+        out = self.encoder(inputs(self.groups, batch.numbers, batch.codes))
+        z = out[:, : self.latent]
+        no_codes = jnp.zeros((1, 0), jnp.int32)
+        latent_row = Rows(z, no_codes, batch.labels)
+        return self.descent.losses(net, latent_row, key)[0]
 
 
 @dataclass(frozen=True)
@@ -218,20 +232,24 @@ class LatentSteps(Stepwise):
 
     settings: LatentSettings  # of both
     blocks: tuple[Block, ...]  # of a feature vector
-    target: str | None = None  # column that the diffusion is conditioned on, or None
+    # Column that the diffusion is conditioned on, or None.
+    target: str | None = None
     # Of its options, public or paid for; None without.
     shares: Sequence[float] | None = None
-    both: bool = True  # whether the diffusion is trained; else the autoencoder alone
+    # Whether the diffusion is trained; else the autoencoder alone.
+    both: bool = True
 
     @property
     def first(self) -> int:
-        """Steps of the autoencoder."""
+        """How many steps the autoencoder takes."""
         return self.settings.dense.steps
 
     @property
     def steps(self) -> int:
-        """Of both stages."""
-        return self.first + (self.settings.diffusion.steps if self.both else 0)
+        """How many steps both stages take."""
+        if not self.both:
+            return self.first
+        return self.first + self.settings.diffusion.steps
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -240,7 +258,7 @@ class LatentSteps(Stepwise):
 
     @cached_property
     def layout(self) -> Layout:
-        """The blocks."""
+        """The layout of a feature vector."""
         return Layout(self.blocks)
 
     @cached_property
@@ -259,36 +277,39 @@ class LatentSteps(Stepwise):
         return autoencoder.descent(self.settings.dense, self.rest)
 
     def _latents(self, size: int) -> tuple[Layout, Block | None]:
-        """Return the blocks of a latent row, and the label's."""
-        return latent_layout(size, self.label.size if self.label else 0)
+        """Return the layout of a latent row, and the label's block."""
+        options = self.label.size if self.label else 0
+        return latent_layout(size, options)
 
     def diffusing(self, size: int) -> Descent:
         """Return a step of the diffusion."""
-        return diffusion.descent(self.settings.diffusion, *self._latents(size))
+        latents, label = self._latents(size)
+        return diffusion.descent(self.settings.diffusion, latents, label)
 
     def rows(self, X: Matrix) -> Rows:
         """Return numbers, codes and labels; raises InputError where they do not fit."""
-        return diffusion.rows_of(self.layout.check(X, least=0), self.layout, self.label)
+        checked = self.layout.check(X, least=0)
+        return diffusion.rows_of(checked, self.layout, self.label)
 
     def start(self, initial: Array) -> State:
         """Return a fresh autoencoder."""
-        state: State = self.coding.start(
-            coder_of(self.rest, self.settings.dense, key=initial).net
-        )
+        coder = coder_of(self.rest, self.settings.dense, key=initial)
+        state: State = self.coding.start(coder.net)
         return state
 
     def opened(self, stage: int, initial: Array) -> State | Second:
         """Return a fresh autoencoder, or a fresh denoiser beside it."""
-        return (
-            self._second(self.start(initial).net, initial)
-            if stage
-            else self.start(initial)
-        )
+        coded = self.start(initial)
+        if stage == 0:
+            return coded
+        return self._second(coded.net, initial)
 
     def _second(self, coder: Coder, initial: Array) -> Second:
+        """Return the state in which the second stage begins, after a trained autoencoder."""
         latents, label = self._latents(coder.latent)
         net = diffusion.network(latents, self.settings.diffusion, label, initial)
-        return Second(coder, self.diffusing(coder.latent).start(net))
+        state = self.diffusing(coder.latent).start(net)
+        return Second(coder, state)
 
     def message(self, state: State | Second, key: Array) -> Any:
         """Return the autoencoder; or its encoder, and the denoiser."""
@@ -301,20 +322,25 @@ class LatentSteps(Stepwise):
         if not isinstance(message, CodedRows):
             return message, self.coding.one
         size = latent_size(self.settings.dense, self.rest)
-        loss = CodedLoss(message.encoder, size, self.rest.groups, self.diffusing(size))
+        update = self.diffusing(size)
+        groups = self.rest.groups
+        loss = CodedLoss(message.encoder, size, groups, update)
         return message.net, loss
 
     def moved(self, state: State | Second, slope: Any, key: Array) -> State | Second:
-        """One step of the optimiser; after the autoencoder's last one the diffusion begins."""
+        """Return the state after a step of the optimiser.
+
+        After the autoencoder's last one it is the state in which the diffusion begins.
+        """
         if isinstance(state, Second):
-            after: State = _moved(
-                self.diffusing(state.coder.latent), state.state, slope
-            )
-            return Second(state.coder, after)
-        coded: State = _moved(self.coding, state, slope)
-        if self.both and int(coded.step) == self.first:
-            return self._second(coded.average, jax.random.fold_in(key, 1))
-        return coded
+            update = self.diffusing(state.coder.latent)
+            denoiser_state: State = _moved(update, state.state, slope)
+            return Second(state.coder, denoiser_state)
+        coder_state: State = _moved(self.coding, state, slope)
+        if not self.both or int(coder_state.step) != self.first:
+            return coder_state
+        # From here on the averaged encoder makes the latents, and nothing moves it.
+        return self._second(coder_state.average, jax.random.fold_in(key, 1))
 
     def finish(
         self, state: State | Second, rows: int, key: Array
@@ -322,18 +348,20 @@ class LatentSteps(Stepwise):
         """Return the whole model, or the trained autoencoder."""
         if not isinstance(state, Second):
             coder = coder_of(self.rest, self.settings.dense, state.average)
-            return RowCoder(coder, self.layout, self.label, self.settings.numbers)
-        most, shares = (
-            self.settings.diffusion.clip_range,
-            self.shares if self.label else None,
-        )
-        assert most is not None  # what a private fit is given
+            numbers = self.settings.numbers
+            return RowCoder(coder, self.layout, self.label, numbers)
+        bound = self.settings.diffusion.clip_range
+        # A private fit has a bound: no range is read from rows.
+        assert bound is not None
+        shares: tuple[float, ...] = ()
+        if self.label and self.shares:
+            shares = tuple(self.shares)
         return LatentDiffusion.of_networks(
             state.coder,
             state.state.average,
             self.layout,
             self.settings,
             self.label,
-            tuple(shares or ()),
-            most,
+            shares,
+            bound,
         )
