@@ -77,4 +77,4 @@ def test_a_diffusion_over_split_columns():
     silofuse = sw.SiloFuse(diffusion={"steps": 5})
     found = called_files(lambda: silofuse.fit(halves, schema, seed=0))
     assert any("silofuse" in file for file in found)
-    assert len(found) <= 39
+    assert len(found) <= 40  # one of them is the settings' own, see decision 0032

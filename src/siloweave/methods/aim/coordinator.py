@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from siloweave.core.model import Measured
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.aim.messages import SelectQuery
+from siloweave.methods.aim.settings import AIMSettings
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
@@ -36,9 +36,6 @@ from siloweave.protocols.workload import (
     without_costly_sets,
 )
 from siloweave.tables.codes import Clique, Domain
-
-if TYPE_CHECKING:
-    from siloweave.methods.aim.method import AIM
 
 _FLOATS = 1e-9  # relative, of a sum of costs
 _CELLS = 1 << 19  # of a model for each further choice of a round
@@ -102,7 +99,7 @@ class _Budget:
         self.epsilon *= 2
 
 
-def most_rounds(settings: AIM, columns: int, budget: Budget) -> int:
+def most_rounds(settings: AIMSettings, columns: int, budget: Budget) -> int:
     """Return the largest number of rounds.
 
     As many as the first is sized for, or more where its noise is the least. A share of the budget
@@ -121,7 +118,7 @@ class _Run:
     session: Session
     domain: Domain
     keys: dict[str, bytes]
-    settings: AIM
+    settings: AIMSettings
     measured: list[Measurement] = field(default_factory=list)
     rounds: list[Measured] = field(default_factory=list)
 
@@ -151,7 +148,7 @@ def aim(
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
-    settings: AIM,
+    settings: AIMSettings,
     *,
     candidates: Sequence[Clique] = (),
     unit: float = 1.0,

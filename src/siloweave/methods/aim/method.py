@@ -29,9 +29,9 @@ from siloweave.federation.session import Session
 from siloweave.methods.aim.coordinator import LAST, aim, most_rounds
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.party import HANDLERS
+from siloweave.methods.aim.settings import AIMSettings
 from siloweave.protocols.accuracy import Bought, aim_buys, aim_rounds, numbers_of
 from siloweave.protocols.marginals import (
-    MarginalSettings,
     curator_method,
     encoder_of,
     marginal_forecast,
@@ -98,7 +98,7 @@ def _coordinate(session: Session, task: Task) -> Result:
 
 
 @dataclass(frozen=True)
-class AIM(Synthesizer, MarginalSettings):
+class AIM(Synthesizer, AIMSettings):
     """Central AIM: one curator holds all rows.
 
     Args:
@@ -118,15 +118,6 @@ class AIM(Synthesizer, MarginalSettings):
         >>> fitted.epsilon <= 1.0
         True
     """
-
-    triples: ClassVar[bool] = True
-    hidden_columns: ClassVar[int] = 3
-
-    gaussian_share: float = 0.9
-    rounds_per_column: int = 16
-    sweeps: int = 10
-    final_sweeps: int = 60
-    shrinkage: float = 0.5
 
     method: ClassVar[Method] = curator_method(
         "Choice.index",

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, log2, sqrt
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -28,6 +27,7 @@ from siloweave.federation.messages import MAX_BYTES
 from siloweave.federation.session import Session
 from siloweave.methods.distaim.messages import OpenTables, ServerWords, ShareCounts
 from siloweave.methods.distaim.party import MODULUS, opening, places_of, servers_of
+from siloweave.methods.distaim.settings import DistAIMSettings
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
@@ -61,9 +61,6 @@ from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.display import listed
 from siloweave.tables.keys import Key, fold_in
 
-if TYPE_CHECKING:
-    from siloweave.methods.distaim.method import DistAIM
-
 _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _MESSAGE = 0.9 * MAX_BYTES
 DEALT = 4 * 240  # bytes of a cell's coins, mostly at most
@@ -89,7 +86,9 @@ def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
     )
 
 
-def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) -> None:
+def check_coins(
+    settings: DistAIMSettings, budget: Budget, tables: int, share: float
+) -> None:
     """Raise BudgetError if measuring all tables first needs wider noise than coins can make.
 
     `share` of the budget's zCDP is left for both measurements.
@@ -112,7 +111,9 @@ def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) ->
         )
 
 
-def rounds_of(session: Session, settings: DistAIM, key: Key) -> Iterator[list[str]]:
+def rounds_of(
+    session: Session, settings: DistAIMSettings, key: Key
+) -> Iterator[list[str]]:
     """Yield the names of those who take part for the first time, round by round."""
     joined: set[str] = set()
     for t in range(settings.rounds):
@@ -270,7 +271,7 @@ def distaim(
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
-    settings: DistAIM,
+    settings: DistAIMSettings,
     *,
     key: Key,
     budget: Budget,
@@ -326,7 +327,7 @@ class _Simulated:
     session: Session
     domain: Domain
     weights: Mapping[Clique, float]  # w_q of all candidates
-    settings: DistAIM
+    settings: DistAIMSettings
     unit: float  # L2 sensitivity of a marginal
     sigma: float  # of every measurement
     epsilon: float  # of every choice
@@ -395,7 +396,7 @@ def simulated(
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
-    settings: DistAIM,
+    settings: DistAIMSettings,
     *,
     key: Key,
     entropy: Entropy,

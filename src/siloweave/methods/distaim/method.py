@@ -39,7 +39,7 @@ Where this departs from the paper, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -71,6 +71,7 @@ from siloweave.methods.distaim.coordinator import (
 )
 from siloweave.methods.distaim.messages import OpenTables, ShareCounts
 from siloweave.methods.distaim.party import HANDLERS, places_of
+from siloweave.methods.distaim.settings import DistAIMSettings
 from siloweave.privacy.budget import refuse_several_rows, rho_for
 from siloweave.protocols.marginals import (
     cuts_columns,
@@ -79,7 +80,6 @@ from siloweave.protocols.marginals import (
     marginal_method,
 )
 from siloweave.protocols.secure_sums import CountExactly, KeyRequest, smallest_drawn
-from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.codes import Encoder
 
@@ -214,7 +214,7 @@ def _visibility(synth: DistAIM) -> Views:
 
 
 @dataclass(frozen=True)
-class DistAIM(Synthesizer, TwoRoundSettings):
+class DistAIM(Synthesizer, DistAIMSettings):
     """AIM over parties of which few take part in a round, on counts that two servers open.
 
     Args:
@@ -238,14 +238,6 @@ class DistAIM(Synthesizer, TwoRoundSettings):
         >>> fitted.epsilon <= 1.0, len(fitted.ledgers)
         (True, 3)
     """
-
-    bins: int = 16
-    rounds: int = 10
-    participation: float = 0.1
-    selection: Literal["planned", "simulated"] = "planned"
-    gaussian_share: float = 0.9
-    sweeps: int = 10
-    tolerated: int = 1
 
     method: ClassVar[Method] = marginal_method(
         name="distaim",

@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Select
+from siloweave.methods.flaim.settings import FLAIMSettings
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
@@ -60,9 +60,6 @@ from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
-if TYPE_CHECKING:
-    from siloweave.methods.flaim.method import FLAIM
-
 
 def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
     """Check a party's choice, and return the queries that it stands for.
@@ -84,7 +81,7 @@ def rounds_joined(cap: int, rounds: int) -> set[int]:
     return {(i * rounds) // cap for i in range(cap)}
 
 
-def smallest_cohort(synth: FLAIM, parties: int) -> int:
+def smallest_cohort(synth: FLAIMSettings, parties: int) -> int:
     """Return the fewest parties of a sum: of those drawn, or in the schedule of a cap."""
     fewest_drawn = smallest_drawn(synth.participation, parties)
     if synth.participation == 1:
@@ -103,7 +100,7 @@ def smallest_cohort(synth: FLAIM, parties: int) -> int:
     return max(1, min(fewest_drawn, fewest_scheduled))
 
 
-def chooses(synth: FLAIM) -> bool:
+def chooses(synth: FLAIMSettings) -> bool:
     """Return whether the parties choose queries by the exponential mechanism."""
     return synth.variant in ("private", "naive", "oracle")
 
@@ -124,7 +121,7 @@ class _Run:
 
     session: Session
     domain: Domain
-    settings: FLAIM
+    settings: FLAIMSettings
     keys: dict[str, bytes]  # the parties' keys for masks
     weights: dict[Clique, float]  # w_q of all candidates
     unit: float  # L2 sensitivity of a marginal
@@ -311,7 +308,7 @@ def flaim(
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
-    settings: FLAIM,
+    settings: FLAIMSettings,
     *,
     key: Key,
     unit: float = 1.0,
@@ -443,7 +440,7 @@ def _quiet(run: _Run, sums_before: int, old_model: MRF, new_model: MRF) -> bool:
 class FLAIMPlan:
     """The noise of the next round, and the cost so far of a row that joined every round."""
 
-    settings: FLAIM
+    settings: FLAIMSettings
     columns: int
     unit: float  # L2 sensitivity of a marginal
     rho: float  # all that a row may pay
@@ -505,7 +502,11 @@ class FLAIMPlan:
 
 
 def tree_of_noise(
-    synth: FLAIM, case: Case, domain: Domain, queries: Sequence[Clique], answers: float
+    synth: FLAIMSettings,
+    case: Case,
+    domain: Domain,
+    queries: Sequence[Clique],
+    answers: float,
 ) -> float:
     """Forecast the cells of the junction tree if noise alone chose what is measured.
 

@@ -29,7 +29,7 @@ Where this departs from the paper, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -59,8 +59,8 @@ from siloweave.methods.flaim.coordinator import (
 )
 from siloweave.methods.flaim.messages import MeasureQueries, Select
 from siloweave.methods.flaim.party import HANDLERS
+from siloweave.methods.flaim.settings import FLAIMSettings
 from siloweave.protocols.marginals import (
-    MarginalSettings,
     marginal_forecast,
     marginal_method,
     marginal_result,
@@ -168,7 +168,7 @@ def _waits(synth: FLAIM) -> int:
 
 
 @dataclass(frozen=True)
-class FLAIM(Synthesizer, MarginalSettings):
+class FLAIM(Synthesizer, FLAIMSettings):
     """AIM over parties that hold different rows, under masked sums.
 
     Args:
@@ -198,21 +198,6 @@ class FLAIM(Synthesizer, MarginalSettings):
         >>> fitted.epsilon <= 1.0, len(fitted.ledgers)
         (True, 3)
     """
-
-    hidden_columns: ClassVar[int] = 3
-
-    variant: Literal["private", "naive", "oracle", "random", "naive_bayes"] = "private"
-    rounds: int | None = 10
-    participation: float = 0.1
-    cap: int | None = None
-    local_steps: int = 1
-    tolerated: int = 1
-    dropouts: int = 0
-    gaussian_share: float = 0.9
-    size_share: float = 0.02
-    sweeps: int = 10
-    final_sweeps: int = 60
-    shrinkage: float = 0.5
 
     method: ClassVar[Method] = marginal_method(
         name="flaim",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from siloweave.core.model import Measured
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
+from siloweave.methods.privmrf.settings import PrivMRFSettings
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Neighbours
 from siloweave.progress import Progress, silent
@@ -31,9 +31,6 @@ from siloweave.statistics.marginals import closure
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key
-
-if TYPE_CHECKING:
-    from siloweave.methods.privmrf.method import PrivMRF
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ def privmrf(
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
-    settings: PrivMRF,
+    settings: PrivMRFSettings,
     *,
     neighbours: Neighbours,
     key: Key = 0,

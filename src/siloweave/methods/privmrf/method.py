@@ -26,8 +26,8 @@ from siloweave.federation.session import Session
 from siloweave.methods.privmrf.coordinator import privmrf
 from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
 from siloweave.methods.privmrf.party import HANDLERS
+from siloweave.methods.privmrf.settings import PrivMRFSettings
 from siloweave.protocols.marginals import (
-    MarginalSettings,
     curator_method,
     marginal_forecast,
     marginal_result,
@@ -59,7 +59,7 @@ def _coordinate(session: Session, task: Task) -> Result:
 
 
 @dataclass(frozen=True)
-class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
+class PrivMRF(Synthesizer, PrivMRFSettings):
     """Central PrivMRF: one curator holds all rows.
 
     Args:
@@ -78,8 +78,6 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         >>> fitted.epsilon <= 1.0
         True
     """
-
-    bins: int = 16
 
     method: ClassVar[Method] = curator_method(
         "Distances.rows",

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
+from siloweave.methods.silofuse.settings import SiloFuseSettings
 from siloweave.privacy.events import Gaussian
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from siloweave.methods.silofuse.method import SiloFuse
     from siloweave.models.coders import RowCoder
 
 
@@ -121,7 +121,7 @@ GRID = 2.0**-6
 """Step of the integers, in units of a latent whose sphere codes lie about 1 from 0."""
 
 
-def declared_coder(schema: Schema, synth: SiloFuse) -> RowCoder:
+def declared_coder(schema: Schema, synth: SiloFuseSettings) -> RowCoder:
     """Build the sphere codes of a party's columns, from public facts alone."""
     from siloweave.models.coders import RowCoder
     from siloweave.models.sphere_codes import SphereCodeCoder
@@ -148,7 +148,7 @@ def radius(coder: RowCoder, clip: float) -> int:
 
 
 def released_together(
-    sigma: float, parts: Mapping[str, Schema], synth: SiloFuse
+    sigma: float, parts: Mapping[str, Schema], synth: SiloFuseSettings
 ) -> Gaussian:
     """Return the event of what all parties together release about one row.
 

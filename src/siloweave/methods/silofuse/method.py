@@ -76,9 +76,9 @@ log-likelihood, added up over its blocks, plus the latent's squared error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from siloweave.core.method import (
     COORDINATOR,
@@ -96,7 +96,7 @@ from siloweave.core.method import (
     own_columns,
 )
 from siloweave.core.run import Synthesizer
-from siloweave.core.settings import built, plain
+from siloweave.core.settings import plain
 from siloweave.errors import InputError, number
 from siloweave.methods.silofuse.coordinator import (
     JointModel,
@@ -113,13 +113,8 @@ from siloweave.methods.silofuse.messages import (
     Forward,
 )
 from siloweave.methods.silofuse.party import handlers, step_handlers
-from siloweave.models.settings import (
-    POINTS_DIFFUSION,
-    AutoencoderSettings,
-    DiffusionSettings,
-    LatentSettings,
-    SphereCodeSettings,
-)
+from siloweave.methods.silofuse.settings import E2EDistrSettings, SiloFuseSettings
+from siloweave.models.settings import AutoencoderSettings, SphereCodeSettings
 from siloweave.privacy.budget import refuse_several_rows
 from siloweave.protocols.columns import (
     ColumnsModel,
@@ -132,7 +127,6 @@ from siloweave.protocols.columns import (
     with_decoding,
 )
 from siloweave.protocols.networks import check_trainable, training_forecast
-from siloweave.tables.encodings import Numeric
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
@@ -153,10 +147,6 @@ _COMMON: Mapping[str, Any] = {
     "trains_at": ("coordinator", "party"),
 }
 _INVERTED = "nothing: codes may be inverted"
-_KINDS: Mapping[str, type[Any]] = {
-    "points": SphereCodeSettings,
-    "autoencoders": AutoencoderSettings,
-}
 
 
 def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ...]]:
@@ -265,7 +255,7 @@ def _affordable(setup: Setup, learn: float) -> None:
 
 
 @dataclass(frozen=True)
-class SiloFuse(Synthesizer):
+class SiloFuse(Synthesizer, SiloFuseSettings):
     """Coders at the parties, latents sent once, diffusion at the coordinator, decoding at home.
 
     Args:
@@ -300,19 +290,6 @@ class SiloFuse(Synthesizer):
         (7, 3)
     """
 
-    target: str | None = None
-    shared: bool = True
-    autoencoder: AutoencoderSettings | SphereCodeSettings | Mapping[str, Any] | None = (
-        None
-    )
-    diffusion: DiffusionSettings | Mapping[str, Any] | None = None
-    scaled: bool = True
-    numbers: Literal["mean", "draw"] = "mean"
-    coder: Literal["points", "autoencoders"] = "points"
-    half: bool = True
-    privacy: Literal["none", "latents"] = "none"
-    clip: float = 1.0
-
     method: ClassVar[Method] = Method(
         name="silofuse",
         title="SiloFuse",
@@ -328,32 +305,6 @@ class SiloFuse(Synthesizer):
         party_share=lambda synth: 0.02 if synth.coder == "points" else 0.5,
         unbounded="SiloFuse(privacy='latents') adds noise.",
     )
-
-    @property
-    def shows_cells(self) -> bool:
-        """Whether latents are sphere codes without noise, as `PointDiff` has them."""
-        return self.coder == "points" and self.privacy == "none"
-
-    @property
-    def numeric(self) -> Numeric:
-        """The encoding of a number, see `Features.fit`; as in `PointDiff` with its model."""
-        return "ranks" if self.shows_cells else "quantile"
-
-    @property
-    def latent(self) -> LatentSettings:
-        """The settings of coder and diffusion, with defaults that follow from other settings."""
-        kind = _KINDS[self.coder]
-        coder = kind()
-        diffusion = (
-            POINTS_DIFFUSION if self.shows_cells else DiffusionSettings(loss_weight=0.5)
-        )
-        if self.autoencoder is not None:
-            coder = built(kind, "autoencoder", self.autoencoder, coder)
-        if self.diffusion is not None:
-            diffusion = built(DiffusionSettings, "diffusion", self.diffusion, diffusion)
-        return LatentSettings(
-            coder, diffusion, scaled=self.scaled, numbers=self.numbers
-        )
 
     def settings(self) -> dict[str, Any]:
         """Return all settings as plain values, those of coder and diffusion in full."""
@@ -405,7 +356,7 @@ def _forecast_steps(synth: E2EDistr, case: Case) -> Forecast:
 
 
 @dataclass(frozen=True)
-class E2EDistr(Synthesizer, LatentSettings):
+class E2EDistr(Synthesizer, E2EDistrSettings):
     """Encoders, denoiser and decoders trained as one, over the wire at every step: a baseline.
 
     Args:
@@ -416,11 +367,6 @@ class E2EDistr(Synthesizer, LatentSettings):
         scaled, numbers: See `siloweave.models.settings.LatentSettings`; what a joint training
             makes no use of is refused.
     """
-
-    joint: bool = field(default=True, init=False)
-    diffusion: DiffusionSettings = DiffusionSettings(prediction="clean", eta=0.0)
-    target: str | None = None
-    shared: bool = True
 
     method: ClassVar[Method] = Method(
         name="e2e_distr",

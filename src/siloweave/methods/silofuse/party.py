@@ -38,6 +38,7 @@ from siloweave.methods.silofuse.messages import (
     radius,
     released_together,
 )
+from siloweave.methods.silofuse.settings import E2EDistrSettings, SiloFuseSettings
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
@@ -54,7 +55,6 @@ from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in, generator
 
 if TYPE_CHECKING:
-    from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.models.coders import RowCoder
     from siloweave.models.latent import CoderSide
     from siloweave.models.train import State
@@ -66,7 +66,7 @@ _HUGE = 1e9  # beyond any latent
 _MOST = 2**24  # integers whose squares add up without overflow
 
 
-def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
+def code(synth: SiloFuseSettings, request: Code, site: Site[OwnerData]) -> Coded:
     """Fit a coder, store it here, and send latents (a client's part of Algorithm 1)."""
     from siloweave.models import coders
     from siloweave.tables.features import Layout
@@ -150,7 +150,7 @@ def divided(settings: Any, parties: int) -> Any:
     return replace(settings, hidden=hidden, latent=latent)
 
 
-def handlers(synth: SiloFuse) -> Handlers:
+def handlers(synth: SiloFuseSettings) -> Handlers:
     """Return the functions that answer requests, by request; none for what the study excludes."""
     if synth.privacy == "latents":
         return {CodeNoised: partial(code_noised, synth)}
@@ -183,7 +183,9 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
     return K
 
 
-def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> Noised:
+def code_noised(
+    synth: SiloFuseSettings, request: CodeNoised, site: Site[OwnerData]
+) -> Noised:
     """Pay for all rows' latents, then draw their noise and send them."""
     data = site.rows
     features = Features.declared(data.schema)
@@ -210,7 +212,7 @@ def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> 
 
 
 def _check_together(
-    synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]
+    synth: SiloFuseSettings, request: CodeNoised, site: Site[OwnerData]
 ) -> None:
     """Refuse noise with which all parties together would pass this party's limit."""
     limit = site.ledger.limit
@@ -249,7 +251,9 @@ def batch_of(step: int, rows: int, batch: int, seed: int) -> Ints:
     return order[start : start + size]
 
 
-def begin(synth: E2EDistr, request: BeginJoint, site: Site[OwnerData]) -> JointBegun:
+def begin(
+    synth: E2EDistrSettings, request: BeginJoint, site: Site[OwnerData]
+) -> JointBegun:
     """Fit encoders, make a coder, and pay for all that every step will send."""
     data = site.rows
     key = fold_in(request.seed, "train", "features")
@@ -322,7 +326,7 @@ class _PartyState:
         return jnp.asarray(numbers, jnp.float32)
 
 
-def _state_of(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
+def _state_of(synth: E2EDistrSettings, site: Site[OwnerData]) -> _PartyState:
     """Return the party's state in this run, made once a process."""
     memo_key = ("work", site.run)
     state = site.memo.get(memo_key)
@@ -332,7 +336,7 @@ def _state_of(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
     return state
 
 
-def _new_state(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
+def _new_state(synth: E2EDistrSettings, site: Site[OwnerData]) -> _PartyState:
     """Make the state of a party again, from what it remembers of the beginning.
 
     Raises:
@@ -398,7 +402,9 @@ def _network(site: Site[OwnerData], state: _PartyState, step: int) -> State:
     return network
 
 
-def forward(synth: E2EDistr, request: Forward, site: Site[OwnerData]) -> Activations:
+def forward(
+    synth: E2EDistrSettings, request: Forward, site: Site[OwnerData]
+) -> Activations:
     """Take the step before, and send the latents of a batch."""
     state = _state_of(synth, site)
     if request.step == 0:
@@ -440,7 +446,9 @@ def _turned(
     return state.side.turned(network, rows, denoised, latent_slope)
 
 
-def backward(synth: E2EDistr, request: Backward, site: Site[OwnerData]) -> Slopes:
+def backward(
+    synth: E2EDistrSettings, request: Backward, site: Site[OwnerData]
+) -> Slopes:
     """Decode denoised latents, and send the loss and its slope."""
     state = _state_of(synth, site)
     if request.step >= state.steps:
@@ -458,7 +466,7 @@ def backward(synth: E2EDistr, request: Backward, site: Site[OwnerData]) -> Slope
     return Slopes(released_slope, released_loss)
 
 
-def end(synth: E2EDistr, request: End, site: Site[OwnerData]) -> Ended:
+def end(synth: E2EDistrSettings, request: End, site: Site[OwnerData]) -> Ended:
     """Store the coder with its averaged weights."""
     state = _state_of(synth, site)
     coder = state.coder
@@ -469,7 +477,7 @@ def end(synth: E2EDistr, request: End, site: Site[OwnerData]) -> Ended:
     return Ended(Public(request.step, "it was asked for"))
 
 
-def step_handlers(synth: E2EDistr) -> Handlers:
+def step_handlers(synth: E2EDistrSettings) -> Handlers:
     """Return the functions that answer requests of E2EDistr, by request."""
     answers: dict[Any, Any] = {
         BeginJoint: partial(begin, synth),

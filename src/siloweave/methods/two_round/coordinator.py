@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import TYPE_CHECKING
 
 from siloweave.core.model import Measured
 from siloweave.federation.session import Session
+from siloweave.methods.two_round.settings import TwoRoundFitSettings
 from siloweave.models.estimate import Measurement, estimate_total
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
@@ -25,9 +25,6 @@ from siloweave.protocols.two_rounds import plan_and_fit
 from siloweave.protocols.workload import most_counted
 from siloweave.tables.codes import Clique, Domain
 
-if TYPE_CHECKING:
-    from siloweave.methods.two_round.method import TwoRound
-
 _FINEST = 16  # most often that a table is counted in one sum
 
 
@@ -36,7 +33,7 @@ def two_round(
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
-    settings: TwoRound,
+    settings: TwoRoundFitSettings,
     *,
     unit: float = 1.0,
     keys: Mapping[str, bytes] | None = None,
@@ -76,7 +73,7 @@ class _Run:
 
     session: Session
     domain: Domain
-    settings: TwoRound
+    settings: TwoRoundFitSettings
     unit: float
     keys: dict[str, bytes]
     rows: dict[tuple[str, ...], float] = field(default_factory=dict)

@@ -47,6 +47,7 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.methods.two_round.coordinator import two_round
+from siloweave.methods.two_round.settings import TwoRoundFitSettings
 from siloweave.protocols.accuracy import Bought, numbers_of, two_round_buys
 from siloweave.protocols.marginals import (
     cuts_columns,
@@ -56,7 +57,6 @@ from siloweave.protocols.marginals import (
     rho_of_rounds,
 )
 from siloweave.protocols.secure_sums import HANDLERS, Count, KeyRequest
-from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.tables.codes import Domain
 
 
@@ -101,7 +101,7 @@ def _buys(synth: TwoRound, case: Case, domain: Domain) -> Bought:
 
 
 @dataclass(frozen=True)
-class TwoRound(Synthesizer, TwoRoundSettings):
+class TwoRound(Synthesizer, TwoRoundFitSettings):
     """Two masked sums over all parties: noisy counts of all pairs, then one good measurement.
 
     Before them comes a noisy histogram of single columns, where there are numbers to cut. A single
@@ -122,9 +122,6 @@ class TwoRound(Synthesizer, TwoRoundSettings):
         >>> fitted.epsilon <= 1.0, fitted.cost.rounds
         (True, 3)
     """
-
-    tolerated: int = 1
-    dropouts: int = 0
 
     method: ClassVar[Method] = marginal_method(
         name="two_round",

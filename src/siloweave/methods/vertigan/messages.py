@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
+from siloweave.methods.vertigan.settings import VertiGANFitSettings
 from siloweave.models.settings import VertiGANSettings
 from siloweave.privacy.budget import (
     Budget,
@@ -32,9 +32,6 @@ from siloweave.protocols.private_steps import refuse_what_learns_nothing
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.schema import Schema
-
-if TYPE_CHECKING:
-    from siloweave.methods.vertigan.method import VertiGAN
 
 _ROWS_SHARE = 0.01  # of the zCDP for the number of rows
 _LEAST_SIGMA = 0.5
@@ -110,7 +107,7 @@ class VertiGANPlan:
 
     @classmethod
     def of(
-        cls, synth: VertiGAN, parts: Mapping[str, Schema], budget: Budget
+        cls, synth: VertiGANFitSettings, parts: Mapping[str, Schema], budget: Budget
     ) -> VertiGANPlan:
         """Divide a budget: a hundredth of the zCDP counts rows, `counts_share` columns; then steps.
 

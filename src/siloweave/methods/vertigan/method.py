@@ -55,7 +55,6 @@ from siloweave.core.method import (
     OTHERS,
     Asked,
     Case,
-    CountsSettings,
     Forecast,
     Guarantee,
     Method,
@@ -75,7 +74,7 @@ from siloweave.methods.vertigan.messages import (
     VertiGANPlan,
 )
 from siloweave.methods.vertigan.party import handlers
-from siloweave.models.settings import VertiGANSettings
+from siloweave.methods.vertigan.settings import VertiGANFitSettings
 from siloweave.privacy.accountants import most_of_several
 from siloweave.privacy.budget import Relation, refuse_several_rows
 from siloweave.protocols.columns import (
@@ -195,7 +194,7 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
 
 
 @dataclass(frozen=True)
-class VertiGAN(Synthesizer, VertiGANSettings, CountsSettings):
+class VertiGAN(Synthesizer, VertiGANFitSettings):
     """GAN over split columns: one trunk, a head and a private critic at every party.
 
     Args: those of `siloweave.models.settings.VertiGANSettings` (``rounds`` is the number of
@@ -204,10 +203,6 @@ class VertiGAN(Synthesizer, VertiGANSettings, CountsSettings):
         private: False to train without noise, and without a guarantee.
         clip: Largest norm of a row's gradient.
     """
-
-    shared: bool = True
-    private: bool = True
-    clip: float = 1.0
 
     method: ClassVar[Method] = Method(
         name="vertigan",

@@ -32,6 +32,7 @@ from siloweave.methods.vertigan.messages import (
     VertiGANReady,
     like_hidden,
 )
+from siloweave.methods.vertigan.settings import VertiGANFitSettings
 from siloweave.models.settings import VertiGANSettings
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
@@ -47,7 +48,6 @@ from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 
 if TYPE_CHECKING:
-    from siloweave.methods.vertigan.method import VertiGAN
     from siloweave.models.gan_networks import GANState, Heads
 
 # What a party remembers.
@@ -57,7 +57,7 @@ _KEY = "key"
 _ENTRY = "entry"
 
 
-def plan_of(synth: VertiGAN, site: Site[OwnerData]) -> VertiGANPlan:
+def plan_of(synth: VertiGANFitSettings, site: Site[OwnerData]) -> VertiGANPlan:
     """Compute the plan from the study's public facts and this party's budget."""
     limit = site.ledger.limit
     if limit is None or not limit.private:
@@ -68,7 +68,9 @@ def plan_of(synth: VertiGAN, site: Site[OwnerData]) -> VertiGANPlan:
     return VertiGANPlan.of(synth, parts, limit)
 
 
-def count(synth: VertiGAN, request: CountOwnColumns, site: Site[OwnerData]) -> Counted:
+def count(
+    synth: VertiGANFitSettings, request: CountOwnColumns, site: Site[OwnerData]
+) -> Counted:
     """Pay for the number of rows, if this party is the first, then for all counts at once."""
     site.require_first()
     plan = plan_of(synth, site)
@@ -84,7 +86,7 @@ def count(synth: VertiGAN, request: CountOwnColumns, site: Site[OwnerData]) -> C
 
 
 def begin(
-    synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]
+    synth: VertiGANFitSettings, request: BeginVertiGAN, site: Site[OwnerData]
 ) -> VertiGANReady:
     """Check what all parties will pay together, and store the request."""
     rows: tuple[Released[int], ...] = ()
@@ -106,7 +108,7 @@ def begin(
 
 
 def _check_prices(
-    synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]
+    synth: VertiGANFitSettings, request: BeginVertiGAN, site: Site[OwnerData]
 ) -> None:
     """Refuse noise that no event has, or with which all parties pass this party's limit."""
     who = f"party {site.name!r}"
@@ -143,7 +145,7 @@ def _check_prices(
 class _PartyState:
     """A party's rows and networks, which are made again from what it remembers."""
 
-    synth: VertiGAN  # the study's settings
+    synth: VertiGANFitSettings  # the study's settings
     settings: VertiGANSettings  # those of the networks
     begun: BeginVertiGAN  # what was asked
     rate: float  # probability of each row to be in a step
@@ -154,7 +156,7 @@ class _PartyState:
     first: GANState  # the networks before the first round
 
 
-def _state_of(synth: VertiGAN, site: Site[OwnerData]) -> _PartyState:
+def _state_of(synth: VertiGANFitSettings, site: Site[OwnerData]) -> _PartyState:
     """Return the party's rows and networks, made once a process."""
     stored = site.recall(_BEGIN)
     key = site.recall(_KEY)
@@ -170,7 +172,10 @@ def _state_of(synth: VertiGAN, site: Site[OwnerData]) -> _PartyState:
 
 
 def _new_state(
-    synth: VertiGAN, site: Site[OwnerData], begun: BeginVertiGAN, encoding_key: bytes
+    synth: VertiGANFitSettings,
+    site: Site[OwnerData],
+    begun: BeginVertiGAN,
+    encoding_key: bytes,
 ) -> _PartyState:
     """Encode the party's rows, and make its first networks.
 
@@ -222,7 +227,9 @@ def _new_state(
     )
 
 
-def train(synth: VertiGAN, request: TrainCritics, site: Site[OwnerData]) -> Moved:
+def train(
+    synth: VertiGANFitSettings, request: TrainCritics, site: Site[OwnerData]
+) -> Moved:
     """Pay for the critic's steps, take them, move the head, and send the slope."""
     state = _state_of(synth, site)
     number = request.number
@@ -348,7 +355,7 @@ def _privately(
     return maths.answered(settings, heads, networks, hidden, head_key)
 
 
-def handlers(synth: VertiGAN) -> Handlers:
+def handlers(synth: VertiGANFitSettings) -> Handlers:
     """Return the functions that answer requests, by request; counts are for noise alone."""
     answers: dict[Any, Any] = {
         BeginVertiGAN: partial(begin, synth),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from siloweave.methods.vertimrf.messages import (
     binned,
     field_domain,
 )
+from siloweave.methods.vertimrf.settings import VertiMRFSettings
 from siloweave.models.carest import (
     bins_of,
     carest,
@@ -46,9 +47,6 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.mechanisms import kept_share
 from siloweave.protocols.columns import parts_of, rows_sent
 from siloweave.tables.codes import Clique, Domain, Encoder
-
-if TYPE_CHECKING:
-    from siloweave.methods.vertimrf.method import VertiMRF
 
 _POTENTIAL = 1e4  # the largest that a field has, far beyond any that was fitted
 _LOCAL = 1e3  # how much more a party's own edge counts than any estimated one, in rows
@@ -75,7 +73,7 @@ def coordinate(session: Session, task: Task) -> Result:
         WireError: Naming the party, where it sent what does not fit.
     """
     setup = task.setup
-    synth = cast("VertiMRF", setup.synth)
+    synth = cast(VertiMRFSettings, setup.synth)
     parts = parts_of(setup)
     plan = VertiMRFPlan.of(synth, parts, setup.budget)
     encoder = Encoder(setup.schema, synth.bins)
@@ -123,7 +121,7 @@ def _encoded(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
 
 
 def _checked_field(
-    party: CheckedReply, synth: VertiMRF, domain: Domain, field: LocalField
+    party: CheckedReply, synth: VertiMRFSettings, domain: Domain, field: LocalField
 ) -> MRF:
     """Check a party's field, and return it; WireError, naming the party, if it does not fit."""
     cliques = field.model.cliques
@@ -156,7 +154,7 @@ def _checked_field(
 
 def _checked(
     party: CheckedReply,
-    synth: VertiMRF,
+    synth: VertiMRFSettings,
     plan: VertiMRFPlan,
     domain: Domain,
     rows: int,
@@ -200,7 +198,7 @@ def _checked(
 class _Server:
     """The data that the server fits a model to; see the phases of the paper."""
 
-    synth: VertiMRF
+    synth: VertiMRFSettings
     domain: Domain
     plan: VertiMRFPlan
     rows: int

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from siloweave.errors import BudgetError
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
+from siloweave.methods.vertimrf.settings import VertiMRFSettings
 from siloweave.models.carest import bins_of
 from siloweave.privacy.budget import (
     Budget,
@@ -38,9 +38,6 @@ from siloweave.protocols.random_fields import FieldSettings
 from siloweave.protocols.secure_sums import ModelMessage
 from siloweave.tables.codes import Clique, Domain, Encoder
 from siloweave.tables.schema import Schema
-
-if TYPE_CHECKING:
-    from siloweave.methods.vertimrf.method import VertiMRF
 
 
 class SketchKey(Reply, frozen=True):
@@ -95,19 +92,19 @@ class EncodeColumns(Request[Encoded], frozen=True, tag="vertimrf/encode"):
     sealed: bytes = b""
 
 
-def field_domain(synth: VertiMRF, schema: Schema) -> Domain:
+def field_domain(synth: VertiMRFSettings, schema: Schema) -> Domain:
     """Return the domain of the codes of some columns."""
     return Encoder(schema, synth.bins).domain
 
 
-def bin_counts(synth: VertiMRF, domain: Domain) -> tuple[int, ...]:
+def bin_counts(synth: VertiMRFSettings, domain: Domain) -> tuple[int, ...]:
     """Return the number of bins in which each attribute is encoded."""
     return tuple(
         int(bins_of(size, synth.encoded_bins)[-1]) + 1 for size in domain.sizes
     )
 
 
-def binned(synth: VertiMRF, domain: Domain) -> tuple[str, ...]:
+def binned(synth: VertiMRFSettings, domain: Domain) -> tuple[str, ...]:
     """Return the names of the attributes that have more values than bins."""
     pairs = zip(domain.names, domain.sizes, bin_counts(synth, domain), strict=True)
     return tuple(name for name, size, bins in pairs if bins < size)
@@ -139,7 +136,7 @@ class VertiMRFPlan(_Shares):
 
     @classmethod
     def of(
-        cls, synth: VertiMRF, parts: Mapping[str, Schema], budget: Budget
+        cls, synth: VertiMRFSettings, parts: Mapping[str, Schema], budget: Budget
     ) -> VertiMRFPlan:
         """Divide a budget; `parts` are every party's columns, in roster order.
 
@@ -189,7 +186,11 @@ class VertiMRFPlan(_Shares):
 
 
 def _for_answers(
-    synth: VertiMRF, values_share: float, parties: int, columns: int, budget: Budget
+    synth: VertiMRFSettings,
+    values_share: float,
+    parties: int,
+    columns: int,
+    budget: Budget,
 ) -> _Shares:
     """Divide a budget for randomised answers in zCDP, which adds up over all releases."""
     rho = rho_for(budget)
@@ -210,7 +211,11 @@ def _for_answers(
 
 
 def _for_sketches(
-    synth: VertiMRF, values_share: float, parties: int, columns: int, budget: Budget
+    synth: VertiMRFSettings,
+    values_share: float,
+    parties: int,
+    columns: int,
+    budget: Budget,
 ) -> _Shares:
     """Divide a budget for sketches in epsilon and delta, as published (section 7.1)."""
     epsilon = budget.epsilon

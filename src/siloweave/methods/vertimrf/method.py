@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from siloweave.core.method import (
     COORDINATOR,
@@ -75,6 +75,7 @@ from siloweave.methods.vertimrf.messages import (
     field_domain,
 )
 from siloweave.methods.vertimrf.party import handlers
+from siloweave.methods.vertimrf.settings import VertiMRFSettings
 from siloweave.models.junction_tree import cells_in
 from siloweave.privacy.budget import refuse_several_rows
 from siloweave.protocols.columns import column_facts, parts_of, require_replacing
@@ -260,7 +261,7 @@ def _cross_products(sizes: Sequence[int]) -> float:
 
 
 @dataclass(frozen=True)
-class VertiMRF(Synthesizer):
+class VertiMRF(Synthesizer, VertiMRFSettings):
     """One Markov random field over columns of several parties.
 
     Args:
@@ -292,20 +293,6 @@ class VertiMRF(Synthesizer):
         >>> fitted.epsilon <= 2.0, len(fitted.sample(5))
         (True, 5)
     """
-
-    encoding: Literal["fm", "fo"] = "fo"
-    repetitions: int = 2000
-    encoded_bins: int | None = 4
-    field_share: float = 0.4
-    values_share: float = 0.2
-    rows_share: float = 0.1
-    clique_cells: float = 1e6
-    theta: float = 6.0
-    refined: float = 0.8
-    refine_steps: int = 8
-    consistent: bool = False
-    bins: int = 16
-    max_model_mb: float = 80.0
 
     method: ClassVar[Method] = Method(
         name="vertimrf",

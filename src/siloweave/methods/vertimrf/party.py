@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from siloweave.methods.vertimrf.messages import (
     bin_counts,
     binned,
 )
+from siloweave.methods.vertimrf.settings import VertiMRFSettings
 from siloweave.models.carest import bins_of
 from siloweave.models.junction_tree import cells_in
 from siloweave.privacy import mechanisms
@@ -40,13 +41,10 @@ from siloweave.protocols.random_fields import OwnAnswers, private_field
 from siloweave.protocols.secure_sums import ModelMessage, release_noisy
 from siloweave.tables.codes import Codes
 
-if TYPE_CHECKING:
-    from siloweave.methods.vertimrf.method import VertiMRF
-
 _KEY = "sketch key"  # what a party remembers
 
 
-def plan_of(synth: VertiMRF, site: Site[Codes]) -> VertiMRFPlan:
+def plan_of(synth: VertiMRFSettings, site: Site[Codes]) -> VertiMRFPlan:
     """Compute the plan from the study's public facts."""
     parts = {name: site.terms.facts["parts"][name] for name in site.terms.roster}
     return VertiMRFPlan.of(synth, parts, site.terms.facts["budget"])
@@ -102,7 +100,9 @@ def _sketch_key(request: EncodeColumns, site: Site[Codes]) -> bytes:
     return key
 
 
-def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encoded:
+def encode(
+    synth: VertiMRFSettings, request: EncodeColumns, site: Site[Codes]
+) -> Encoded:
     """Pay for everything, then release it: the field, the number of rows, histograms and codes."""
     # The plan is of one encoding: a second one would be paid for by nothing.
     site.require_first()
@@ -137,7 +137,7 @@ def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encode
 
 
 def _field(
-    synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]
+    synth: VertiMRFSettings, plan: VertiMRFPlan, site: Site[Codes]
 ) -> Released[LocalField]:
     """Run PrivMRF on the party's own columns, with each answer paid for."""
     # What is drawn decides what is asked next, so a restart must draw the same.
@@ -154,14 +154,16 @@ def _field(
     return site.release_derived(lambda: message)
 
 
-def _binned_columns(synth: VertiMRF, rows: Codes) -> list[npt.NDArray[np.int64]]:
+def _binned_columns(
+    synth: VertiMRFSettings, rows: Codes
+) -> list[npt.NDArray[np.int64]]:
     """Return each row's bin, for each column."""
     columns = zip(rows.columns, rows.domain.sizes, strict=True)
     return [bins_of(size, synth.encoded_bins)[column] for column, size in columns]
 
 
 def _sketches(
-    synth: VertiMRF, plan: VertiMRFPlan, key: bytes, site: Site[Codes]
+    synth: VertiMRFSettings, plan: VertiMRFPlan, key: bytes, site: Site[Codes]
 ) -> Array:
     """Draw the sketches of every bin (Algorithm 2, DPFM)."""
     assert plan.noise is not None  # or these were answers
@@ -174,7 +176,7 @@ def _sketches(
     return Array.of(sketches, "<u1")
 
 
-def _answers(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Array:
+def _answers(synth: VertiMRFSettings, plan: VertiMRFPlan, site: Site[Codes]) -> Array:
     """Draw a randomised answer for each row's bin in each column (VertiMRF-FO)."""
     columns = _binned_columns(synth, site.rows)
     sizes = bin_counts(synth, site.rows.domain)
@@ -189,7 +191,7 @@ def _answers(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Array:
     return Array.of(np.stack(answers, axis=1), kind)
 
 
-def handlers(synth: VertiMRF) -> Handlers:
+def handlers(synth: VertiMRFSettings) -> Handlers:
     """Return the functions that answer requests, by request; only sketches need a key."""
     answers: dict[Any, Any] = {EncodeColumns: partial(encode, synth)}
     if synth.encoding == "fm":

@@ -1,0 +1,18 @@
+"""Settings of PrivMRF (Cai et al. 2021), which its coordinator reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from siloweave.protocols.marginals import MarginalSettings
+from siloweave.protocols.random_fields import FieldSettings
+
+
+@dataclass(frozen=True)
+class PrivMRFSettings(FieldSettings, MarginalSettings):
+    """Settings of PrivMRF: those of its field and of every method of marginals.
+
+    `PrivMRF` in method.py explains each.
+    """
+
+    bins: int = 16
