@@ -1,6 +1,6 @@
 """The command line.
 
-Exit codes: 0 done; 2 what was given cannot be used, as an edited ledger or a damaged message; 130
+Exit codes: 0 done; 2 something cannot be used, such as an edited ledger or a damaged message; 130
 interrupted; 1 a bug of ours. Results go to standard output, everything else to standard error.
 """
 
@@ -49,16 +49,20 @@ RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
 
 
 def keep_programs() -> None:
-    """Let networks' compiled programs outlive the process, in the user's cache folder.
+    """Store networks' compiled programs in the user's cache folder, for processes to come.
 
     A program depends on settings and sizes, holds no data, and fits this machine alone. A
     JAX_COMPILATION_CACHE_DIR that is set is used instead; with an empty one nothing is stored.
     Takes effect if JAX has not been imported yet.
     """
-    home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
-    folder = Path(home) if home else Path.home() / ".cache"
-    kept = folder / "siloweave" / f"programs-{platform.node() or 'here'}"
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kept))
+    variable = "LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME"
+    configured = os.environ.get(variable)
+    cache = Path(configured) if configured else Path.home() / ".cache"
+
+    # A folder for each machine, as several may share one home.
+    machine = platform.node() or "here"
+    programs = cache / "siloweave" / f"programs-{machine}"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(programs))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 
@@ -71,11 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    # Before a command imports JAX, which reads where programs are once.
     keep_programs()
+    words = None if arguments is None else list(arguments)
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="siloweave")
+        app(args=words, prog_name="siloweave")
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(bool(end.code))
+        if isinstance(end.code, int):
+            return end.code
+        # As Python itself ends: with 1 for a text, with 0 for nothing.
+        return int(bool(end.code))
     except KeyboardInterrupt:
         return stopped()
     return 0
@@ -119,9 +128,10 @@ def demo(
     from siloweave.progress import Bar
 
     with Bar(quiet=json) as progress:
-        plan = Study.load(prepare(folder, split=split, progress=progress))
-        summary, before = execute(plan, progress=progress)
-    print_summary(summary, plan.folder, json=json, before=before)
+        study_file = prepare(folder, split=split, progress=progress)
+        demo_study = Study.load(study_file)
+        summary, was_finished = execute(demo_study, progress=progress)
+    print_summary(summary, demo_study.folder, json=json, before=was_finished)
 
 
 @app.command()
@@ -173,10 +183,17 @@ def init(
     from siloweave.tables.read import Dialect
 
     dialect = Dialect(
-        separator, encoding, header, decimal, tuple(missing or ()), short_lines, skip
+        separator=separator,
+        encoding=encoding,
+        header=header,
+        decimal=decimal,
+        missing=tuple(missing or ()),
+        short_lines=short_lines,
+        skip=skip,
     )
     proposal = propose(files, folder=folder, name=name, dialect=dialect)
-    print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
+    paths = write_proposal(proposal, folder, force=force)
+    print_proposal(proposal, paths, json=json)
 
 
 @app.command()
@@ -202,7 +219,8 @@ def check(
     from siloweave.app.console import print_forecast
     from siloweave.app.study import Study
 
-    print_forecast(forecast(Study.load(study), rows=rows), json=json, network=network)
+    study_forecast = forecast(Study.load(study), rows=rows)
+    print_forecast(study_forecast, json=json, network=network)
 
 
 @app.command()
@@ -215,22 +233,24 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     from siloweave.app.study import Study
     from siloweave.progress import Bar
 
-    plan = Study.load(study)
-    for warning in (*warnings(plan), *few_rows(plan)):
-        print_warning(warning)
-    with Bar(quiet=json) as progress, catch_warnings(record=True) as caught_warnings:
+    loaded_study = Study.load(study)
+    for text in (*warnings(loaded_study), *few_rows(loaded_study)):
+        print_warning(text)
+
+    # Warnings of the run are printed after its bar, which they would tear apart.
+    with Bar(quiet=json) as progress, catch_warnings(record=True) as run_warnings:
         filterwarnings("always")
-        # `few_rows` said so
+        # `few_rows` has printed the same above.
         filterwarnings("ignore", "the data have .* the noise is as large")
-        summary, before = execute(plan, progress=progress)
-    row_warnings = [
-        str(caught.message)
-        for caught in caught_warnings
-        if issubclass(caught.category, UserWarning)
-    ]
-    for warning in (*row_warnings, *outdated(plan, summary)):
-        print_warning(warning)
-    print_summary(summary, plan.folder, json=json, before=before)
+        summary, was_finished = execute(loaded_study, progress=progress)
+    for warning in run_warnings:
+        # Others, such as those of deprecated calls, are for programmers.
+        if issubclass(warning.category, UserWarning):
+            print_warning(str(warning.message))
+
+    for text in outdated(loaded_study, summary):
+        print_warning(text)
+    print_summary(summary, loaded_study.folder, json=json, before=was_finished)
 
 
 @app.command()
@@ -275,23 +295,26 @@ def sample(
             f"{out} is there already; give --out another name, or add --overwrite"
         )
     fitted = open_model(run)
-    known = parse_given(given or [], fitted.schema) or None
+    conditions = parse_given(given or [], fitted.schema)
     used_seed = new_seed() if seed is None else seed
     table = fitted.sample_table(
-        rows, seed=used_seed, given=known, balanced=balanced or False, missing=missing
+        rows,
+        seed=used_seed,
+        given=conditions or None,
+        balanced=balanced or False,
+        missing=missing,
     )
     write(table, out, fitted.schema.padded)
-    print_result(
-        {
-            "file": str(out),
-            "rows": table.num_rows,
-            "private": fitted.private,
-            "seed": used_seed,
-        },
-        f"{table.num_rows:,} rows in {out} (--seed {used_seed} draws them again)"
-        f"{numbered_ids(fitted.schema)}",
-        json=json,
-    )
+
+    facts = {
+        "file": str(out),
+        "rows": table.num_rows,
+        "private": fitted.private,
+        "seed": used_seed,
+    }
+    text = f"{table.num_rows:,} rows in {out} (--seed {used_seed} draws them again)"
+    text += numbered_ids(fitted.schema)
+    print_result(facts, text, json=json)
 
 
 @app.command()
@@ -332,21 +355,23 @@ def impute(
     fitted = open_model(run)
     used_seed = new_seed() if seed is None else seed
     table = read(data, names=fitted.schema.names)
-    filled = fitted.impute_table(table, seed=used_seed, columns=column).verbatim()
-    cells = filled_cells(fitted.schema, table, filled)
-    write(filled, out)
-    print_result(
-        {
-            "file": str(out),
-            "rows": filled.num_rows,
-            "filled": cells,
-            "private": fitted.private,
-            "seed": used_seed,
-        },
-        f"{cells:,} cells of {filled.num_rows:,} rows filled, in {out} "
-        f"(--seed {used_seed} draws them again)",
-        json=json,
+    imputed = fitted.impute_table(table, seed=used_seed, columns=column)
+    filled_table = imputed.verbatim()
+    cells = filled_cells(fitted.schema, table, filled_table)
+    write(filled_table, out)
+
+    facts = {
+        "file": str(out),
+        "rows": filled_table.num_rows,
+        "filled": cells,
+        "private": fitted.private,
+        "seed": used_seed,
+    }
+    text = (
+        f"{cells:,} cells of {filled_table.num_rows:,} rows filled, in {out} "
+        f"(--seed {used_seed} draws them again)"
     )
+    print_result(facts, text, json=json)
 
 
 @app.command()
@@ -393,11 +418,8 @@ def ledger(
     from siloweave.app.console import print_ledgers
     from siloweave.app.ledgers import read_ledgers
 
-    print_ledgers(
-        read_ledgers(run, party=party, delta=delta),
-        json=json,
-        entries=party is not None,
-    )
+    ledgers = read_ledgers(run, party=party, delta=delta)
+    print_ledgers(ledgers, json=json, entries=party is not None)
 
 
 @app.command()
@@ -433,21 +455,24 @@ def score(
     from siloweave.evaluate.scoring import score as measure
     from siloweave.progress import Bar
 
+    # Measuring takes minutes: a page that cannot be written is refused before.
     check_page(report)
     with Bar(quiet=json) as progress:
-        found = measure(
+        declared = None if schema is None else schema_in(schema)
+        scores = measure(
             real,
             synthetic,
             holdout=holdout,
             target=target,
-            schema=None if schema is None else schema_in(schema),
+            schema=declared,
             unit=unit,
             seed=seed,
             thorough=thorough,
             progress=progress,
         )
     title = f"{synthetic.name} beside {real.name}"
-    print_compared(found, write_page(report, title, scores=found), json=json)
+    page = write_page(report, title, scores=scores)
+    print_compared(scores, page, json=json)
 
 
 @app.command()
@@ -496,14 +521,17 @@ def attack(
     from siloweave.attacks.attack import attack as make
     from siloweave.progress import Bar
 
+    # Attacks take minutes: what cannot be written is refused before.
     check_page(report)
     if run is not None:
         check_attacked(run, synthetic)
     with Bar(quiet=json) as progress:
-        found = make(
-            *(train, synthetic),
+        declared = None if schema is None else schema_in(schema)
+        risks = make(
+            train,
+            synthetic,
             control=control,
-            schema=None if schema is None else schema_in(schema),
+            schema=declared,
             unit=unit,
             targets=targets,
             attacks=only,
@@ -513,9 +541,9 @@ def attack(
             allow_overlap=allow_overlap,
             progress=progress,
         )
-    page = write_page(report, f"Attacks on {synthetic.name}", risks=found)
-    shown = add_risks(run, found) if run is not None else None
-    print_compared(found, page or shown, json=json)
+    page = write_page(report, f"Attacks on {synthetic.name}", risks=risks)
+    owner_report = None if run is None else add_risks(run, risks)
+    print_compared(risks, page or owner_report, json=json)
 
 
 @app.command("list")
