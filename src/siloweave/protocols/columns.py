@@ -130,7 +130,8 @@ def release_rows(
     if site.name != next(iter(site.terms.roster)):
         return (), ()
     if event is None:
-        return (), (Public(rows, "neighbours have the same number of rows"),)
+        why = "neighbours have the same number of rows"
+        return (), (Public(rows, why),)
 
     def draw() -> int:
         entropy = site.entropy
@@ -152,8 +153,10 @@ def rows_sent(party: str, sent: Sequence[Released[int] | Public[int]]) -> int:
     """
     checked = CheckedReply(party)
     numbers = [number.value for number in sent]
-    (rows,) = checked.items("numbers of rows", numbers, count=1)
-    return max(1, checked.number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
+    (value,) = checked.items("numbers of rows", numbers, count=1)
+    # With noise it may be below 0.
+    rows = checked.number("rows", value, least=-MOST_ROWS, most=MOST_ROWS)
+    return max(1, rows)
 
 
 # Consent to put synthetic columns together
@@ -173,10 +176,11 @@ def share_columns(request: ShareColumns, site: Site[OwnerData]) -> SharedColumns
     """Pay once for all that will be decoded, and for exact shares to which it is raked."""
     one_way = OneWay.of(site.rows.table, site.rows.schema)
     site.remember(_ONE_WAY, one_way.to_json().encode())
+    shares = [Array.of(column_shares, "<f8") for column_shares in one_way.shares]
     why = "columns are decoded by what was learned from rows without noise"
+    event = NonPrivate(why)
     label = "shares of every column, and synthetic columns, however many rows are drawn"
-    shares = tuple(Array.of(column_shares, "<f8") for column_shares in one_way.shares)
-    released = site.release(NonPrivate(why), label, lambda: shares)
+    released = site.release(event, label, lambda: tuple(shares))
     return SharedColumns(released)
 
 
@@ -223,7 +227,9 @@ class LocalDecoder:
     @classmethod
     def of(cls, features: bytes, coder: bytes, load: LoadCoder) -> LocalDecoder:
         """Return the decoder that `keep_decoder` remembered."""
-        return cls(Features.from_json(features), from_bytes(coder, load))
+        party_features = Features.from_json(features)
+        party_coder = from_bytes(coder, load)
+        return cls(party_features, party_coder)
 
     @property
     def width(self) -> int:
@@ -351,8 +357,8 @@ class ColumnsModel(FeatureModel):
             party_folder = folder / "parties" / f"{number:04d}"
             party_folder.mkdir(parents=True)
             facts = _SavedDecoder(name, decoder.features.to_json())
-            encoded = msgspec.json.encode(facts)
-            (party_folder / "features.json").write_bytes(encoded)
+            file = party_folder / "features.json"
+            file.write_bytes(msgspec.json.encode(facts))
             decoder.coder.save(party_folder / "coder.safetensors")
 
     @classmethod
@@ -387,12 +393,15 @@ def _gathered(
     """
     decoders: dict[str, LocalDecoder] = {}
     cells: dict[str, Cells] = {}
-    for name, stored in session.recall((_FEATURES, _CODER, _ONE_WAY)).items():
+    memories = session.recall((_FEATURES, _CODER, _ONE_WAY))
+    for name, stored in memories.items():
         if _FEATURES not in stored or _CODER not in stored:
             raise WireError(
                 f"party {name!r}: this run has trained nothing that could decode"
             )
-        decoders[name] = LocalDecoder.of(stored[_FEATURES], stored[_CODER], load)
+        features = stored[_FEATURES]
+        coder = stored[_CODER]
+        decoders[name] = LocalDecoder.of(features, coder, load)
         if _ONE_WAY in stored:
             one_way = OneWay.from_json(stored[_ONE_WAY])
             for column_cells in one_way.cells:
@@ -405,13 +414,13 @@ def _gathered(
             encodings[encoding.column] = encoding
     names = [name for name in setup.schema.names if name in encodings]
     ordered_encodings = tuple(encodings[name] for name in names)
-    features = Features(setup.schema, ordered_encodings)
-    net = JoinedGenerator(joint, decoders, features)
+    all_features = Features(setup.schema, ordered_encodings)
+    net = JoinedGenerator(joint, decoders, all_features)
     raked_to = None
     if cells:
         raked_to = OneWay(tuple(cells[name] for name in names))
     target = getattr(setup.synth, "target", None)
-    return ColumnsModel(net, features, raked_to, target)
+    return ColumnsModel(net, all_features, raked_to, target)
 
 
 # Drawing rows over a network, where decoders are elsewhere
@@ -505,7 +514,8 @@ def keep_columns(
     """Decode, and keep synthetic columns at home; asked again, they are the same."""
     rows, _ = _decoded(load, request, site)
     keep_synthetic(site, rows, request.seed)
-    return KeptColumns(Public(rows.num_rows, "as many as were asked for"))
+    number = Public(rows.num_rows, "as many as were asked for")
+    return KeptColumns(number)
 
 
 def _decoded(
@@ -529,9 +539,9 @@ def _decoded(
 
     # The coordinator's numbers bound how much is decoded, and which keys are made.
     number = len(request.batches)
-    fits = 0 < number <= len(_BATCHES) and request.seed >= 0
-    makes_key = len(words) <= _MOST_WORDS and all(0 <= word < 2**32 for word in words)
-    if not fits or not makes_key:
+    has_room = 0 < number <= len(_BATCHES) and len(words) <= _MOST_WORDS
+    makes_key = request.seed >= 0 and all(0 <= word < 2**32 for word in words)
+    if not has_room or not makes_key:
         raise WireError(f"party {site.name!r}: {number} batches cannot be decoded")
     checked = CheckedReply("the coordinator")
     shape = (None, decoder.width)
@@ -625,7 +635,8 @@ def _cut(
     start = 0
     for name, width in zip(setup.roster, result.parts, strict=False):
         stop = start + width
-        yield name, tuple(Array.of(batch[:, start:stop], "<f4") for batch in batches)
+        parts = [batch[:, start:stop] for batch in batches]
+        yield name, tuple(Array.of(part, "<f4") for part in parts)
         start = stop
 
 
@@ -661,11 +672,13 @@ class _FarDecoder(FeatureModel):
         requests: dict[str, DecodeColumns] = {}
         for name, vectors in _cut(self.task.setup, self.result, batches):
             requests[name] = DecodeColumns(self.task.seed, vectors, words)
-        rows, codes = self._ask(requests, sum(map(len, batches)))
+        count = sum(map(len, batches))
+        rows, codes = self._ask(requests, count)
 
         def is_far_off(column: Column, places: Ints) -> bool:
+            shares = self.cell_shares[column.name]
             chosen_codes = codes[column.name][places]
-            return far_off(column, chosen_codes, self.cell_shares[column.name])
+            return far_off(column, chosen_codes, shares)
 
         def take_rows(places: Ints) -> Table:
             """Take rows; where a column is far off, parties are asked once more, and move it."""
@@ -765,7 +778,8 @@ class DrawnRows:
     def save(self, folder: Path) -> None:
         """Write the rows that are here."""
         if self.rows is not None:
-            (folder / "rows.parquet").write_bytes(parquet_of(self.rows))
+            file = folder / "rows.parquet"
+            file.write_bytes(parquet_of(self.rows))
 
 
 def decoded_rows(

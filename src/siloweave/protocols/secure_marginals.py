@@ -292,7 +292,8 @@ class SecurePlan:
     def rho(self) -> float:
         """zCDP of the whole run; a part of delta is for the ends of noise of coins."""
         delta = self.budget.delta * (1 - _ESCAPES)
-        return rho_for(msgspec.structs.replace(self.budget, delta=delta))
+        budget = msgspec.structs.replace(self.budget, delta=delta)
+        return rho_for(budget)
 
     @cached_property
     def bound(self) -> UpperBound | UnitUpperBound | None:
@@ -473,9 +474,9 @@ class SecurePlan:
 
     def halves(self, clique: Clique) -> dict[str, Clique]:
         """Return every holder's part of a clique."""
-        parts: dict[str, Clique] = {}
-        for party in self.holders(clique):
-            parts[party] = tuple(name for name in clique if self.owners[name] == party)
+        parts: dict[str, Clique] = dict.fromkeys(self.holders(clique), ())
+        for name in clique:
+            parts[self.owners[name]] += (name,)
         return parts
 
     def as_sent(self, clique: Clique) -> Clique:
@@ -501,7 +502,8 @@ class SecurePlan:
             InputError: There is no such noise.
         """
         if not kind.weights:
-            return Gaussian(sigma=kind.sigma, sensitivity=sqrt(count) * self.unit)
+            sensitivity = sqrt(count) * self.unit
+            return Gaussian(sigma=kind.sigma, sensitivity=sensitivity)
         rows = self.budget.neighbours.rows
         noise = (kind.weights, kind.copies, self.largest_order, self.tail, release)
         if rows == 1:
@@ -594,7 +596,13 @@ class Group:
 
     def modulus(self, rows: int) -> int:
         """Return the modulus of the words that are opened."""
-        return products.modulus_for(rows, self.coins) if self.shifted else products.P
+        if not self.shifted:
+            return products.P
+        return products.modulus_for(rows, self.coins)
+
+    def sizes(self, domain: Domain) -> list[int]:
+        """Return how many cells each table has."""
+        return [domain.size(table.clique) for table in self.tables]
 
     def release(self, run: str, step: int) -> str:
         """Return the name of the release, by which both parties also name their streams."""
@@ -649,7 +657,8 @@ def _fit(domain: Domain, wide: Sequence[Clique], rows: int) -> bool:
     """Return whether these tables of shifted codes fit into one message, and do not take long."""
     dealt, words = _dealt(domain, wide, rows)
     widest = max(map(domain.size, wide), default=0)
-    return words <= _MOST_WORDS and dealt <= _SLAB * MAX_BYTES and widest <= _MOST_CELLS
+    is_quick = words <= _MOST_WORDS and widest <= _MOST_CELLS
+    return is_quick and dealt <= _SLAB * MAX_BYTES
 
 
 def _in_run(run: str, *labels: object) -> str:
@@ -766,7 +775,8 @@ class _Party:
         sizes = self.codes.domain.sizes
         start = planned[now - 1].proven if now else 0
         stop = planned[now].proven
-        if words.dtype != "<u4" or words.shape != (stop - start, sum(sizes)):
+        shape = (stop - start, sum(sizes))
+        if words.dtype != "<u4" or words.shape != shape:
             raise self.refused("was sent words for a proof of other rows")
 
         # The dealer's words may be of rows in several slabs, each of which has shifts of its own.
@@ -800,20 +810,24 @@ class _Party:
     @property
     def shared(self) -> int:
         """How many rows earlier steps asked for, slab after slab, so that none counts twice."""
-        earlier = [slab for step, slab in self.slabs.items() if step != self.step]
-        return max((stop for _, stop in earlier), default=0)
+        shared = 0
+        for step, (_, stop) in self.slabs.items():
+            if step != self.step:
+                shared = max(shared, stop)
+        return shared
 
     def take(self, deliveries: Mapping[str, Delivery]) -> None:
         """Multiply what others sent, and remember this party's share of each product."""
+        others = self.plan.parts.keys() - {self.site.name}
         for sender, delivery in deliveries.items():
-            slab = self.slabs.get(delivery.step)
-            others = self.plan.parts.keys() - {self.site.name}
+            step = delivery.step
+            slab = self.slabs.get(step)
             if slab is None or sender not in others:
                 raise self.refused(
                     f"was delivered rows of {sender!r} that nobody asked for"
                 )
 
-            context = _in_run(self.site.run, delivery.step)
+            context = _in_run(self.site.run, step)
             secret = self.secret(sender)
             words = self.site.open_relayed(
                 sender, delivery.data, delivery.key, secret, context
@@ -824,10 +838,10 @@ class _Party:
             if self.before(sender):
                 part = products.count_masked(self.one_hot(slab), masked)
             else:
-                mask = self.mask(delivery.step, slab)
+                mask = self.mask(step, slab)
                 part = products.product(masked, mask)
-            self.site.remember(f"part/{delivery.step}/{sender}", part.tobytes())
-            self.site.remember(f"shifted/{delivery.step}/{sender}", shifted.tobytes())
+            self.site.remember(f"part/{step}/{sender}", part.tobytes())
+            self.site.remember(f"shifted/{step}/{sender}", shifted.tobytes())
 
     def _checked_rows(
         self, sender: str, delivery: Delivery, slab: tuple[int, int], words: Words
@@ -849,8 +863,9 @@ class _Party:
         masked, shifted = np.split(by_row, [sum(sizes)], axis=1)
         m = shifted.astype(np.int64)
         proof = int(words[-1])
-        fits = (m < np.array(sizes)).all() and (masked < products.P).all()
-        if not fits or not products.are_codes(delivery.seed, masked, m, sizes, proof):
+        seed = delivery.seed
+        is_in_bounds = (m < np.array(sizes)).all() and (masked < products.P).all()
+        if not is_in_bounds or not products.are_codes(seed, masked, m, sizes, proof):
             raise self.refused(f"was sent rows by {sender!r} that are no codes")
         return masked, shifted
 
@@ -915,6 +930,7 @@ class _Party:
 
 
 def _plan_of(synth: Any, site: Site[OwnerData]) -> SecurePlan:
+    """Return how a party's own limit is divided; BudgetError without one."""
     facts = site.terms.facts
     limit = site.ledger.limit
     if limit is None or not limit.private:
@@ -1012,17 +1028,19 @@ def _encoded_party(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party
             f"{who} was sent keys of {', '.join(agreed.keys)}; the study has others"
         )
 
+    # Its columns are cut by the noisy counts that it sent, as at the coordinator.
     counts = np.frombuffer(site.recall("counts") or b"", "<i8")
     cuts = plan.cuts(site.name, counts, agreed.rows)
-    encoder = replace(first_encoder(plan.parts[site.name], synth), cuts=cuts)
-    codes = encoder.encode(site.rows.table)
+    encoder = first_encoder(plan.parts[site.name], synth)
+    codes = replace(encoder, cuts=cuts).encode(site.rows.table)
 
     # A column may be cut into fewer bins than the study allows, never more.
+    sizes = agreed.sizes
     widest = first_encoder(plan.schema, synth).domain
-    fits = len(agreed.sizes) == len(widest.sizes)
-    if not fits or any(map(gt, agreed.sizes, widest.sizes)):
+    has_all_columns = len(sizes) == len(widest.sizes)
+    if not has_all_columns or any(map(gt, sizes, widest.sizes)):
         raise WireError(f"{who} was sent more codes than the study's columns can have")
-    domain = Domain(widest.names, agreed.sizes)
+    domain = Domain(widest.names, sizes)
     if domain.shape(codes.domain.names) != codes.domain.sizes:
         raise WireError(f"{who} codes its columns otherwise than the coordinator says")
     return _Party(plan, site, agreed, codes, domain)
@@ -1196,8 +1214,10 @@ def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
     """Refuse tables that would cost all parties together more than is left for tables."""
     site = party.site
     plan = party.plan
-    stored = site.recall("prices") or msgspec.msgpack.encode({})
-    prices = msgspec.msgpack.decode(stored, type=dict[str, tuple[int, float]])
+    prices: dict[str, tuple[int, float]] = {}
+    stored = site.recall("prices")
+    if stored is not None:
+        prices = msgspec.msgpack.decode(stored, type=dict[str, tuple[int, float]])
     try:
         rho = sum(plan.price(table) for table in tables)
     except InputError as error:
@@ -1226,7 +1246,8 @@ def _noisy_counts(party: _Party, group: Group) -> Array:
     codes = Codes(party.codes.domain, columns)
     counts = [marginal(codes, table.clique).reshape(-1) for table in group.tables]
     exact = np.concatenate(counts)
-    noisy = mechanisms.add_gaussian(exact, group.kind.sigma, entropy=party.site.entropy)
+    entropy = party.site.entropy
+    noisy = mechanisms.add_gaussian(exact, group.kind.sigma, entropy=entropy)
     return Array.of(noisy, "<i8")
 
 
@@ -1416,11 +1437,14 @@ def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
     """
     row_bytes = _bytes_of(owned)
     full = _SLAB * MAX_BYTES
-    largest = max(max(sent, delivered) for _, sent, delivered in row_bytes)
+    largest = 0  # bytes of a row in one message, sent or delivered
+    whole = 0  # bytes of a row that parties are sent in all messages
+    for proof, sent, delivered in row_bytes:
+        largest = max(largest, sent, delivered)
+        whole = max(whole, proof + delivered)
     most = max(1, int(full / largest))
 
     # Fewer messages than these cannot hold all rows, whatever is sent when.
-    whole = max(proof + delivered for proof, _, delivered in row_bytes)
     least = max(-(-rows // most), int(rows * whole / full) - 1)
     # And so many are enough: a row in each, and as many as fit in the last.
     enough = rows - most + 1
@@ -1512,10 +1536,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     if not owned:
         owned = _owned_alike(domain, case.parties)
     slabs = len(_slabs_of(owned, shared))
-    all_codes = sum(codes for codes, _ in owned)
-    widest = max(codes for codes, _ in owned)
-    row_bytes = max(map(sum, _bytes_of(owned)))
-    crossed = shared * row_bytes + 4 * widest * (all_codes - widest)
+    crossed = _sharing_bytes(owned, shared)
     crossed += 4 * (2 * dealt_coins // case.parties)
     # Where no queries are named, wide tables are rare.
     if synth.target is not None or synth.workload != "auto":
@@ -1554,6 +1575,16 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     )
 
 
+def _sharing_bytes(owned: Sequence[tuple[int, int]], rows: int) -> int:
+    """Return the bytes that sharing rows takes to and from a party, at most."""
+    all_codes = sum(codes for codes, _ in owned)
+    widest = max(codes for codes, _ in owned)
+    row_bytes = max(map(sum, _bytes_of(owned)))
+    # Step 2: Q has a word for every code of the party and every code of another.
+    corrections = 4 * widest * (all_codes - widest)
+    return rows * row_bytes + corrections
+
+
 def _owned_alike(domain: Domain, parties: int) -> list[tuple[int, int]]:
     """Return codes and columns as if every party had equally many, where that is not known yet."""
     codes = -(-sum(domain.sizes) // parties)
@@ -1567,12 +1598,13 @@ def _foreseen_error(
     """Forecast the error of the synthetic table; None where nobody guesses how many rows it has."""
     if case.rows <= 1:
         return None
-    rho = plan.rho_tables / plan.unit**2
+    rows = case.rows
     domain = encoder.domain
     numbers = numbers_of(encoder.schema)
+    rho = plan.rho_tables / plan.unit**2
     shares = (synth.pairs_share, synth.shrinkage)
-    bought = two_round_buys(domain, numbers, case.rows, rho, *shares)
-    return error_forecast(encoder.schema, domain, case.rows, bought)
+    bought = two_round_buys(domain, numbers, rows, rho, *shares)
+    return error_forecast(encoder.schema, domain, rows, bought)
 
 
 def _bins_note(plan: SecurePlan, case: Case, bins: int) -> str:
@@ -1680,7 +1712,8 @@ class SecureMarginals:
         setup = task.setup
         self.session = session
         schema = coded_schema(setup)
-        self.plan = SecurePlan(setup.synth, schema, parts_of(setup), setup.budget)
+        parts = parts_of(setup)
+        self.plan = SecurePlan(setup.synth, schema, parts, setup.budget)
         self._secret = kept_secret(task)
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once
@@ -1720,9 +1753,11 @@ class SecureMarginals:
             cells = ResolutionLevels(fine).cells
             counts = checked.array("counts", histogram.value, WHOLE, (cells,))
             cuts |= plan.cuts(name, counts.astype(np.int64), self.rows)
-        self.encoder = replace(first_encoder(setup.schema, plan.synth), cuts=cuts)
+        encoder = first_encoder(setup.schema, plan.synth)
+        self.encoder = replace(encoder, cuts=cuts)
         self.domain = self.encoder.domain
 
+        # A signed key begins with the key itself.
         public_keys = {name: key[: masking.KEY] for name, key in self._keys.items()}
         self._shared = masking.agree_with(self._secret, public_keys)
 
@@ -1957,17 +1992,18 @@ class SecureMarginals:
 
             # Step 4: G = r - S.
             release = group.release(self.session.run, self.session.rounds)
-            count = sum(self.domain.size(table.clique) for table in group.tables)
+            cells = sum(group.sizes(self.domain))
+            coins = group.coins
             modulus = group.modulus(self.rows)
-            r = products.coin_bits(self._secret, release, count, group.coins)
+            r = products.coin_bits(self._secret, release, cells, coins)
             shared = self._shared[group.first]
-            S = products.coin_masks(shared, release, count, group.coins, modulus)
+            S = products.coin_masks(shared, release, cells, coins, modulus)
             G = products.taken(r, S, modulus)
             dealt.setdefault(group.first, []).append(G.reshape(-1))
-        coins: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         for name, words in dealt.items():
-            coins[name] = Array.of(np.concatenate(words), "<u4")
-        return coins
+            arrays[name] = Array.of(np.concatenate(words), "<u4")
+        return arrays
 
     def _cells(self, tables: Sequence[NoisyTable]) -> tuple[bytes, bytes]:
         """Return seeds of the roots for the second party, and C of all tables of shifted codes."""
@@ -2064,7 +2100,7 @@ def opened_tables(
             counts = parts[0]
             sigma = group.kind.sigma
 
-        ends = np.cumsum([domain.size(table.clique) for table in group.tables])
+        ends = np.cumsum(group.sizes(domain))
         pieces = np.split(counts.astype(np.float64), ends[:-1])
         for table, cells in zip(group.tables, pieces, strict=True):
             clique = table.clique
@@ -2089,22 +2125,26 @@ def _words_of(
     reply: Tables,
 ) -> Iterator[tuple[Group, npt.NDArray[Any]]]:
     """Yield the counts or words that a party sent, checked, for every group that it opens."""
-    opens = [group for group in plan.groups(tables, party) if party in group.openers]
-    alone = [group for group in opens if group.first == group.second]
-    joint = [group for group in opens if group.first != group.second]
+    alone: list[Group] = []
+    joint: list[Group] = []
+    for group in plan.groups(tables, party):
+        if group.openers == (party, party):
+            alone.append(group)
+        elif party in group.openers:
+            joint.append(group)
     checked = CheckedReply(party)
 
     # Counts of one party have its noise on them already; words of two are any below a modulus.
     for group, sent in _by_group(checked, alone, reply.own):
-        cells = sum(domain.size(table.clique) for table in group.tables)
+        shape = (sum(group.sizes(domain)),)
         tail = ceil(_NEVER * group.kind.sigma)
         most = rows + tail
-        counts = checked.array("counts", sent, WHOLE, (cells,), least=-tail, most=most)
+        counts = checked.array("counts", sent, WHOLE, shape, least=-tail, most=most)
         yield group, counts
     for group, sent in _by_group(checked, joint, reply.joint):
-        cells = sum(domain.size(table.clique) for table in group.tables)
+        shape = (sum(group.sizes(domain)),)
         most = group.modulus(rows) - 1
-        words = checked.array("counts", sent, WORDS, (cells,), least=0, most=most)
+        words = checked.array("counts", sent, WORDS, shape, least=0, most=most)
         yield group, words
 
 
