@@ -309,7 +309,7 @@ def waiting(
                 awaited = silent
                 since = time.monotonic()
                 text = f"waiting for {', '.join(silent)}" if silent else ""
-                # Every question has such a line; after the first, only long waits are shown.
+                # The first wait is shown at once; others by `watch.look`, once they are long.
                 watch.waits(text, is_said=is_first)
                 is_first = False
             watch.look()
