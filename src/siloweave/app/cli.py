@@ -240,7 +240,7 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     # Warnings of the run are printed after its bar, which they would tear apart.
     with Bar(quiet=json) as progress, catch_warnings(record=True) as run_warnings:
         filterwarnings("always")
-        # `few_rows` has just printed the same, from the study's own guess of its rows.
+        # `few_rows` has printed the same above.
         filterwarnings("ignore", "the data have .* the noise is as large")
         summary, was_finished = execute(loaded_study, progress=progress)
     for warning in run_warnings:

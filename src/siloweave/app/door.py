@@ -34,7 +34,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 _LOOK_S = 0.2  # between two looks whether a study has ended, or this is interrupted
 _FACTS_S = 10.0  # between two looks whether facts for `siloweave status` are outdated
-_LATE_S = 10.0  # after which it is said why a party has not answered
+_LATE_S = 10.0  # of waiting, after which a note says why a party has not answered
 _AWAITED_S = 1.0  # between two looks whom a coordinator waits for
 
 
@@ -53,19 +53,12 @@ def ends_at(text: str, now: datetime | None = None) -> float:
         1800.0
     """
     now = now or datetime.now()  # noqa: DTZ005 - an owner means this machine's time
-    if match := _DURATION.fullmatch(text.strip()):
-        seconds = float(match[1]) * _UNITS[match[2]]
+    duration = _DURATION.fullmatch(text.strip())
+    if duration is not None:
+        seconds = float(duration[1]) * _UNITS[duration[2]]
     else:
         try:
-            if match := _CLOCK.fullmatch(text.strip()):
-                end = now.replace(
-                    hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0
-                )
-                end += timedelta(days=end <= now)
-            else:
-                end = datetime.fromisoformat(text.strip())
-                now = now.astimezone(end.tzinfo) if end.tzinfo else now
-            seconds = (end - now).total_seconds()
+            seconds = _seconds_until(text.strip(), now)
         except ValueError as error:
             raise InputError(
                 f"--until {text!r} must be a duration (8h, 45min, 2d), a time of day (18:30), or "
@@ -74,6 +67,23 @@ def ends_at(text: str, now: datetime | None = None) -> float:
     if seconds <= 0:
         raise InputError(f"--until {text!r} is over; give a time that is yet to come")
     return seconds
+
+
+def _seconds_until(text: str, now: datetime) -> float:
+    """Return the seconds until a time of day, or a date and time; ValueError if it is neither."""
+    clock = _CLOCK.fullmatch(text)
+    if clock is not None:
+        hour = int(clock[1])
+        minute = int(clock[2])
+        end = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+        # A time that is over today is tomorrow's.
+        if end <= now:
+            end += timedelta(days=1)
+    else:
+        end = datetime.fromisoformat(text)
+        if end.tzinfo is not None:
+            now = now.astimezone(end.tzinfo)
+    return (end - now).total_seconds()
 
 
 @dataclass
@@ -122,45 +132,49 @@ class Door:
     def _answer(self, until: float) -> None:
         from siloweave.app.console import print_error
 
-        with answers_in(self.folder, self.data, noise=self.noise) as (
-            seals,
-            reply,
-            declined,
-        ):
-            watch = Watch(
-                f"party {seals.name!r}", lambda line: typer.echo(line, err=True)
-            )
-            if declined:
-                print_error(declined)
+        party = answers_in(self.folder, self.data, noise=self.noise)
+        with party as (seals, reply, decline_reason):
+            who = f"party {seals.name!r}"
+            watch = Watch(who, lambda line: typer.echo(line, err=True))
+            if decline_reason:
+                print_error(decline_reason)
                 watch.waits("takes no part, and says so when it is first asked")
-            most = min(self.wait if declined else inf, until - time.monotonic())
+
+            seconds = until - time.monotonic()
+            # A party that takes no part waits for the first question only, and not for ever.
+            if decline_reason:
+                seconds = min(self.wait, seconds)
             with keeping_facts(self.folder):
-                self._serve(seals, reply, most, watch)
+                self._serve(seals, reply, seconds, watch)
+
             if seals.has_ended:
-                watch.ended(
-                    f"study {seals.roster.study!r}: the coordinator has its result"
-                )
+                study = seals.roster.study
+                watch.ended(f"study {study!r}: the coordinator has its result")
             elif time.monotonic() >= until:
                 watch.ended("it is the time that --until names")
             elif self._stop.is_set():
                 watch.ended("stopped; the same command continues")
-            elif declined:
+            elif decline_reason:
                 raise InputError(
-                    f"party {seals.name!r} was asked nothing for {self.wait:g} s, and ends"
+                    f"{who} was asked nothing for {self.wait:g} s, and ends"
                 )
 
     def _serve(self, seals: Any, reply: Any, seconds: float, watch: Watch) -> None:
+        """Answer what comes, over files or at a socket, until the end or for so many seconds."""
         if self.files is not None:
             stopped = self._stop.is_set
             spool.serve(
                 self.files, seals, reply, seconds=seconds, stopped=stopped, watch=watch
             )
             return
-        with self._server(seals, reply, min(self.wait, seconds), watch) as server:
-            looked = server.looked
+
+        awaited = min(self.wait, seconds)
+        with self._server(seals, reply, awaited, watch) as server:
+            # The server calls this between questions: what was begun is answered before it stops.
+            look_before = server.looked
 
             def look() -> None:
-                looked()
+                look_before()
                 if self._stop.is_set():
                     server.stop()
 
@@ -177,9 +191,15 @@ class Door:
             )
         assert self.address is not None
         return engine.answering(
-            self.folder, seals, reply, self.address, plaintext=self.plaintext, seconds=awaited,
-            proxy=self.proxy, watch=watch,
-        )  # fmt: skip
+            self.folder,
+            seals,
+            reply,
+            self.address,
+            plaintext=self.plaintext,
+            seconds=awaited,
+            proxy=self.proxy,
+            watch=watch,
+        )
 
 
 def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
@@ -200,26 +220,26 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
         thread.start()
     try:
         for thread in threads:
+            # In short waits: one without an end would not notice Ctrl-C on every system.
             while thread.is_alive():
                 thread.join(_LOOK_S)
     except BaseException:
+        # Answers that were begun are finished, as their releases are in the ledgers already.
         for door in doors:
             door.stop()
         for thread in threads:
             thread.join()
         raise
-    errors = [door for door in doors if door.error is not None]
-    if len(doors) == 1 and errors:
-        assert errors[0].error is not None
-        raise errors[0].error
-    for door in errors:
-        why = (
-            of_system(door.error)
-            if isinstance(door.error, OSError)
-            else str(door.error)
-        )
+
+    failed_doors = [door for door in doors if door.error is not None]
+    if len(doors) == 1 and failed_doors:
+        assert failed_doors[0].error is not None
+        raise failed_doors[0].error
+    for door in failed_doors:
+        error = door.error
+        why = of_system(error) if isinstance(error, OSError) else str(error)
         print_error(f"{door.folder}: {why}")
-    if errors:
+    if failed_doors:
         sys.stderr.flush()
         raise typer.Exit(2)
 
@@ -233,12 +253,14 @@ def keeping_facts(folder: Path) -> Iterator[None]:
     over = threading.Event()
 
     def refresh() -> None:
-        with suppress(SiloweaveError, OSError):  # the command itself says what is wrong
+        # The command itself says what is wrong.
+        with suppress(SiloweaveError, OSError):
             if known_status(folder) is None:
                 remembered(folder)
 
     def refresh_often() -> None:
         refresh()
+        # The first time took memory that is not needed while this end waits.
         processes.return_memory()
         while not over.wait(_FACTS_S):
             refresh()
@@ -276,35 +298,41 @@ def waiting(
     """
     over = threading.Event()
 
-    def look() -> None:
+    def look_often() -> None:
         awaited = tuple[str, ...]()
         since = time.monotonic()
-        is_begun = False  # whether it was said once whom this waits for
-        reasons = set[tuple[str, str]]()  # that were said, with the parties
+        is_first = True
+        noted = set[tuple[str, str]]()  # parties, and why they had not answered
         while not over.wait(_AWAITED_S):
-            due = _awaited(folder, names)
-            if due != awaited:
-                awaited = due
+            silent = _silent_parties(folder, names)
+            if silent != awaited:
+                awaited = silent
                 since = time.monotonic()
-                what = f"waiting for {', '.join(due)}" if due else ""
-                watch.waits(what, is_said=not is_begun)
-                is_begun = True
+                text = f"waiting for {', '.join(silent)}" if silent else ""
+                # The first wait is shown at once; others by `watch.look`, once they are long.
+                watch.waits(text, is_said=is_first)
+                is_first = False
             watch.look()
-            for name in awaited if time.monotonic() - since > _LATE_S else ():
-                why = carrier.seen(name) if hasattr(carrier, "seen") else ""
-                if why and (name, why) not in reasons:
-                    reasons.add((name, why))
+
+            # Carriers of files cannot know how a party answered.
+            is_late = time.monotonic() - since > _LATE_S
+            if not is_late or not hasattr(carrier, "seen"):
+                continue
+            for name in awaited:
+                why = carrier.seen(name)
+                if why and (name, why) not in noted:
+                    noted.add((name, why))
                     watch.notes(f"{name} {why}")
 
-    with _meanwhile(look, over):
+    with _meanwhile(look_often, over):
         yield
 
 
-def _awaited(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+def _silent_parties(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
     """List the parties that were asked and have not answered, by what a coordinator wrote down."""
-    # The second before there is the first.
-    for place in (folder, folder / course.ALIGNED):
-        status = course.read_status(place / course.STATUS)
+    # A study that aligns rows first has the alignment's status before that of its run.
+    for run_folder in (folder, folder / course.ALIGNED):
+        status = course.read_status(run_folder / course.STATUS)
         if status is not None and not status.ended:
             silent = status.asked.keys() - status.answered.keys()
             return tuple(name for name in names if name in silent)

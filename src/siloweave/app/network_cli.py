@@ -61,7 +61,8 @@ NodeUser = Annotated[
         help="With --socket: the user whose node is answered, by name or number; else this one.",
     ),
 ]
-_SECONDS, _SENT_S = 3600.0, 10.0  # for an answer; for a coordinator to end by a refusal
+_ANSWER_S = 3600.0  # for a party's answer, where --wait does not say
+_END_S = 10.0  # for the other end to hear that this one has ended, or refuses
 Wait = Annotated[
     float,
     typer.Option(
@@ -85,13 +86,14 @@ Attached = Annotated[
 def _end_with_starter(attached: bool) -> None:
     """End this process when its standard input closes, as it does when its starter ends."""
 
-    def waiting() -> None:
+    def exit_at_end_of_input() -> None:
         while os.read(0, 1):
             pass
+        # `sys.exit` would end this thread alone.
         os._exit(2)
 
     if attached:
-        Thread(target=waiting, daemon=True).start()
+        Thread(target=exit_at_end_of_input, daemon=True).start()
 
 
 @party.command("key")
@@ -112,9 +114,11 @@ def key(
     from siloweave.privacy.ledger import fingerprint
 
     identity = load_or_create_home(folder)
-    word, shown = spelled_keys(keys_for(name, identity)), fingerprint(identity.public)
-    print_result({"study": name, "key": word, "fingerprint": shown}, word, json=json)
-    typer.echo(f"fingerprint: {shown}", err=True)
+    public_key = spelled_keys(keys_for(name, identity))
+    key_fingerprint = fingerprint(identity.public)
+    facts = {"study": name, "key": public_key, "fingerprint": key_fingerprint}
+    print_result(facts, public_key, json=json)
+    typer.echo(f"fingerprint: {key_fingerprint}", err=True)
 
 
 @party.command("start")
@@ -158,7 +162,7 @@ def start(
         ),
     ] = None,
     plaintext: Plaintext = False,
-    wait: Wait = _SECONDS,
+    wait: Wait = _ANSWER_S,
     seeded_noise: Seeded = False,
     attached: Attached = False,
 ) -> None:
@@ -175,13 +179,12 @@ def start(
     from siloweave.app.party_files import require_known_files
     from siloweave.app.status import log_into
 
-    ways = (
-        _each("--spool", spool, folders),
-        _each("--superlink", superlink, folders),
-        _each("--socket", socket, folders, is_shared=False),
-    )
-    rows = _each("--data", data, folders, is_shared=False)
-    for files, address, path in zip(*ways, strict=True):
+    # What the owner wrote, for each study.
+    spools = _each("--spool", spool, folders)
+    addresses = _each("--superlink", superlink, folders)
+    sockets = _each("--socket", socket, folders, is_shared=False)
+    sources = _each("--data", data, folders, is_shared=False)
+    for files, address, path in zip(spools, addresses, sockets, strict=True):
         _check_way(files, address, wait, path)
     user = _user_number(node_user, socket)
     if proxy and superlink is None:
@@ -190,38 +193,51 @@ def start(
         raise InputError("--proxy: files need none; it is for a party with --superlink")
     seconds = ends_at(until) if until else inf
     _end_with_starter(attached)
-    for folder, source in zip(folders, rows, strict=True):
-        member(folder)  # nothing is written into a folder that is not a party's
-        if source is not None:  # else `answers_in` says so, before it opens anything
-            # Nothing starts beside what others put there.
+
+    # Before anything is written: each folder is a party's, and has no files that others put there.
+    for folder, source in zip(folders, sources, strict=True):
+        member(folder)
+        # Without --data, `answers_in` refuses the study before it opens anything.
+        if source is not None:
             require_known_files(folder, source)
     for folder in folders:
         log_into(folder)
-    noise = "seeded" if seeded_noise else "os"
-    doors = [
-        Door(folder, source, files, address, path, user, proxy, plaintext, wait, noise)
-        for folder, source, files, address, path in zip(
-            folders, rows, *ways, strict=True
+
+    doors: list[Door] = []
+    for index, folder in enumerate(folders):
+        door = Door(
+            folder=folder,
+            data=sources[index],
+            files=spools[index],
+            address=addresses[index],
+            socket=sockets[index],
+            node_user=user,
+            proxy=proxy,
+            plaintext=plaintext,
+            wait=wait,
+            noise="seeded" if seeded_noise else "os",
         )
-    ]
+        doors.append(door)
     open_doors(doors, seconds)
 
 
 def _each(
-    option: str, given: Any, folders: list[Path], *, is_shared: bool = True
+    option: str, values: Any, folders: list[Path], *, is_shared: bool = True
 ) -> list[Any]:
     """Return an option's value for each folder; InputError where there are too few or too many."""
     from siloweave.errors import InputError
 
-    values = list(given or [None])
-    if len(values) == 1 and (is_shared or values == [None]):
-        return values * len(folders)
-    if len(values) != len(folders):
+    listed = list(values or [None])
+    holds_for_all = is_shared or listed == [None]
+    if len(listed) == 1 and holds_for_all:
+        return listed * len(folders)
+    if len(listed) != len(folders):
+        or_once = ", or once for all" if is_shared else ""
         raise InputError(
-            f"{option} is given {len(values)} times for {len(folders)} studies; give it once for "
-            f"each folder, in the same order{', or once for all' if is_shared else ''}"
+            f"{option} is given {len(listed)} times for {len(folders)} studies; give it once for "
+            f"each folder, in the same order{or_once}"
         )
-    return values
+    return listed
 
 
 @party.command("node")
@@ -241,7 +257,7 @@ def node(
     ],
     plaintext: Plaintext = False,
     proxy: Proxy = None,
-    wait: Wait = _SECONDS,
+    wait: Wait = _ANSWER_S,
     attached: Attached = False,
 ) -> None:
     """Connect a party to its coordinator, as a user or in a container without the party's files."""
@@ -268,7 +284,8 @@ def _check_way(
     from siloweave.errors import InputError, number
 
     number("--wait", wait, 0, 1e9, "(]")
-    if sum(way is not None for way in (spool, superlink, socket)) != 1:
+    ways = [way for way in (spool, superlink, socket) if way is not None]
+    if len(ways) != 1:
         raise InputError(
             "say how questions travel: --spool FOLDER, of files that something carries, or "
             "--superlink HOST:PORT, over a network; at a party also --socket PATH, for a node that "
@@ -289,6 +306,7 @@ def _user_number(name: str | None, socket: object) -> int | None:
     if name.isdecimal():
         return int(name)
     try:
+        # Not on Windows.
         from pwd import getpwnam
 
         return getpwnam(name).pw_uid
@@ -307,7 +325,7 @@ def coordinator(
     join: Join = False,
     join_secret: JoinSecret = None,
     plaintext: Plaintext = False,
-    wait: Wait = _SECONDS,
+    wait: Wait = _ANSWER_S,
     seeded_noise: Seeded = False,
     attached: Attached = False,
     json: AsJson = False,
@@ -331,32 +349,40 @@ def coordinator(
         stack.enter_context(keeping_facts(folder))
         progress = stack.enter_context(Bar(quiet=json))
         watch = Watch("coordinator", progress.line)
+
+        # The way to the parties.
         post: Any = None
         if spool is not None:
             post = stack.enter_context(Files(spool, office.seals, seconds=wait))
         elif superlink is not None:
-            how: dict[str, Any] = {
-                "plaintext": plaintext,
-                "joined": join,
-                "watch": watch,
-            }
-            watch.waits(f"{'joining' if join else 'listening at'} {superlink}")
+            activity = "joining" if join else "listening at"
+            watch.waits(f"{activity} {superlink}")
             network = Engine(
-                folder, office.seals, superlink, join_secret, seconds=wait, **how
+                folder,
+                office.seals,
+                superlink,
+                join_secret,
+                seconds=wait,
+                plaintext=plaintext,
+                joined=join,
+                watch=watch,
             )
             post = stack.enter_context(network)
         carrier = office.carrier(post)
+
+        # The run, which may have finished before.
+        noise = "seeded" if seeded_noise else "os"
         with waiting(office.study.folder, office.study.names, post, watch):
-            summary, before = execute(
-                office.study,
-                carrier=carrier,
-                noise="seeded" if seeded_noise else "os",
-                progress=progress,
+            summary, was_finished = execute(
+                office.study, carrier=carrier, noise=noise, progress=progress
             )
-        heard = office.part_from(post, _SENT_S)
-        if absent := [name for name in office.study.names if name not in heard]:
+
+        # Parties end by themselves once they hear that the result is stored.
+        parted = office.part_from(post, _END_S)
+        absent = [name for name in office.study.names if name not in parted]
+        if absent:
             watch.ended(f"not heard by {', '.join(absent)}: they may be stopped")
-    print_summary(summary, office.study.folder, json=json, before=before)
+    print_summary(summary, office.study.folder, json=json, before=was_finished)
 
 
 @reported()
@@ -409,48 +435,49 @@ def provision(
         raise InputError(
             "give --address, or --authority where a SuperLink is joined, not both"
         )
-    keys = _named(key or [], "--key", "KEY")
+    keys = _by_name(key or [], "--key", "KEY")
+    node_files = _by_name(node or [], "--node", "FILE")
     folders = make(
         study,
         out,
         keys,
         addresses=address or (),
         authority=authority,
-        nodes={
-            name: Path(file)
-            for name, file in _named(node or [], "--node", "FILE").items()
-        },
+        nodes={name: Path(file) for name, file in node_files.items()},
         keys_made_here=keys_made_here,
     )
-    shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
-    shown += "\nKeys, to compare by telephone:"
-    shown += "".join(
-        f"\n{name}: {word}"
-        for name, word in fingerprints_in(folders[COORDINATOR]).items()
-    )
-    shown += (
-        "\nThen: send each party its folder. There its owner approves what `siloweave party "
+
+    lines = [f"{name}: {folder}" for name, folder in folders.items()]
+    lines.append("Keys, to compare by telephone:")
+    fingerprints = fingerprints_in(folders[COORDINATOR])
+    lines += [f"{name}: {words}" for name, words in fingerprints.items()]
+    lines.append(
+        "Then: send each party its folder. There its owner approves what `siloweave party "
         "plan` shows, and runs `siloweave party start` with --data; here: siloweave coordinator "
-        f"{quote(str(folders['coordinator']))}"
+        f"{quote(str(folders[COORDINATOR]))}"
     )
-    made_here = [name for name in folders if name not in (*keys, COORDINATOR)]
-    if made_here:
+    keyless = [name for name in folders if name not in (*keys, COORDINATOR)]
+    if keyless:
         print_warning(
-            f"the private keys of {', '.join(made_here)} are made here: whoever has {out} can sign "
+            f"the private keys of {', '.join(keyless)} are made here: whoever has {out} can sign "
             "as these parties, read what is sealed to them and take off their masks. The plan at "
             "every party says so"
         )
-    print_result(
-        {name: str(place) for name, place in folders.items()}, shown, json=json
-    )
+    facts = {name: str(folder) for name, folder in folders.items()}
+    print_result(facts, "\n".join(lines), json=json)
 
 
-def _named(words: list[str], option: str, what: str) -> dict[str, str]:
+def _by_name(words: list[str], option: str, value_name: str) -> dict[str, str]:
+    """Return values by name, from words such as "north=KEY"; InputError for one without "="."""
     from siloweave.errors import InputError
 
-    if odd := [word for word in words if "=" not in word]:
-        raise InputError(f"{option} {odd[0]!r} must be NAME={what}")
-    return {name: value for name, _, value in (word.partition("=") for word in words)}
+    values: dict[str, str] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign:
+            raise InputError(f"{option} {word!r} must be NAME={value_name}")
+        values[name] = value
+    return values
 
 
 @reported()
@@ -472,71 +499,79 @@ def poc(
     from siloweave.app.network import COORDINATOR, provision
     from siloweave.app.study import Study
 
-    plan = Study.load(study)
+    loaded_study = Study.load(study)
     host = "127.0.0.1"
-    folders = provision(study, out, trial=True, addresses=[host] if network else ())
-    way = (
-        ["--superlink", f"{host}:{_free_port(host)}"]
-        if network
-        else ["--spool", f"{out}/spool"]
-    )
-    common = [*way, "--wait", str(wait), *(["--seeded-noise"] if seeded_noise else [])]
+    addresses = [host] if network else []
+    folders = provision(study, out, trial=True, addresses=addresses)
+
+    # Words that every end takes.
+    words = ["--spool", f"{out}/spool"]
+    if network:
+        words = ["--superlink", f"{host}:{_free_port(host)}"]
+    words += ["--wait", str(wait)]
+    if seeded_noise:
+        words.append("--seeded-noise")
+
     with ExitStack() as stack:
-        parties = []
-        for one in plan.parties:
-            rows = plan.source(one)
-            named = (
-                rows
-                if isinstance(rows, Path)
-                else f"{rows.address}#{rows.table or rows.query}"
-            )
-            words = [
-                "party",
-                "start",
-                str(folders[one.name]),
-                "--data",
-                str(named),
-                *common,
-            ]
-            parties.append(stack.enter_context(_process(*words)))
-        asked = [str(folders[COORDINATOR]), *common]
-        own = stack.enter_context(
-            _process("coordinator", *asked, *(["--json"] if json else []))
-        )
-        while own.poll() is None and not any(one.poll() for one in parties):
+        party_processes = []
+        for table in loaded_study.parties:
+            rows = _spelled_source(loaded_study.source(table))
+            folder = str(folders[table.name])
+            running = _process("party", "start", folder, "--data", rows, *words)
+            party_processes.append(stack.enter_context(running))
+        if json:
+            words.append("--json")
+        running = _process("coordinator", str(folders[COORDINATOR]), *words)
+        coordinator_process = stack.enter_context(running)
+
+        # A party that ends well has heard of the result; any other ends the trial.
+        while coordinator_process.poll() is None:
+            if any(process.poll() for process in party_processes):
+                break
             time.sleep(0.1)
-        # A party that refused the study has sent why.
+
+        # A party that refused the study has sent why, which the coordinator prints.
         with suppress(subprocess.TimeoutExpired):
-            own.wait(_SENT_S)
-        raise typer.Exit(2 if own.returncode is None else own.returncode)
+            coordinator_process.wait(_END_S)
+        code = coordinator_process.returncode
+        raise typer.Exit(2 if code is None else code)
+
+
+def _spelled_source(rows: Any) -> str:
+    """Return a file's path, or a `Database`'s address and table, as --data takes it."""
+    if isinstance(rows, Path):
+        return str(rows)
+    return f"{rows.address}#{rows.table or rows.query}"
 
 
 def _free_port(host: str) -> int:
     """Return a port that nothing uses at the moment."""
-    with socket.socket() as end:
-        end.bind((host, 0))
-        return int(end.getsockname()[1])
+    with socket.socket() as listener:
+        # Port 0: the system chooses.
+        listener.bind((host, 0))
+        return int(listener.getsockname()[1])
 
 
 @contextmanager
 def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Return a command of ours in a process of its own, which ends with the block."""
+    """Run a command of ours in a process of its own, which ends with the block."""
     from siloweave.federation import processes
 
-    running = subprocess.Popen(  # noqa: S603
+    # With --attached, it also ends when this process is killed, since its input then closes.
+    process = subprocess.Popen(  # noqa: S603
         processes.command("siloweave", *words, "--attached"),
         stdin=subprocess.PIPE,
         env=processes.environment(),
     )
     try:
-        yield running
+        yield process
     finally:
-        running.terminate()
+        process.terminate()
         try:
-            running.wait(10.0)
+            process.wait(10.0)
         except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
+            process.kill()
+            process.wait()
 
 
 def add_to(app: Any) -> None:

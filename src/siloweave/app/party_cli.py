@@ -30,12 +30,13 @@ def policy(folder: PartyFolder = Path(), json: AsJson = False) -> None:
     from siloweave.app.console import print_result
     from siloweave.app.policy import POLICY_FILE, read_policy, write_policy
 
-    file, new = folder / POLICY_FILE, not (folder / POLICY_FILE).exists()
-    if new:
+    file = folder / POLICY_FILE
+    is_new = not file.exists()
+    if is_new:
         write_policy(folder)
     read_policy(folder)
-    text = f"Wrote {file}: read it, and change it" if new else f"{file} can be used"
-    print_result({"policy": str(file), "written": new}, text, json=json)
+    text = f"Wrote {file}: read it, and change it" if is_new else f"{file} can be used"
+    print_result({"policy": str(file), "written": is_new}, text, json=json)
 
 
 @party.command()
@@ -72,7 +73,9 @@ def account(
     from siloweave.errors import InputError
     from siloweave.privacy.ledger import KEY_FILE, Identity
 
-    if sum(one is not None for one in (backup, restore, spent_since)) > 1:
+    actions = (backup, restore, spent_since)
+    wanted = [action for action in actions if action is not None]
+    if len(wanted) > 1:
         raise InputError("give --backup, --restore or --spent-since, one at a time")
     identity = Identity.load(folder / KEY_FILE)
     if backup is not None:
@@ -94,17 +97,23 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     from siloweave.tables.database import Database, source_of
     from siloweave.tables.queries import query_warnings
 
-    member(folder)  # it is a party's, or its owner is told what is missing
+    # Refuses a folder that is no party's, and says what is missing there.
+    member(folder)
     require_known_files(folder, data)
     if data is None:
         print_warning(
             "bytes and times below are those of few rows; --data gives those of yours"
         )
-    elif isinstance(source := source_of(data), Database):
-        for sentence in query_warnings(source):
-            print_warning(sentence)
+    else:
+        source = source_of(data)
+        if isinstance(source, Database):
+            for sentence in query_warnings(source):
+                print_warning(sentence)
+
     plan = plan_in(folder, data)
-    print_plan(plan, folder, data, refusal_in(folder), known_keys(folder), json=json)
+    refusal = refusal_in(folder)
+    key_notes = known_keys(folder)
+    print_plan(plan, folder, data, refusal, key_notes, json=json)
 
 
 @party.command()
@@ -126,8 +135,9 @@ def approve(
     from siloweave.app.party_files import require_known_files
     from siloweave.app.plan import approve as store
 
-    identity = member(folder)[3]
-    require_known_files(folder, data)  # a yes is for a folder that can be started
+    _, _, _, identity, _ = member(folder)
+    # A yes is for a folder that can be started.
+    require_known_files(folder, data)
     plan = plan_in(folder)
     file = store(folder, plan, digest, identity)
     text = f"Approved; party {plan.party!r} will take part in exactly this ({file})"
@@ -139,18 +149,21 @@ def status(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) 
     """Show how far a study between organisations is, at the coordinator or at a party."""
     from siloweave.app.status import known_status
 
-    found = known_status(folder, data)
-    if found is None:
+    # By what an earlier call stored, if it still holds; else by modules that are slow to load.
+    study_status = known_status(folder, data)
+    if study_status is None:
         from siloweave.app.status_facts import status_of
 
-        found = status_of(folder, data)
+        study_status = status_of(folder, data)
+
     if json:
         import msgspec
 
         from siloweave.report.record import spelled
 
-        typer.echo(msgspec.json.format(msgspec.json.encode(spelled(found)), indent=2))
+        encoded = msgspec.json.encode(spelled(study_status))
+        typer.echo(msgspec.json.format(encoded, indent=2))
     else:
         from siloweave.app.console import print_status
 
-        print_status(found)
+        print_status(study_status)

@@ -1,4 +1,4 @@
-"""What may lie in a party's folder of a study, which others made: nothing that could run there.
+"""Files that a party's folder of a study may hold: others made it, and nothing in it may run.
 
 **Guarantee**: `require_known_files` lets no file pass whose name is not one of siloweave's own, the
 study's schema or the party's rows. It says nothing of what is in a file: every one that came is
@@ -22,17 +22,28 @@ from siloweave.federation.frames import ROSTER_FILE
 from siloweave.privacy.journal import NEW
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE
 
+# Files that came with the folder.
 _SENT = (network.STUDY_FILE, ROSTER_FILE, network.COORDINATOR_PUBLIC)
-_WRITTEN_HERE = (
-    *(KEY_FILE, POLICY_FILE, ACCOUNT_FILE, f"{ACCOUNT_FILE}.lock"),
-    *(APPROVAL, LEDGER_FILE, f"{LEDGER_FILE}.lock", FACTS),
-    *(LOG, *(f"{LOG}.{number}" for number in range(1, LOGS + 1))),
-    *(*network.OWN_FILES, engine.PARTY_SOCKET),
+# Files that the party writes.
+_WRITTEN = (
+    KEY_FILE,
+    POLICY_FILE,
+    ACCOUNT_FILE,
+    f"{ACCOUNT_FILE}.lock",
+    APPROVAL,
+    LEDGER_FILE,
+    f"{LEDGER_FILE}.lock",
+    FACTS,
+    LOG,
+    *(f"{LOG}.{number}" for number in range(1, LOGS + 1)),
+    *network.OWN_FILES,
+    engine.PARTY_SOCKET,
 )
 # Folders that the party fills itself. `network.party_in` refuses them where it never began.
-_FILLED_HERE = ("store", ALIGNMENT, network.RESULTS, "training-*")
+_FILLED = ("store", ALIGNMENT, network.RESULTS, "training-*")
+# Files of the folder of its engine's node.
 _ENGINE = (certificates.AUTHORITY, certificates.NODE_KEY, "node.log", "node.log.old")
-# Which file managers leave behind.
+# Files that file managers leave behind.
 _OF_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
@@ -58,7 +69,7 @@ def require_known_files(folder: Path, data: str | Path | None = None) -> None:
 
 
 def unknown_files(folder: Path, data: str | Path | None = None) -> list[Path]:
-    """Return what lies in a party's folder of a study unexpectedly, what could run first.
+    """Return unexpected entries of a party's folder of a study, first those that could run.
 
     Args:
         folder: The party's, of one study.
@@ -68,38 +79,43 @@ def unknown_files(folder: Path, data: str | Path | None = None) -> list[Path]:
         Paths, relative to the folder.
     """
     schema = Study.load(folder).schema.file
-    row_files = [Path(data)] if data is not None else []
     unknown = set()
     for path in folder.iterdir():
         if path.name == ENGINE and path.is_dir():
             unknown |= {entry for entry in path.iterdir() if not _is_of_engine(entry)}
         elif not _is_known(path, schema):
             unknown.add(path)
-    # What the party fills itself has names that siloweave gives; a program has not.
-    unknown |= {path for path in folder.rglob("*") if path.suffix.lower() in PROGRAMS}
-    unknown = {
-        path for path in unknown if not any(_is_same(path, file) for file in row_files)
-    }
+
+    # Folders that the party fills are searched too: siloweave gives no file there such a name.
+    unknown |= {path for path in folder.rglob("*") if _could_run(path)}
+
+    # The rows may be there, under any name.
+    if data is not None:
+        row_file = Path(data).resolve()
+        unknown = {path for path in unknown if path.resolve() != row_file}
+
     paths = [path.relative_to(folder) for path in unknown]
-    return sorted(paths, key=lambda path: (path.suffix.lower() not in PROGRAMS, path))
+    return sorted(paths, key=lambda path: (not _could_run(path), path))
+
+
+def _could_run(path: Path) -> bool:
+    """Return whether a file has the name of a program."""
+    return path.suffix.lower() in PROGRAMS
 
 
 def _is_known(path: Path, schema: str) -> bool:
-    # A file that was being written when the party was killed.
+    """Return whether an entry of a party's folder is expected there, outside the engine's."""
+    # A party that was killed may leave a file that it was writing, which ends with NEW.
     name = path.name.removesuffix(NEW)
-    known = (*_SENT, *_WRITTEN_HERE, *_OF_SYSTEMS, schema)
-    is_filled_here = path.is_dir() and any(
-        path.match(pattern) for pattern in _FILLED_HERE
-    )
-    return name in known or name.startswith(f".{KEY_FILE}.") or is_filled_here
+    expected = (*_SENT, *_WRITTEN, *_OF_SYSTEMS, schema)
+    # A key that was being written has a name of its own.
+    if name in expected or name.startswith(f".{KEY_FILE}."):
+        return True
+    return path.is_dir() and any(path.match(pattern) for pattern in _FILLED)
 
 
 def _is_of_engine(path: Path) -> bool:
-    """Say whether an entry of the engine's folder is one of its own; its home stays empty."""
+    """Return whether an entry of the engine's folder is one of its own; its home stays empty."""
     if path.name == engine.FLOWER_HOME and path.is_dir():
         return not any(path.iterdir())
     return path.name.removesuffix(NEW) in (*_ENGINE, *_OF_SYSTEMS)
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    return path.resolve() == other.resolve()

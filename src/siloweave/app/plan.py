@@ -1,4 +1,4 @@
-"""What a study will send: every message to and from a party, before it begins; and the owner's yes.
+"""A study's plan: every message to and from a party, before it begins; and its owner's approval.
 
 A plan is computed from the method's record and public facts: its stages, how often a party is asked
 each question at most, the fields of the replies, and the method's lines of visibility, which say
@@ -78,7 +78,7 @@ _RELAYED = "a mask, and a key that the coordinator lacks"
 _INFINITE = "without noise: epsilon is infinite"
 _SEALS = (Released, Masked, Relayed, Public)
 _PURPOSE = b"siloweave approval"
-# By a study's facts: a forecast takes a fifth of a second.
+# Epsilons that were forecast, by a study's facts: a forecast takes a fifth of a second.
 _STATED: dict[bytes, float] = {}
 
 
@@ -184,7 +184,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> dict[str, Any]:
-        """All of it, for a program."""
+        """The whole plan and what follows from it, for a program."""
         derived = {
             "count": self.count,
             "seconds_on_engine": self.lasts(ENGINE_S),
@@ -208,8 +208,9 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """By which what an owner approves is known."""
-        return blake2b(agreed(self.approved), digest_size=12).hexdigest()
+        """The digest that an owner gives to approve exactly this plan."""
+        facts = agreed(self.approved)
+        return blake2b(facts, digest_size=12).hexdigest()
 
     def lasts(self, message: float) -> float:
         """Return the seconds that the run takes, if every question takes so many besides."""
@@ -246,7 +247,7 @@ def forecast_of(setup: Setup, learn: float, rows: Sequence[int]) -> Forecast:
     method = setup.synth.method
     party_count = len(rows)
     row_count = sum(rows)
-    # Parties that hold columns of the same people have the same rows, guessed apart.
+    # Parties that hold columns of the same people have the same rows: the mean of their guesses.
     if method.split == "columns":
         row_count = round(row_count / party_count)
     case = Case(
@@ -337,7 +338,7 @@ def plan_of(
 
 def _reading(study: Study, party: str) -> dict[str, Any]:
     """Return how the study's folder says that a party's file is read, where that is not usual."""
-    (entry,) = (entry for entry in study.parties if entry.name == party)
+    entry = next(entry for entry in study.parties if entry.name == party)
     usual = asdict(Dialect())
     dialect = asdict(entry.dialect)
     reading = {name: value for name, value in dialect.items() if value != usual[name]}
@@ -393,7 +394,7 @@ def _at_parties(study: Study, setup: Setup, together: int) -> float:
 
 
 def _bound_at_parties(study: Study, setup: Setup, together: int) -> float:
-    """Compute `_at_parties`."""
+    """Compute what `_at_parties` returns."""
     # The method's own bound, where its releases have no zCDP at all orders. It holds for every
     # number of rows, so that any will do here.
     row_counts = [2] * len(study.names)
@@ -688,9 +689,10 @@ def approve(folder: Path, plan: Plan, digest: str, identity: Identity) -> Path:
     if digest != plan.digest:
         raise InputError(
             f"{digest!r} is another plan than that of {folder}, which is {plan.digest!r}. "
-            f"{_read(folder)}"
+            f"{_how_to_approve(folder)}"
         )
     file = folder / APPROVAL
+    # Stored whole, so that `require_approved` can name what differs later.
     approved = agreed(plan.approved)
     signature = identity.sign(_PURPOSE, approved)
     approval = Approval(msgspec.Raw(approved), signature)
@@ -698,8 +700,8 @@ def approve(folder: Path, plan: Plan, digest: str, identity: Identity) -> Path:
     return file
 
 
-def _read(folder: Path) -> str:
-    """Return a sentence by which an owner sees the plan of a folder's study."""
+def _how_to_approve(folder: Path) -> str:
+    """Return a sentence that says how an owner sees the plan of a folder's study."""
     call = f"siloweave party plan {quote(str(folder))}"
     return f"Read what `{call}` prints, and approve it."
 
@@ -712,7 +714,7 @@ def require_approved(folder: Path, plan: Plan, identity: Identity) -> None:
     """
     file = folder / APPROVAL
     name = plan.facts["study"]["name"]
-    advice = f"Nothing was released. {_read(folder)}"
+    advice = f"Nothing was released. {_how_to_approve(folder)}"
     if not file.is_file():
         raise InputError(
             f"party {plan.party!r}: its owner has not approved study {name!r}. {advice}"

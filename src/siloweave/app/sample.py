@@ -1,4 +1,4 @@
-"""What the command line asks of a finished run's model, read from its texts."""
+"""Open a finished run's model for the command line, and read the conditions that it is given."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from siloweave.tables.column import Column
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-_VALUES = {
+# How a value of each kind of column is written.
+_SPELLINGS = {
     "boolean": "true or false",
     "datetime": "an ISO-8601 time",
     "integer": "a whole number",
     "continuous": "a number",
 }
+# How a cell that is written in a column's format is read.
 _READERS = {
     "integer": Table.integers,
     "continuous": Table.floats,
@@ -60,13 +62,13 @@ def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
         >>> parse_given(["age=40"], Schema((Column("age", "integer", low=0, high=99),)))
         {'age': 40}
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for item in items:
         name, value = _split(item, schema)
-        if name in given:
+        if name in values:
             raise InputError(f"--given names column {name!r} twice; give one value.")
-        given[name] = value
-    return given
+        values[name] = value
+    return values
 
 
 def _split(item: str, schema: Schema) -> tuple[str, Any]:
@@ -77,16 +79,15 @@ def _split(item: str, schema: Schema) -> tuple[str, Any]:
     """
     if "=" not in item:
         raise InputError(f"--given {item!r} must read column=value.")
-    names = sorted(
-        (name for name in schema.names if item.startswith(f"{name}=")),
-        key=len,
-        reverse=True,
-    )
+    names = [name for name in schema.names if item.startswith(f"{name}=")]
+    names.sort(key=len, reverse=True)
     if not names:
         name = item.partition("=")[0]
         raise InputError(
             f"--given {item!r}: there is no column {name!r}{close_match(name, schema.names)}"
         )
+
+    # "a=b=c" is "b=c" of a column "a", or "c" of one that is called "a=b".
     fitting: dict[str, Any] = {}
     for name in names:
         with suppress(InputError):
@@ -99,29 +100,27 @@ def _split(item: str, schema: Schema) -> tuple[str, Any]:
         )
     if fitting:
         return fitting.popitem()
-    # Which refuses it.
-    return names[0], _value(schema[names[0]], item[len(names[0]) + 1 :], item)
+
+    # No column takes the value. The one with the longest name says why, by its error.
+    longest = names[0]
+    return longest, _value(schema[longest], item[len(longest) + 1 :], item)
 
 
 def filled_cells(schema: Schema, before: Table, after: Table) -> int:
     """Return how many cells of the same rows held no value before, and hold one after."""
-    counts = [
-        int(
-            np.count_nonzero(
-                missing_cells(column, before) & ~missing_cells(column, after)
-            )
-        )
-        for column in schema.coded
-        if column.name in before.names
-    ]
-    return sum(counts)
+    cells = 0
+    for column in schema.coded:
+        if column.name in before.names:
+            was_missing = missing_cells(column, before)
+            is_missing = missing_cells(column, after)
+            cells += int(np.count_nonzero(was_missing & ~is_missing))
+    return cells
 
 
 def numbered_ids(schema: Schema) -> str:
     """Return a line on ids that count from 1 in every file; empty where the schema has none."""
-    names = [
-        one.name for one in schema.columns if one.kind == "id" and one.format is None
-    ]
+    ids = [column for column in schema.columns if column.kind == "id"]
+    names = [column.name for column in ids if column.format is None]
     if not names:
         return ""
     verb = "counts" if len(names) == 1 else "count"
@@ -132,6 +131,16 @@ def numbered_ids(schema: Schema) -> str:
 
 
 def _value(column: Column, text: str, item: str) -> Any:
+    """Return the value of a column that a text stands for.
+
+    Args:
+        column: Facts about it.
+        text: The value, as it was typed.
+        item: The whole of --given, for errors.
+
+    Raises:
+        InputError: The text is no value of the column.
+    """
     if not column.modelled:
         raise InputError(f"--given {item!r}: this column is drawn anew; leave it out.")
     if text == "" and "" not in column.categories:
@@ -141,40 +150,58 @@ def _value(column: Column, text: str, item: str) -> Any:
             )
         return None
     if column.categories:
-        known = {str(category): category for category in column.categories}
-        if text not in known:
-            end = close_match(text, known)
-            raise InputError(
-                f"--given {item!r}: not a category of {column.name!r}{end} "
-                f"It has {', '.join(known)}."
-            )
-        return known[text]
+        return _category(column, text, item)
+
     kind = column.kind
     try:
         if kind == "boolean":
             return {"true": True, "false": False}[text.lower()]
-        number = _written(column, text)
+        number = _number_in_format(column, text)
         if kind == "datetime":
-            return np.datetime64(text if number is None else number, "us")
+            time = text if number is None else number
+            return np.datetime64(time, "us")
         if number is None:
             number = int(text) if kind == "integer" else float(text)
     except (ValueError, KeyError):
-        like = f", or written like {column.format}" if column.format else ""
+        or_format = f", or written like {column.format}" if column.format else ""
         raise InputError(
-            f"--given {item!r}: the value must be {_VALUES[kind]}{like}."
+            f"--given {item!r}: the value must be {_SPELLINGS[kind]}{or_format}."
         ) from None
-    low, high = column.low, column.high
-    if low is not None and high is not None and not float(low) <= number <= float(high):
+
+    low = column.low
+    high = column.high
+    if low is None or high is None:
+        return number
+    if not float(low) <= number <= float(high):
         raise InputError(
             f"--given {item!r}: the value must lie between {low} and {high}."
         )
     return number
 
 
-def _written(column: Column, text: str) -> Any:
-    """Return a number, or a time in microseconds since 1970; None if the text is neither."""
-    cell, found = Table.from_columns({column.name: ([text], None)}), None
-    if column.format is not None:
-        with suppress(SchemaError):
-            found = _READERS[column.kind](cell, column.name, column.format)[0].item()
-    return found
+def _category(column: Column, text: str, item: str) -> Any:
+    """Return the category that a text stands for; InputError if the column has no such one."""
+    categories = {str(category): category for category in column.categories}
+    if text not in categories:
+        proposal = close_match(text, categories)
+        raise InputError(
+            f"--given {item!r}: not a category of {column.name!r}{proposal} "
+            f"It has {', '.join(categories)}."
+        )
+    return categories[text]
+
+
+def _number_in_format(column: Column, text: str) -> Any:
+    """Return the number that a text in the column's format stands for.
+
+    A time is the microseconds since 1970. None if the column has no format, or the text another.
+    """
+    if column.format is None:
+        return None
+    table = Table.from_columns({column.name: ([text], None)})
+    read_column = _READERS[column.kind]
+    try:
+        numbers, _ = read_column(table, column.name, column.format)
+    except SchemaError:
+        return None
+    return numbers[0].item()

@@ -1,4 +1,4 @@
-"""What this machine has seen of a party's ledgers, by which a copy of a study's folder is noticed.
+"""Records of a party's ledgers on this machine, by which a copy of a study's folder is noticed.
 
 A copy of a study's folder has the mark of the first (`network.StudyMark`), a store and a ledger of
 its own, and no line of its own in the party's account. Each of the two would spend the whole
@@ -25,7 +25,7 @@ _OLD = "lacks lines that this machine has seen, as in a copy of the study's fold
 
 
 class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was seen of a ledger.
+    """The end of a ledger, as this machine saw it last.
 
     Attributes:
         lines: How many lines it had, with the first.
@@ -50,9 +50,11 @@ def _read_record(number: str) -> LedgerRecord | None:
 
 
 def _has_at(ledger: Ledger, lines: int, head: str) -> bool:
-    """Say whether the line of a ledger with this number, from 1, has this hash."""
-    heads = [*(entry.previous for entry in ledger.entries), ledger.head]
-    return 1 <= lines <= len(heads) and heads[lines - 1] == head
+    """Return whether the line of a ledger with this number, from 1, has this hash."""
+    # Every entry has the hash of the line before it, so the last line's own is added.
+    hashes = [entry.previous for entry in ledger.entries]
+    hashes.append(ledger.head)
+    return 1 <= lines <= len(hashes) and hashes[lines - 1] == head
 
 
 def require_newest(number: str, file: Path) -> None:
@@ -68,8 +70,11 @@ def require_newest(number: str, file: Path) -> None:
     record = _read_record(number)
     if record is None:
         return
-    is_there = file.is_file() and file.stat().st_size > 0
-    if not is_there or not _has_at(Ledger.read(file), record.lines, record.head):
+    # A ledger that is gone, or empty, lacks them all.
+    if not file.is_file() or file.stat().st_size == 0:
+        raise lost_ledger(file, _OLD)
+    ledger = Ledger.read(file)
+    if not _has_at(ledger, record.lines, record.head):
         raise lost_ledger(file, _OLD)
 
 
@@ -92,11 +97,15 @@ class SeenLedger:
         if ledger.head == self._head:
             return
         assert ledger.path is not None
+
+        # Read anew each time: the process of a copy may have noted lines of its own.
         record = _read_record(self._number)
         if record is not None and not _has_at(ledger, record.lines, record.head):
             raise lost_ledger(ledger.path, _OLD)
+
         file = _record_file(self._number)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        noted = LedgerRecord(len(ledger.entries) + 1, ledger.head)
-        write_whole(file, msgspec.json.encode(noted))
+        lines = len(ledger.entries) + 1
+        new_record = LedgerRecord(lines, ledger.head)
+        write_whole(file, msgspec.json.encode(new_record))
         self._head = ledger.head

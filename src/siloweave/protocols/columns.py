@@ -1,4 +1,4 @@
-"""What methods share whose parties hold different columns of the same people.
+"""Local decoders, for methods whose parties hold different columns of the same people.
 
 The setting is that of vertical federated synthesis (Shankar et al. 2024, "SiloFuse"; Jiang et al.
 2023, "VertiGAN", PoPETs): rows are aligned before, and row i is the same person at every party. The
@@ -46,10 +46,10 @@ from siloweave.tables.keys import Key, fold_in, key_at, words_of
 from siloweave.tables.read import Table, parquet_of
 from siloweave.tables.schema import Schema
 
-# What a party remembers.
+# What a party remembers: its decoder's two parts and, where rows are raked, shares to rake to.
 _FEATURES = "decoder/features"
 _CODER = "decoder/coder"
-_ONE_WAY = "decoder/one_way"  # where rows are raked
+_ONE_WAY = "decoder/one_way"
 
 
 # A party's data
@@ -57,17 +57,18 @@ _ONE_WAY = "decoder/one_way"  # where rows are raked
 
 def parts_of(setup: Setup) -> dict[str, Schema]:
     """Return every party's part of the schema, without ids, in roster order."""
-    return {
-        name: setup.schema.select(list(columns))
-        for name, columns in setup.columns.items()
-    }
+    parts: dict[str, Schema] = {}
+    for name, columns in setup.columns.items():
+        parts[name] = setup.schema.select(list(columns))
+    return parts
 
 
 def columns_data(table: Table, setup: Setup, place: Place) -> OwnerData:
     """Return a party's columns, whose rows must fit the schema."""
     schema = parts_of(setup)[place.name]
     columns = table.select(list(schema.names))
-    Encoder(schema).encode(columns)  # refuses what does not fit
+    # Refuses a value that does not fit now, rather than in the middle of a run.
+    Encoder(schema).encode(columns)
     return OwnerData(columns, schema, place.progress, place.store)
 
 
@@ -93,10 +94,10 @@ def condition_of(target: str | None, parts: Mapping[str, Schema]) -> str | None:
 
 def readers(shared: bool, protection: str) -> View:
     """Return what readers see: the table, or the columns that each party shows them."""
-    table = (
-        READERS.sees if shared else "the synthetic columns that their party shows them"
-    )
-    return View("readers", table, protection)
+    sees = READERS.sees
+    if not shared:
+        sees = "the synthetic columns that their party shows them"
+    return View("readers", sees, protection)
 
 
 def keep_decoder(site: Site[Any], features: Features, coder: Any) -> None:
@@ -111,12 +112,12 @@ def keep_decoder(site: Site[Any], features: Features, coder: Any) -> None:
 def check_same_rows(counts: Mapping[str, int]) -> None:
     """Refuse parties that do not have the same rows, naming two of them; one of them is wrong."""
     first = next(iter(counts), "")
-    for name in counts:
-        if counts[name] != counts[first]:
+    for name, rows in counts.items():
+        if rows != counts[first]:
             raise WireError(
-                f"party {first!r} sent {counts[first]:,} rows and party {name!r} {counts[name]:,}, "
-                "and they must hold the same people. The replies were discarded: check which "
-                "software these parties run, and start a new run"
+                f"party {first!r} sent {counts[first]:,} rows and party {name!r} {rows:,}, and "
+                "they must hold the same people. The replies were discarded: check which software "
+                "these parties run, and start a new run"
             )
 
 
@@ -130,20 +131,19 @@ def release_rows(
     if site.name != next(iter(site.terms.roster)):
         return (), ()
     if event is None:
-        return (), (Public(rows, "neighbours have the same number of rows"),)
+        why = "neighbours have the same number of rows"
+        return (), (Public(rows, why),)
 
-    def noisy() -> int:
+    def draw() -> int:
+        entropy = site.entropy
         if isinstance(event, Laplace):
-            (number,) = mechanisms.add_laplace(
-                [rows], event.scale, entropy=site.entropy
-            )
+            (number,) = mechanisms.add_laplace([rows], event.scale, entropy=entropy)
         else:
-            (number,) = mechanisms.add_gaussian(
-                [rows], event.sigma, entropy=site.entropy
-            )
+            (number,) = mechanisms.add_gaussian([rows], event.sigma, entropy=entropy)
         return int(number)
 
-    return (site.release(event, "number of rows", noisy),), ()
+    released = site.release(event, "number of rows", draw)
+    return (released,), ()
 
 
 def rows_sent(party: str, sent: Sequence[Released[int] | Public[int]]) -> int:
@@ -154,8 +154,10 @@ def rows_sent(party: str, sent: Sequence[Released[int] | Public[int]]) -> int:
     """
     checked = CheckedReply(party)
     numbers = [number.value for number in sent]
-    (rows,) = checked.items("numbers of rows", numbers, count=1)
-    return max(1, checked.number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
+    (value,) = checked.items("numbers of rows", numbers, count=1)
+    # With noise it may be below 0.
+    rows = checked.number("rows", value, least=-MOST_ROWS, most=MOST_ROWS)
+    return max(1, rows)
 
 
 # Consent to put synthetic columns together
@@ -175,12 +177,12 @@ def share_columns(request: ShareColumns, site: Site[OwnerData]) -> SharedColumns
     """Pay once for all that will be decoded, and for exact shares to which it is raked."""
     one_way = OneWay.of(site.rows.table, site.rows.schema)
     site.remember(_ONE_WAY, one_way.to_json().encode())
-    event = NonPrivate(
-        "columns are decoded by what was learned from rows without noise"
-    )
+    shares = [Array.of(column_shares, "<f8") for column_shares in one_way.shares]
+    why = "columns are decoded by what was learned from rows without noise"
+    event = NonPrivate(why)
     label = "shares of every column, and synthetic columns, however many rows are drawn"
-    shares = tuple(Array.of(column_shares, "<f8") for column_shares in one_way.shares)
-    return SharedColumns(site.release(event, label, lambda: shares))
+    released = site.release(event, label, lambda: tuple(shares))
+    return SharedColumns(released)
 
 
 def cell_shares(session: Session, parts: Mapping[str, Schema]) -> dict[str, Floats]:
@@ -190,16 +192,16 @@ def cell_shares(session: Session, parts: Mapping[str, Schema]) -> dict[str, Floa
         WireError: A party sent what are no shares; names it.
     """
     shares: dict[str, Floats] = {}
-    for name, reply in zip(session.roster, session.ask(ShareColumns()), strict=True):
+    replies = session.ask(ShareColumns())
+    for name, reply in zip(session.roster, replies, strict=True):
         checked = CheckedReply(name)
         columns = parts[name].names
         sent = checked.items("lists of shares", reply.shares.value, count=len(columns))
         for column, array in zip(columns, sent, strict=True):
             field = f"shares of {column!r}"
             values = checked.array(field, array, ("<f8",), (None,), least=0, most=1)
-            checked.number(
-                f"sum of {field}", float(values.sum()), least=1 - 1e-6, most=1 + 1e-6
-            )
+            total = float(values.sum())
+            checked.number(f"sum of {field}", total, least=1 - 1e-6, most=1 + 1e-6)
             shares[column] = values
     return shares
 
@@ -226,7 +228,9 @@ class LocalDecoder:
     @classmethod
     def of(cls, features: bytes, coder: bytes, load: LoadCoder) -> LocalDecoder:
         """Return the decoder that `keep_decoder` remembered."""
-        return cls(Features.from_json(features), from_bytes(coder, load))
+        party_features = Features.from_json(features)
+        party_coder = from_bytes(coder, load)
+        return cls(party_features, party_coder)
 
     @property
     def width(self) -> int:
@@ -241,12 +245,19 @@ class LocalDecoder:
 
 @dataclass(frozen=True)
 class _Part:
-    """A party's part of a joint vector, and of the feature vectors that are made of it."""
+    """A party's part of a joint vector, and of the feature vectors that are made of it.
+
+    Attributes:
+        party: Its name.
+        decoder: Makes the one of the other.
+        entries: Those of the joint vector.
+        places: Where its features are among all.
+    """
 
     party: str
     decoder: LocalDecoder
-    entries: slice  # of the joint vector
-    places: list[int]  # among all features
+    entries: slice
+    places: list[int]
 
 
 @dataclass(frozen=True)
@@ -282,29 +293,34 @@ class JoinedGenerator:
         self.joint.save(path)
 
     def _parts(self) -> list[_Part]:
-        columns: dict[str, list[int]] = {}
+        """Return every party's part, in roster order."""
+        column_places: dict[str, list[int]] = {}
         for block in self.features.blocks:
-            columns.setdefault(block.column, []).extend(range(block.start, block.stop))
+            places = column_places.setdefault(block.column, [])
+            places.extend(range(block.start, block.stop))
 
         parts: list[_Part] = []
         start = 0
         for name, decoder in self.decoders.items():
-            places: list[int] = []
+            party_places: list[int] = []
             for encoding in decoder.features.encodings:
-                places += columns[encoding.column]
-            stop = start + decoder.width
-            parts.append(_Part(name, decoder, slice(start, stop), places))
-            start = stop
+                party_places += column_places[encoding.column]
+            entries = slice(start, start + decoder.width)
+            parts.append(_Part(name, decoder, entries, party_places))
+            start = entries.stop
         return parts
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw feature vectors of all columns; `given` is NaN wherever a row is free."""
         parts = self._parts()
+
+        # What is given in columns becomes what is given in the coordinator's vectors.
         condition = None
         if given is not None:
-            coded = [
-                part.decoder.coder.encode_known(given[:, part.places]) for part in parts
-            ]
+            coded: list[Matrix] = []
+            for part in parts:
+                coder = part.decoder.coder
+                coded.append(coder.encode_known(given[:, part.places]))
             condition = np.concatenate(coded, axis=1).astype(np.float32)
         Z = self.joint.sample(n, key=key, given=condition)
 
@@ -312,7 +328,8 @@ class JoinedGenerator:
         X = np.zeros((n, self.features.width), dtype=np.float32)
         for part in parts:
             home_key = fold_in(key, "home", part.party)
-            X[:, part.places] = part.decoder.decode(Z[:, part.entries], key=home_key)
+            party_Z = Z[:, part.entries]
+            X[:, part.places] = part.decoder.decode(party_Z, key=home_key)
         return X
 
 
@@ -341,7 +358,8 @@ class ColumnsModel(FeatureModel):
             party_folder = folder / "parties" / f"{number:04d}"
             party_folder.mkdir(parents=True)
             facts = _SavedDecoder(name, decoder.features.to_json())
-            (party_folder / "features.json").write_bytes(msgspec.json.encode(facts))
+            file = party_folder / "features.json"
+            file.write_bytes(msgspec.json.encode(facts))
             decoder.coder.save(party_folder / "coder.safetensors")
 
     @classmethod
@@ -376,17 +394,19 @@ def _gathered(
     """
     decoders: dict[str, LocalDecoder] = {}
     cells: dict[str, Cells] = {}
-    for name, stored in session.recall((_FEATURES, _CODER, _ONE_WAY)).items():
+    memories = session.recall((_FEATURES, _CODER, _ONE_WAY))
+    for name, stored in memories.items():
         if _FEATURES not in stored or _CODER not in stored:
             raise WireError(
                 f"party {name!r}: this run has trained nothing that could decode"
             )
-        decoders[name] = LocalDecoder.of(stored[_FEATURES], stored[_CODER], load)
+        features = stored[_FEATURES]
+        coder = stored[_CODER]
+        decoders[name] = LocalDecoder.of(features, coder, load)
         if _ONE_WAY in stored:
             one_way = OneWay.from_json(stored[_ONE_WAY])
-            cells |= {
-                column_cells.column.name: column_cells for column_cells in one_way.cells
-            }
+            for column_cells in one_way.cells:
+                cells[column_cells.column.name] = column_cells
 
     # Columns are in the order of the schema, whoever has them.
     encodings: dict[str, Any] = {}
@@ -394,11 +414,14 @@ def _gathered(
         for encoding in decoder.features.encodings:
             encodings[encoding.column] = encoding
     names = [name for name in setup.schema.names if name in encodings]
-    features = Features(setup.schema, tuple(encodings[name] for name in names))
-    net = JoinedGenerator(joint, decoders, features)
+    ordered_encodings = tuple(encodings[name] for name in names)
+    all_features = Features(setup.schema, ordered_encodings)
+    net = JoinedGenerator(joint, decoders, all_features)
+    raked_to = None
+    if cells:
+        raked_to = OneWay(tuple(cells[name] for name in names))
     target = getattr(setup.synth, "target", None)
-    raked_to = OneWay(tuple(cells[name] for name in names)) if cells else None
-    return ColumnsModel(net, features, raked_to, target)
+    return ColumnsModel(net, all_features, raked_to, target)
 
 
 # Drawing rows over a network, where decoders are elsewhere
@@ -409,7 +432,7 @@ class DrawnColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     values: Array
     missing: Array
-    # Which one each row is in, where the party released shares.
+    # Where the party released shares of cells: the cell that each row is in.
     cells: tuple[Array, ...]
 
 
@@ -445,10 +468,14 @@ class KeepColumns(Request[KeptColumns], frozen=True, tag="columns/keep"):
     batches: tuple[Array, ...]
 
 
-_BATCHES = ("rows", "more rows")  # as `FeatureModel` names their keys
-_MOST_WORDS = 16  # of a key
-_MOST_DRAWN = 2**24  # rows
-_MOST_DECODED = 32  # questions for columns, where rows may be drawn again
+# Names of both batches of rows that a question may have, as `FeatureModel` names their keys.
+_BATCHES = ("rows", "more rows")
+# Words that lead from a seed to a key, at most.
+_MOST_WORDS = 16
+# Rows of a batch, at most.
+_MOST_DRAWN = 2**24
+# Questions for columns where rows may be drawn again, at most.
+_MOST_DECODED = 32
 
 
 def most_decoded(setup: Setup) -> int:
@@ -468,6 +495,8 @@ def decode_columns(
     stored = site.recall(_ONE_WAY)
     one_way = OneWay(()) if stored is None else OneWay.from_json(stored)
     codes = one_way.codes(rows)
+
+    # The coordinator chose rows by the cells that an earlier answer had.
     if request.chosen is not None:
         checked = CheckedReply("the coordinator")
         last = rows.num_rows - 1
@@ -476,7 +505,8 @@ def decode_columns(
         )
         rows = one_way.moved(rows.take(places), rows)
         codes = []
-    return DrawnColumns(site.release_made(lambda: _packed(rows, schema, codes)))
+    released = site.release_made(lambda: _packed(rows, schema, codes))
+    return DrawnColumns(released)
 
 
 def keep_columns(
@@ -485,7 +515,8 @@ def keep_columns(
     """Decode, and keep synthetic columns at home; asked again, they are the same."""
     rows, _ = _decoded(load, request, site)
     keep_synthetic(site, rows, request.seed)
-    return KeptColumns(Public(rows.num_rows, "as many as were asked for"))
+    number = Public(rows.num_rows, "as many as were asked for")
+    return KeptColumns(number)
 
 
 def _decoded(
@@ -508,25 +539,22 @@ def _decoded(
     decoder = LocalDecoder.of(features, coder, load)
 
     # The coordinator's numbers bound how much is decoded, and which keys are made.
-    makes_key = len(words) <= _MOST_WORDS and all(0 <= word < 2**32 for word in words)
-    if (
-        not 0 < len(request.batches) <= len(_BATCHES)
-        or request.seed < 0
-        or not makes_key
-    ):
-        raise WireError(
-            f"party {site.name!r}: {len(request.batches)} batches cannot be decoded"
-        )
+    number = len(request.batches)
+    has_room = 0 < number <= len(_BATCHES) and len(words) <= _MOST_WORDS
+    makes_key = request.seed >= 0 and all(0 <= word < 2**32 for word in words)
+    if not has_room or not makes_key:
+        raise WireError(f"party {site.name!r}: {number} batches cannot be decoded")
     checked = CheckedReply("the coordinator")
-    parts = [
-        checked.reals("vectors", batch, (None, decoder.width))
-        for batch in request.batches
-    ]
+    shape = (None, decoder.width)
+    parts = [checked.reals("vectors", batch, shape) for batch in request.batches]
     checked.number("rows", max(map(len, parts)), most=_MOST_DRAWN)
 
+    # Keys as in a simulation, where `FeatureModel` and `JoinedGenerator` make them.
     seed = key_at(request.seed, words)
-    keys = [fold_in(fold_in(seed, name), "home", site.name) for name in _BATCHES]
-    vectors = [decoder.decode(Z, key=key) for Z, key in zip(parts, keys, strict=False)]
+    vectors: list[Matrix] = []
+    for name, Z in zip(_BATCHES, parts, strict=False):
+        key = fold_in(fold_in(seed, name), "home", site.name)
+        vectors.append(decoder.decode(Z, key=key))
     X = np.concatenate(vectors, dtype=np.float32)
     rows = decoder.features.decode(X, key=fold_in(seed, "values"))
     return rows, decoder.features.schema
@@ -549,24 +577,38 @@ def with_decoding(
 def _packed(
     rows: Table, schema: Schema, codes: Sequence[Ints]
 ) -> tuple[DrawnColumn, ...]:
+    """Return columns as they are sent, with the cell of each row where it is in `codes`."""
     columns: list[DrawnColumn] = []
-    for i, column in enumerate(schema.columns):
+    for index, column in enumerate(schema.columns):
         if column.kind in BINNED:
-            values, missing = numbers_of(column, rows)
-            packed = Array.of(values, "<f8" if column.kind == "continuous" else "<i8")
+            numbers, missing = numbers_of(column, rows)
+            if column.kind == "continuous":
+                values = Array.of(numbers, "<f8")
+            else:
+                values = Array.of(numbers, "<i8")
         else:
-            values = rows.lookup(column.name, column.options)
-            missing = values < 0
+            places = rows.lookup(column.name, column.options)
+            missing = places < 0
             # A place among the options for every row: without a value, the first one.
-            packed = Array.of(np.where(missing, 0, values), "<i4")
-        cells = (Array.of(codes[i], "<u1"),) if codes else ()
-        columns.append(DrawnColumn(packed, Array.of(missing, "<u1"), cells))
+            values = Array.of(np.where(missing, 0, places), "<i4")
+
+        flags = Array.of(missing, "<u1")
+        cells: tuple[Array, ...] = ()
+        if codes:
+            cells = (Array.of(codes[index], "<u1"),)
+        columns.append(DrawnColumn(values, flags, cells))
     return tuple(columns)
 
 
 def _unpacked(
     checked: CheckedReply, column: Column, sent: DrawnColumn, count: int
 ) -> tuple[Any, Bools | None]:
+    """Return a column's cells, and where they are missing if they may be.
+
+    Raises:
+        WireError: What was sent is no such column; names the party.
+    """
+    shape = (count,)
     dtypes = ("<f8",) if column.kind == "continuous" else ("<i4", "<i8")
     low: float = -np.inf
     high: float = np.inf
@@ -574,10 +616,9 @@ def _unpacked(
         low = 0
         high = len(column.options) - 1
     values = checked.array(
-        column.name, sent.values, dtypes, (count,), least=low, most=high
+        column.name, sent.values, dtypes, shape, least=low, most=high
     )
-    flags = checked.array("missing", sent.missing, ("<u1",), (count,), least=0, most=1)
-    missing = flags > 0
+    flags = checked.array("missing", sent.missing, ("<u1",), shape, least=0, most=1)
 
     if column.kind in BINNED:
         cells: Any = as_written(column, values, None)
@@ -585,32 +626,43 @@ def _unpacked(
         cells, _ = labels_of(column, values.astype(np.int64))
     if not column.missing:
         return cells, None
-    return cells, missing
+    return cells, flags > 0
 
 
 def _cut(
     setup: Setup, result: Result, batches: Sequence[Matrix]
 ) -> Iterator[tuple[str, tuple[Array, ...]]]:
     """Yield every party's part of drawn vectors."""
-    ends = np.cumsum([0, *result.parts])
-    for name, start, stop in zip(setup.roster, ends, ends[1:], strict=False):
-        yield name, tuple(Array.of(batch[:, start:stop], "<f4") for batch in batches)
+    start = 0
+    for name, width in zip(setup.roster, result.parts, strict=False):
+        stop = start + width
+        parts = [batch[:, start:stop] for batch in batches]
+        yield name, tuple(Array.of(part, "<f4") for part in parts)
+        start = stop
 
 
 @dataclass(frozen=True, kw_only=True)
 class _FarDecoder(FeatureModel):
-    """Rows whose columns the parties make, during a run, as often as it may ask for them."""
+    """Rows whose columns the parties make, during a run, as often as it may ask for them.
+
+    Attributes:
+        session: With the parties.
+        task: The run's.
+        result: The coordinator's generator, and the widths of the parties' parts.
+        steps: Numbers of the questions that may still be asked.
+        cell_shares: Shares of every column's cells; empty where rows are not raked.
+    """
 
     session: Session
     task: Task
     result: Result
     steps: Iterator[int]
-    cell_shares: Mapping[str, Floats]  # of every column; empty where rows are not raked
+    cell_shares: Mapping[str, Floats]
     decoded_apart: ClassVar[bool] = True
 
     @property
     def shares(self) -> list[Floats] | None:
-        """As the parties released them."""
+        """Shares of every column's cells, as the parties released them."""
         if not self.cell_shares:
             return None
         return [self.cell_shares[column.name] for column in self.schema.coded]
@@ -621,22 +673,23 @@ class _FarDecoder(FeatureModel):
         requests: dict[str, DecodeColumns] = {}
         for name, vectors in _cut(self.task.setup, self.result, batches):
             requests[name] = DecodeColumns(self.task.seed, vectors, words)
-        rows, codes = self._ask(requests, sum(map(len, batches)))
+        count = sum(map(len, batches))
+        rows, codes = self._ask(requests, count)
+
+        def is_far_off(column: Column, places: Ints) -> bool:
+            shares = self.cell_shares[column.name]
+            chosen_codes = codes[column.name][places]
+            return far_off(column, chosen_codes, shares)
 
         def take_rows(places: Ints) -> Table:
             """Take rows; where a column is far off, parties are asked once more, and move it."""
-            if not any(
-                far_off(
-                    column, codes[column.name][places], self.cell_shares[column.name]
-                )
-                for column in self.schema.coded
-            ):
+            if not any(is_far_off(column, places) for column in self.schema.coded):
                 return rows.take(places)
             chosen = Array.of(places, "<i4")
-            moved_requests = {
-                name: msgspec.structs.replace(request, chosen=chosen)
-                for name, request in requests.items()
-            }
+            moved_requests: dict[str, DecodeColumns] = {}
+            for name, request in requests.items():
+                moved_request = msgspec.structs.replace(request, chosen=chosen)
+                moved_requests[name] = moved_request
             moved_rows, _ = self._ask(moved_requests, len(places))
             return moved_rows
 
@@ -659,7 +712,7 @@ class _FarDecoder(FeatureModel):
         columns: dict[str, tuple[Any, Bools | None]] = {}
         codes: dict[str, Ints] = {}
         parts = parts_of(setup)
-        # Mostly no other follows.
+        # The closing goes along with the first question, as mostly no other follows.
         replies = self.session.ask_each(requests, last=step == 0)
         for (name, request), reply in zip(requests.items(), replies, strict=True):
             checked = CheckedReply(name)
@@ -667,19 +720,22 @@ class _FarDecoder(FeatureModel):
             sent_columns = checked.items(
                 "columns", reply.columns.value, count=len(part.columns)
             )
-            raked = bool(self.cell_shares) and request.chosen is None
+            has_cells = bool(self.cell_shares) and request.chosen is None
             for column, sent in zip(part.columns, sent_columns, strict=True):
                 columns[column.name] = _unpacked(checked, column, sent, count)
-                for cells in checked.items(
-                    "lists of cells", sent.cells, count=int(raked)
-                ):
-                    most = len(self.cell_shares[column.name]) - 1
-                    places = checked.array(
-                        "cells", cells, ("<u1",), (count,), least=0, most=most
-                    )
-                    codes[column.name] = places.astype(np.int64)
+                checked.items("lists of cells", sent.cells, count=int(has_cells))
+                for cells in sent.cells:
+                    codes[column.name] = self._codes(checked, column, cells, count)
         ordered = {column.name: columns[column.name] for column in setup.schema.coded}
         return Table.from_columns(ordered), codes
+
+    def _codes(
+        self, checked: CheckedReply, column: Column, sent: Array, count: int
+    ) -> Ints:
+        """Return the cell that each row of a column is in; WireError if there is no such cell."""
+        most = len(self.cell_shares[column.name]) - 1
+        codes = checked.array("cells", sent, ("<u1",), (count,), least=0, most=most)
+        return codes.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -708,6 +764,7 @@ class DrawnRows:
                 f"synthetic columns stay with their parties (shared=False): each has its own of "
                 f"the {self.num_rows:,} rows that this run drew, and others take a run with them"
             )
+        # Conditions, or more rows, would take other vectors and the decoders again.
         if not wanted.free or wanted.num_rows not in (None, self.num_rows):
             raise InputError(
                 f"what decodes rows stays with the parties: this run drew {self.num_rows:,}, "
@@ -722,7 +779,8 @@ class DrawnRows:
     def save(self, folder: Path) -> None:
         """Write the rows that are here."""
         if self.rows is not None:
-            (folder / "rows.parquet").write_bytes(parquet_of(self.rows))
+            file = folder / "rows.parquet"
+            file.write_bytes(parquet_of(self.rows))
 
 
 def decoded_rows(
@@ -747,23 +805,28 @@ def decoded_rows(
     # Where columns stay with their parties, each makes its own, and says only how many rows.
     if not synth.shared:
         number = (result.num_rows or 1) if count is None else count
-        batches = [joint.sample(number, key=fold_in(task.seed, _BATCHES[0]))]
+        key = fold_in(task.seed, _BATCHES[0])
+        batches = [joint.sample(number, key=key)]
         requests: dict[str, KeepColumns] = {}
         for name, vectors in _cut(setup, result, batches):
             requests[name] = KeepColumns(task.seed, vectors)
         replies = session.ask_each(requests, last=True)
         for name, reply in zip(requests, replies, strict=True):
-            CheckedReply(name).number(
-                "rows", reply.rows.value, least=number, most=number
-            )
+            checked = CheckedReply(name)
+            checked.number("rows", reply.rows.value, least=number, most=number)
         return DrawnRows(number, setup.declared)
 
     # Else they are sent and put together, and drawn again where they break a constraint.
     model = _FarDecoder(
-        joint, Features.declared(setup.schema), target=getattr(synth, "target", None),
-        session=session, task=task, result=result, steps=iter(range(most_decoded(setup))),
+        joint,
+        Features.declared(setup.schema),
+        target=getattr(synth, "target", None),
+        session=session,
+        task=task,
+        result=result,
+        steps=iter(range(most_decoded(setup))),
         cell_shares=getattr(joint, "cell_shares", {}),
-    )  # fmt: skip
+    )
     wanted = Wanted(count, task.seed)
     rows = constrained_rows(setup.modelled, model, wanted, result.num_rows, None)
     return DrawnRows(rows.num_rows, setup.declared, rows)

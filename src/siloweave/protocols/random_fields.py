@@ -60,10 +60,12 @@ from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
-_LEAST = 1.0  # noise is never narrower, see SharedGaussian
-_ROWS_PART = 0.1  # of the R-scores' share, to count rows with
-# Of the shrinkage, in the last fit: no choice follows that its noise could mislead.
-_LAST = 0.2
+# Noise is never narrower than this, see SharedGaussian.
+_LEAST_SIGMA = 1.0
+# Part of the R-scores' share that counts the rows.
+_ROWS_PART = 0.1
+# Part of the shrinkage in the last fit: no choice follows that its noise could mislead.
+_LAST_SHRINKAGE = 0.2
 
 
 @dataclass(frozen=True)
@@ -137,34 +139,54 @@ class Answers(Protocol):
 
 @dataclass(frozen=True)
 class PrivateField:
-    """What `private_field` learned, all of it paid for."""
+    """A field that `private_field` learned, all of it paid for.
 
-    model: MRF  # fitted to all answers
-    edges: Sequence[Clique]  # of the graph that was grown
-    cliques: Sequence[Clique]  # maximal ones, once it is triangulated
-    scores: Mapping[Clique, float]  # noisy R-score of every pair, in rows
-    measured: Sequence[Measurement]  # every noisy marginal
-    rounds: Sequence[Measured]  # what each round measured
+    Attributes:
+        model: Fitted to all answers.
+        edges: Of the graph that was grown.
+        cliques: Its maximal ones, once it is triangulated.
+        scores: Noisy R-score of every pair, in rows.
+        measured: Every noisy marginal.
+        rounds: What each round measured.
+    """
+
+    model: MRF
+    edges: Sequence[Clique]
+    cliques: Sequence[Clique]
+    scores: Mapping[Clique, float]
+    measured: Sequence[Measurement]
+    rounds: Sequence[Measured]
 
 
 @dataclass
 class _Run:
+    """The steps of one fit, and what it has measured so far.
+
+    Attributes:
+        answers, domain, rho, settings, megabytes: As of `private_field`.
+        unit: L2 sensitivity of a marginal.
+        measured: Every noisy marginal so far.
+        rounds: What each round measured.
+    """
+
     answers: Answers
     domain: Domain
     rho: float
     settings: FieldSettings
     megabytes: float
-    unit: float  # L2 sensitivity of a marginal
+    unit: float
     measured: list[Measurement] = field(default_factory=list)
     rounds: list[Measured] = field(default_factory=list)
 
     def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
+        """Measure marginals, all with the same noise."""
         tables = self.answers.tables(cliques, sigma)
         for clique, table in zip(cliques, tables, strict=True):
             self.measured.append(Measurement(clique, table, sigma))
         self.rounds.append(Measured(tuple(cliques), sigma))
 
     def fit(self, start: MRF | None, sweeps: int, share: float = 1.0) -> MRF:
+        """Fit a model to all that is measured, with a share of the settings' shrinkage."""
         shrinkage = share * self.settings.shrinkage
         return fit(
             self.domain,
@@ -182,7 +204,8 @@ class _Run:
         for clique in wanted:
             if len(chosen) == most:
                 break
-            if tree_cells(self.domain, [*measured, *chosen, clique]) <= limit:
+            cliques = [*measured, *chosen, clique]
+            if tree_cells(self.domain, cliques) <= limit:
                 chosen.append(clique)
         return chosen
 
@@ -196,12 +219,15 @@ class _Run:
         # The smallest column counts the rows: its sum has the least noise.
         smallest = min(self.domain.names, key=self.domain.size_of)
         rows_rho = _ROWS_PART * rho
-        self.measure([(smallest,)], _width(self.unit, 1, rows_rho))
+        rows_sigma = _sigma_for(self.unit, 1, rows_rho)
+        self.measure([(smallest,)], rows_sigma)
         rows = max(1.0, float(self.measured[0].counts.sum()))
         if not pairs:
             return rows, {}
+
         unit = r_score_sensitivity(self.answers.neighbours)
-        scores = self.answers.scores(pairs, _width(unit, len(pairs), rho - rows_rho))
+        sigma = _sigma_for(unit, len(pairs), rho - rows_rho)
+        scores = self.answers.scores(pairs, sigma)
         return rows, dict(zip(pairs, scores.tolist(), strict=True))
 
     def refine(
@@ -214,14 +240,19 @@ class _Run:
         for step in range(plan.steps, 0, -1):
             # How wrong the model is on a sample of the candidates.
             sample = _sampled(weights, self.settings.candidates, rng)
-            sigma = _width(unit, len(sample), plan.errors_rho / plan.steps)
+            step_rho = plan.errors_rho / plan.steps
+            sigma = _sigma_for(unit, len(sample), step_rho)
             errors = self.answers.errors(model, sample, sigma)
 
             # The worst of them, an even part of what is still to be measured in each step.
-            worst = [sample[i] for i in np.argsort(-errors, kind="stable")]
-            chosen = self.first(worst, -(-unmeasured // step))
+            order = np.argsort(-errors, kind="stable")
+            worst = [sample[place] for place in order]
+            most = -(-unmeasured // step)
+            chosen = self.first(worst, most)
+
+            # Others are asked about next: weights of these are halved, or gone once measured.
             for clique in sample:
-                weights[clique] /= 2  # so that others are asked about next
+                weights[clique] /= 2
             for clique in chosen:
                 del weights[clique]
             if not chosen:
@@ -235,45 +266,64 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How what is left of the budget is spent, once graph and candidates are known."""
+    """How what is left of the budget is spent, once graph and candidates are known.
 
-    refined: int  # marginals
+    Attributes:
+        refined: Marginals that are measured while refining.
+        steps: How often the worst are asked for and measured.
+        errors_rho: zCDP of all questions for errors.
+        sigma: Noise of every marginal.
+    """
+
+    refined: int
     steps: int
     errors_rho: float
-    sigma: float  # of every marginal
+    sigma: float
 
     @classmethod
     def of(
         cls, run: _Run, initial: int, candidates: int, rho: float, errors_rho: float
     ) -> _Plan:
+        """Plan to refine after so many initial marginals, with so many candidates.
+
+        Args:
+            run: Of the fit.
+            initial: Marginals that are measured first.
+            candidates: Marginals that may be measured while refining.
+            rho: zCDP that is left for all of it.
+            errors_rho: Its part for questions for errors, if any are asked.
+        """
         columns = len(run.domain.names)
         settings = run.settings
         refined = min(round(settings.refined * columns), candidates)
         steps = min(max(1, columns // 2), settings.refine_steps, refined)
-        if refined in (0, candidates):  # no candidate need be asked about
+        # Where none or all are measured, no candidate need be asked about.
+        if refined in (0, candidates):
             steps = 0
             errors_rho = 0.0
-        sigma = _width(run.unit, initial + refined, rho - errors_rho)
+        sigma = _sigma_for(run.unit, initial + refined, rho - errors_rho)
         return cls(refined, steps, errors_rho, sigma)
 
 
-def _width(unit: float, numbers: int, rho: float) -> float:
+def _sigma_for(unit: float, numbers: int, rho: float) -> float:
     """Return the noise on each of so many numbers, which together cost `rho`.
 
     One row moves each of them by `unit`.
     """
-    return max(_LEAST, unit * sqrt(numbers / (2 * rho)))
+    sigma = unit * sqrt(numbers / (2 * rho))
+    return max(_LEAST_SIGMA, sigma)
 
 
 def _sampled(
     weights: Mapping[Clique, float], most: int, rng: np.random.Generator
 ) -> list[Clique]:
+    """Draw marginals by their weights, in the order that they have; all if they are few."""
     cliques = list(weights)
     if len(cliques) <= most:
         return cliques
     p = np.array(list(weights.values()))
     places = rng.choice(len(cliques), most, replace=False, p=p / p.sum())
-    return [cliques[i] for i in np.sort(places)]
+    return [cliques[place] for place in np.sort(places)]
 
 
 def private_field(
@@ -326,35 +376,33 @@ def private_field(
 
     # Marginals inside its cliques, large enough to be useful, and every column at least once.
     most = round((1 + settings.refined) * len(domain.names))
-    sigma = _width(unit, most, rho - scores_rho - errors_rho)
+    sigma = _sigma_for(unit, most, rho - scores_rho - errors_rho)
     useful = most_useful_cells(rows, sigma, settings.theta)
     shares = {pair: score / rows for pair, score in scores.items()}
-    initial = initial_marginals(domain, cliques, shares, useful, settings.widest)
-    initial = run.first(initial, len(initial))
+    wanted = initial_marginals(domain, cliques, shares, useful, settings.widest)
+    initial = run.first(wanted, len(wanted))
     covered = set(chain.from_iterable(initial))
     initial += [(name,) for name in domain.names if name not in covered]
 
     # Candidates, of which those are measured later on which the model is wrong.
     rng = generator(fold_in(key, "candidates"))
     weights = candidate_weights(domain, cliques, useful, settings.widest, rng)
-    measured_first = set(initial)
-    weights = {
-        clique: weight
-        for clique, weight in weights.items()
-        if clique not in measured_first
-    }
+    for clique in initial:
+        weights.pop(clique, None)
     plan = _Plan.of(run, len(initial), len(weights), rho - scores_rho, errors_rho)
 
+    # Measure, in steps that refine the model where candidates must be chosen.
     progress("measuring", 0.2)
     if plan.steps:
         run.measure(initial, plan.sigma)
         progress("refining", 0.3)
-        model = run.refine(weights, plan, rng)
+        refined_model = run.refine(weights, plan, rng)
     else:
-        run.measure([*initial, *run.first(list(weights), plan.refined)], plan.sigma)
-        model = None
+        candidates = run.first(list(weights), plan.refined)
+        run.measure([*initial, *candidates], plan.sigma)
+        refined_model = None
     progress("fitting", 0.9)
-    model = run.fit(model, settings.final_sweeps, _LAST)
+    model = run.fit(refined_model, settings.final_sweeps, _LAST_SHRINKAGE)
     return PrivateField(model, edges, cliques, scores, run.measured, run.rounds)
 
 
@@ -371,9 +419,8 @@ def noisy_scores(
     exact = np.array([r_score(site.rows, pair) for pair in pairs], dtype=np.int64)
     unit = r_score_sensitivity(neighbours_of(site))
     event = Gaussian(sigma=sigma, sensitivity=sqrt(len(pairs)) * unit)
-    return release_noisy(
-        site, event, f"R-scores of {len(pairs)} pairs of columns", exact
-    )
+    label = f"R-scores of {len(pairs)} pairs of columns"
+    return release_noisy(site, event, label, exact)
 
 
 def noisy_errors(
@@ -388,12 +435,14 @@ def noisy_errors(
     """
     exact = np.zeros(len(cliques), dtype=np.int64)
     # One by one, as each may be as large as a model.
-    for i, clique in enumerate(cliques):
-        of_model = np.rint(model.marginal(clique, keep=False))
-        exact[i] = np.abs(marginal(site.rows, clique) - of_model).sum()
+    for index, clique in enumerate(cliques):
+        counts = marginal(site.rows, clique)
+        model_counts = np.rint(model.marginal(clique, keep=False))
+        exact[index] = np.abs(counts - model_counts).sum()
     unit = l1_score_sensitivity(neighbours_of(site))
     event = Gaussian(sigma=sigma, sensitivity=sqrt(len(cliques)) * unit)
-    return release_noisy(site, event, f"L1 errors of {len(cliques)} marginals", exact)
+    label = f"L1 errors of {len(cliques)} marginals"
+    return release_noisy(site, event, label, exact)
 
 
 @dataclass(frozen=True)
@@ -412,16 +461,14 @@ class OwnAnswers:
         return neighbours_of(self.site)
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
-        """Return `noisy_scores`."""
-        return noisy_scores(pairs, sigma, self.site).value.numpy().astype(np.float64)
+        """Return the R-score of every pair, by `noisy_scores`."""
+        released = noisy_scores(pairs, sigma, self.site)
+        return released.value.numpy().astype(np.float64)
 
     def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
-        """Return `noisy_errors`."""
-        return (
-            noisy_errors(model, cliques, sigma, self.site)
-            .value.numpy()
-            .astype(np.float64)
-        )
+        """Return the L1 distance of every marginal from the model's, by `noisy_errors`."""
+        released = noisy_errors(model, cliques, sigma, self.site)
+        return released.value.numpy().astype(np.float64)
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
         """Measure marginals in one event."""
@@ -432,12 +479,12 @@ class OwnAnswers:
 
         # Paid for before noise is drawn.
         self.site.pay(event, f"{len(exact)} marginals")
-        noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy).astype(
-            np.float64
-        )
-        ends = np.cumsum([table.size for table in exact])[:-1]
-        pieces = np.split(noisy, ends)
-        return [
-            piece.reshape(table.shape)
-            for piece, table in zip(pieces, exact, strict=True)
-        ]
+        noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy)
+
+        # Back into one table for each marginal.
+        ends = np.cumsum([table.size for table in exact])
+        pieces = np.split(noisy.astype(np.float64), ends[:-1])
+        tables: list[Floats] = []
+        for piece, table in zip(pieces, exact, strict=True):
+            tables.append(piece.reshape(table.shape))
+        return tables

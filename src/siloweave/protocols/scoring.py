@@ -95,9 +95,12 @@ from siloweave.tables.units import check_unit
 GRID = 1024
 """Steps of a distance that make one count."""
 
-_SIZE_SHARE = 0.5  # of the budget, for the number of rows
-_CLOSE = 1e-4  # how far from 1 shares may add up in the floats that they travel in
-_SURE = 1.96  # standard deviations of a 95 % interval
+# Share of the budget for the number of rows.
+_SIZE_SHARE = 0.5
+# How far from 1 shares may add up, in the floats that they travel in.
+_CLOSE = 1e-4
+# Standard deviations of a 95 % interval.
+_SURE = 1.96
 
 
 # Messages
@@ -167,19 +170,24 @@ def judge(request: ScoreTable, site: Site[ScoredRows]) -> Judgement:
     size = min(max(1, size), MOST_ROWS)
 
     def draw() -> int:
-        gaps: list[float] = []
+        distances: list[float] = []
         for table_counts, shares in zip(counts, tables, strict=True):
-            gaps.append(float(np.abs(table_counts - size * shares).sum()))
+            gaps = np.abs(table_counts - size * shares)
+            distances.append(float(gaps.sum()))
 
         # Rounded down to the grid, which moves the mean by less than one step.
-        exact = np.array([floor(GRID * fsum(gaps) / len(gaps))])
-        return int(mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy)[0])
+        steps = GRID * fsum(distances) / len(distances)
+        exact = np.array([floor(steps)])
+        noisy = mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy)
+        return int(noisy[0])
 
     label = f"distance of a synthetic table over {len(tables)} marginals"
-    return Judgement(site.release(event, label, draw), noisy_rows, public_rows)
+    distance = site.release(event, label, draw)
+    return Judgement(distance, noisy_rows, public_rows)
 
 
 def _malformed(site: Site[ScoredRows], content: str, wanted: str) -> WireError:
+    """Return the error for a request with something else than what is wanted."""
     return WireError(
         f"party {site.name!r} was asked for a score with {content}; {wanted}. Nothing was "
         "released: check which software the coordinator runs."
@@ -205,19 +213,19 @@ def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[Floats]:
         if not has_columns or query != domain.canonical(query):
             wanted = f"it must list columns of {domain.names} in this order"
             raise _malformed(site, f"the query {query}", wanted)
-        if share.dtype not in ("<f4", "<f8") or share.shape != domain.shape(query):
+        shape = domain.shape(query)
+        if share.dtype not in ("<f4", "<f8") or share.shape != shape:
             content = f"shares of {query} of type {share.dtype} and shape {share.shape}"
-            raise _malformed(
-                site, content, f"they must be floats of shape {domain.shape(query)}"
-            )
+            wanted = f"they must be floats of shape {shape}"
+            raise _malformed(site, content, wanted)
 
         # With shares that are no distribution, a row could move the score by more than is paid.
-        # Refuses what is not finite.
+        # `numpy` refuses what is not finite.
         table = np.asarray(share.numpy(), dtype=np.float64)
-        if table.min() < 0 or not abs(float(table.sum()) - 1) <= _CLOSE:
-            content = (
-                f"shares of {query} from {table.min():g}, with the sum {table.sum():g}"
-            )
+        least = table.min()
+        total = float(table.sum())
+        if least < 0 or not abs(total - 1) <= _CLOSE:
+            content = f"shares of {query} from {least:g}, with the sum {total:g}"
             raise _malformed(site, content, "they must be 0 or more and add up to 1")
         tables.append(table)
     return tables
@@ -226,15 +234,18 @@ def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[Floats]:
 def _events(request: ScoreTable, site: Site[ScoredRows]) -> list[Gaussian]:
     """Return what is going to be charged, once it is sure that such noise can be drawn."""
     neighbours = site.rows.budget.neighbours
-    if not size_sensitivity(neighbours) and request.size_rho != 0:
-        content = f"size_rho = {request.size_rho}"
-        raise _malformed(site, content, "it must be 0, as the number of rows is public")
+    size_rho = request.size_rho
+    score_rho = request.score_rho
+    if not size_sensitivity(neighbours) and size_rho != 0:
+        wanted = "it must be 0, as the number of rows is public"
+        raise _malformed(site, f"size_rho = {size_rho}", wanted)
     try:
-        events = priced(request.size_rho, request.score_rho, neighbours)
+        events = priced(size_rho, score_rho, neighbours)
         for event in events:
+            # Draws no number, and raises where such noise cannot be drawn.
             mechanisms.discrete_gaussian(event.sigma, 0, entropy=site.entropy)
     except (InputError, ArithmeticError) as error:
-        content = f"size_rho = {request.size_rho} and score_rho = {request.score_rho}"
+        content = f"size_rho = {size_rho} and score_rho = {score_rho}"
         wanted = f"both must be zCDP that noise can meet ({error})"
         raise _malformed(site, content, wanted) from error
     return events
@@ -246,50 +257,60 @@ def check_price(site: Site[ScoredRows], run: str, events: Sequence[Event]) -> No
     limit = site.ledger.limit
 
     # A row of split columns lies at all parties, each of which may spend as much.
+    who = f"party {site.name!r}"
+    together = _together(data.parties)
     score = [*events] * data.parties
-    cost = epsilon(score, data.budget.delta)
-    if cost > data.budget.epsilon:
+    budget = data.budget
+    cost = epsilon(score, budget.delta)
+    if cost > budget.epsilon:
         raise BudgetError(
-            f"party {site.name!r}: this score would cost epsilon = {cost} at delta = "
-            f"{data.budget.delta}{_together(data.parties)}, and its budget is "
-            f"{data.budget.epsilon}. Nothing was released. Ask for a less precise score."
+            f"{who}: this score would cost epsilon = {cost} at delta = {budget.delta}{together}, "
+            f"and its budget is {budget.epsilon}. Nothing was released. Ask for a less precise "
+            "score."
         )
     if limit is None:
         return
 
     # This run's own entries, of a score that is asked for again, are in `score` already.
     entries = [entry for entry in site.ledger.entries if entry.run != run]
-    before = of_one_person(((entry.event for entry in entries), data.others))
+    own_events = (entry.event for entry in entries)
+    before = of_one_person((own_events, data.others))
     total = epsilon([*before, *score], limit.delta)
     if total > limit.epsilon:
+        spent = epsilon(before, limit.delta)
         runs = ", ".join(sorted({entry.run for entry in entries})) or "none of its own"
         raise BudgetError(
-            f"party {site.name!r} has already spent epsilon = {epsilon(before, limit.delta)} at "
-            f"delta = {limit.delta}{_together(data.parties)} (run {runs}); with this score that "
-            f"would be {total}, and the most that everything together may cost is "
-            f"{limit.epsilon}. Nothing was released. Give the score a smaller budget, or a total "
-            f"that every owner allows: total=Budget(epsilon={total}, delta={limit.delta})."
+            f"{who} has already spent epsilon = {spent} at delta = {limit.delta}{together} (run "
+            f"{runs}); with this score that would be {total}, and the most that everything "
+            f"together may cost is {limit.epsilon}. Nothing was released. Give the score a "
+            "smaller budget, or a total that every owner allows: "
+            f"total=Budget(epsilon={total}, delta={limit.delta})."
         )
 
 
 def _together(parties: int) -> str:
-    return f" over {parties} parties that hold the same people" if parties > 1 else ""
+    """Return words on the parties whose costs add up; empty for a single one."""
+    if parties == 1:
+        return ""
+    return f" over {parties} parties that hold the same people"
 
 
 def _size(
     events: Sequence[Gaussian], site: Site[ScoredRows]
 ) -> tuple[tuple[Released[int], ...], tuple[Public[int], ...]]:
+    """Release the number of rows with the noise of an event; without one it is public."""
     n = site.rows.codes.num_rows
     if not events:
         return (), (Public(n, "the number of rows is public under replace-one"),)
     (event,) = events
 
     def draw() -> int:
-        return int(
-            mechanisms.add_gaussian(np.array([n]), event.sigma, entropy=site.entropy)[0]
-        )
+        exact = np.array([n])
+        noisy = mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy)
+        return int(noisy[0])
 
-    return (site.release(event, "number of rows", draw),), ()
+    released = site.release(event, "number of rows", draw)
+    return (released,), ()
 
 
 HANDLERS: Handlers = {KeyRequest: send_key, ScoreTable: judge}
@@ -304,17 +325,23 @@ def priced(size_rho: float, score_rho: float, neighbours: Neighbours) -> list[Ga
     events: list[Gaussian] = []
     size_unit = size_sensitivity(neighbours)
     if size_unit:
-        events.append(Gaussian(gaussian_sigma(size_rho, size_unit), size_unit))
-    score_unit = GRID * l1_score_sensitivity(neighbours) + 1  # rounding adds a step
-    events.append(Gaussian(gaussian_sigma(score_rho, score_unit), score_unit))
+        size_sigma = gaussian_sigma(size_rho, size_unit)
+        events.append(Gaussian(size_sigma, size_unit))
+
+    # Rounding to the grid adds a step.
+    score_unit = GRID * l1_score_sensitivity(neighbours) + 1
+    score_sigma = gaussian_sigma(score_rho, score_unit)
+    events.append(Gaussian(score_sigma, score_unit))
     return events
 
 
 def price_for(budget: Budget, parties: int) -> tuple[float, float]:
     """Return the zCDP of a party's number of rows and of its score: its share of the budget."""
     rho = rho_for(budget) / parties
-    size = _SIZE_SHARE * rho if size_sensitivity(budget.neighbours) else 0.0
-    return size, rho - size
+    size_rho = 0.0
+    if size_sensitivity(budget.neighbours):
+        size_rho = _SIZE_SHARE * rho
+    return size_rho, rho - size_rho
 
 
 # Results
@@ -379,12 +406,13 @@ class FederatedScore:
         )
 
     def __str__(self) -> str:
-        width = max(len("party"), *(len(score.party) for score in self.parties))
+        names = ["party", *(score.party for score in self.parties)]
+        width = max(map(len, names))
         lines = [f"{'party':{width}}      rows    error  95 % interval of the noise"]
         for score in self.parties:
+            interval = f"{score.low:.4f} to {score.high:.4f}"
             lines.append(
-                f"{score.party:{width}}  {score.rows:8,.0f}  {score.error:7.4f}  "
-                f"{score.low:.4f} to {score.high:.4f}"
+                f"{score.party:{width}}  {score.rows:8,.0f}  {score.error:7.4f}  {interval}"
             )
         lines += [
             f"error {self.error:.4f} over all parties, weighted by rows",
@@ -402,7 +430,9 @@ class FederatedScore:
         """Return one row per party, as the kind of frame that was scored."""
         rows: list[dict[str, Any]] = []
         for score in self.parties:
-            rows.append(asdict(score) | {"columns": ", ".join(score.columns)})
+            row = asdict(score)
+            row["columns"] = ", ".join(score.columns)
+            rows.append(row)
         return frame_of(rows, list(rows[0]), self.frame)
 
 
@@ -422,15 +452,14 @@ def ask_scores(
     A party that codes a column differently from the synthetic table, or that holds the columns of
     no query, is named before anyone is asked for a score. `price` is from `price_for`.
     """
+    domain = judged.domain
     party_columns: dict[str, Clique] = {}
     party_queries: dict[str, list[Clique]] = {}
-    for name, domain in zip(session.roster, session.ask(KeyRequest()), strict=True):
-        sizes = sizes_of(name, domain)
+    replies = session.ask(KeyRequest())
+    for name, reply in zip(session.roster, replies, strict=True):
+        sizes = sizes_of(name, reply)
         for column, size in sizes.items():
-            if (
-                column not in judged.domain.names
-                or judged.domain.size_of(column) != size
-            ):
+            if column not in domain.names or domain.size_of(column) != size:
                 raise SchemaError(f"party {name!r} codes column {column!r} differently")
         party_columns[name] = tuple(sizes)
         party_queries[name] = [query for query in queries if set(query) <= set(sizes)]
@@ -441,21 +470,21 @@ def ask_scores(
 
     scores: dict[str, tuple[list[Clique], PartyScore]] = {}
     number = len(party_columns)
-    for i, (name, columns) in enumerate(party_columns.items()):
-        progress(f"party {i + 1} of {number}", i / number)
+    for index, (name, columns) in enumerate(party_columns.items()):
+        progress(f"party {index + 1} of {number}", index / number)
         answered = party_queries[name]
 
         # The table's own marginals, with a query's columns in the order that the party has.
         sent_queries: list[Clique] = []
         shares: list[Array] = []
         for query in answered:
-            # As the party has it.
             ordered = tuple(column for column in columns if column in query)
+            table = marginal(judged, ordered) / judged.num_rows
             sent_queries.append(ordered)
-            shares.append(Array.of(marginal(judged, ordered) / judged.num_rows, "<f4"))
+            shares.append(Array.of(table, "<f4"))
         request = ScoreTable(tuple(sent_queries), tuple(shares), *price)
-        (reply,) = session.ask(request, [name])
-        score = _scored(name, columns, len(answered), reply, price, neighbours)
+        (judgement,) = session.ask(request, [name])
+        score = _scored(name, columns, len(answered), judgement, price, neighbours)
         scores[name] = (answered, score)
     progress("scored", 1.0)
     return scores
@@ -469,6 +498,11 @@ def _scored(
     price: tuple[float, float],
     neighbours: Neighbours,
 ) -> PartyScore:
+    """Return a party's score, with an interval for the noise in it.
+
+    Raises:
+        WireError: The party sent no number of rows.
+    """
     rows = rows_sent(name, (*reply.noisy_rows, *reply.public_rows))
     error = reply.distance.value / GRID / rows
     *size_events, distance_event = priced(*price, neighbours)
@@ -478,7 +512,13 @@ def _scored(
     size_noise = size_events[0].sigma / rows if size_events else 0.0
     spread = _SURE * sqrt(noise**2 + ((1 + abs(error)) * size_noise) ** 2)
     return PartyScore(
-        name, columns, queries, rows, error, error - spread, error + spread
+        party=name,
+        columns=columns,
+        queries=queries,
+        rows=rows,
+        error=error,
+        low=error - spread,
+        high=error + spread,
     )
 
 
@@ -547,16 +587,17 @@ def score_parties(
     judged, frame = _judged(synthetic, encoder)
     parts = named_parties(data, names)
     _check_budgets(budget, total)
-    job = Job(budget, seed, _of_parties(folder, parts), run, noise, progress)
+    ledger_folder = _of_parties(folder, parts)
+    job = Job(budget, seed, ledger_folder, run, noise, progress)
     codes = _coded(parts, encoder, split, job)
     cliques = _queries(queries, judged)
 
     # What the ledgers hold already, and the most that they may hold after this score.
     before = _before(after, folder, run, codes)
     allowed = _allowed(budget, total, after)
-    stores = {
-        name: _stores_after(name, entries, allowed) for name, entries in before.items()
-    }
+    stores: dict[str, PartyStores] = {}
+    for name, earlier in before.items():
+        stores[name] = _stores_after(name, earlier, allowed)
     job = replace(job, total=allowed)
     results, entries = _run(codes, judged, cliques, job, split, stores)
 
@@ -574,10 +615,12 @@ def score_parties(
         answered.update(party_queries)
     errors = [score.error for score in scores]
     rows = [score.rows for score in scores]
+    mean_error = float(np.average(errors, weights=rows))
+    unmeasured = tuple(query for query in cliques if query not in answered)
     return FederatedScore(
-        scores,
-        float(np.average(errors, weights=rows)),
-        tuple(query for query in cliques if query not in answered),
+        parties=scores,
+        error=mean_error,
+        unmeasured=unmeasured,
         budget=budget,
         total=allowed,
         epsilon=epsilon_of_row(paid, split, budget.delta),
@@ -597,34 +640,39 @@ def _run(
     stores: Mapping[str, PartyStores],
 ) -> tuple[dict[str, tuple[list[Clique], PartyScore]], dict[str, tuple[Entry, ...]]]:
     """Open the ledgers, let every party check what it is going to pay, then ask for the scores."""
+    run = job.run
+    budget = job.budget
     together = len(codes) if split == "columns" else 1
     sides: dict[str, Any] = {}
     for name, party_codes in codes.items():
-        rows = ScoredRows(party_codes, job.budget, together)
+        rows = ScoredRows(party_codes, budget, together)
         sides[name] = partial(_scoring_side, rows)
     with closing(direct_parties(sides, job, stores)) as carrier:
-        carrier.open(job.run, b"")
-        session = session_with(carrier, job, job.run)
-        sites = {name: party.site(job.run) for name, party in carrier.parties.items()}
+        carrier.open(run, b"")
+        session = session_with(carrier, job, run)
+        sites = {name: party.site(run) for name, party in carrier.parties.items()}
         if split == "columns":
-            _tell_spent(sites, job.run)
+            _share_spent(sites, run)
 
         # All of them check before the first one pays.
-        price = price_for(job.budget, together)
-        neighbours = job.budget.neighbours
+        neighbours = budget.neighbours
+        price = price_for(budget, together)
+        events = priced(*price, neighbours)
         for site in sites.values():
-            check_price(site, job.run, priced(*price, neighbours))
+            check_price(site, run, events)
         scores = ask_scores(session, judged, queries, price, neighbours, job.progress)
-        return scores, {name: site.ledger.entries for name, site in sites.items()}
+        entries = {name: site.ledger.entries for name, site in sites.items()}
+    return scores, entries
 
 
-def _tell_spent(sites: Mapping[str, Site[ScoredRows]], run: str) -> None:
+def _share_spent(sites: Mapping[str, Site[ScoredRows]], run: str) -> None:
     """Send every party what the others' ledgers hold about the same people, before this run."""
     spent: dict[str, list[Event]] = {}
     for name, site in sites.items():
         spent[name] = [entry.event for entry in site.ledger.entries if entry.run != run]
     for name, site in sites.items():
-        others = tuple(of_one_person(spent[party] for party in spent if party != name))
+        elsewhere = [events for party, events in spent.items() if party != name]
+        others = tuple(of_one_person(elsewhere))
         site.rows = replace(site.rows, others=others)
 
 
@@ -703,34 +751,38 @@ def _stores_after(name: str, entries: Sequence[Entry], limit: Budget) -> PartySt
         ledger.charge(
             entry.event, run=entry.run, step=entry.step, what=entry.what, to=entry.to
         )
-    ledger.limit = limit  # only now: earlier entries are not judged by a limit of today
+    # Only now: earlier entries are not judged by a limit of today.
+    ledger.limit = limit
     return ledger, MemoryStore()
 
 
 def _of_parties(folder: Path | str | None, parts: Mapping[str, Any]) -> Path | None:
-    """Return the folder.
+    """Return the folder of the ledgers; None where they are in memory.
 
     Raises:
         RosterError: It holds ledgers of more parties than are scored.
     """
     if folder is None:
         return None
-    number = len(list((Path(folder) / "parties").glob("*/ledger.jsonl")))
-    if number > len(parts):
+    party_folders = Path(folder) / "parties"
+    ledgers = list(party_folders.glob("*/ledger.jsonl"))
+    # A party that is left out would seem to have spent nothing.
+    if len(ledgers) > len(parts):
         raise RosterError(
-            f"{folder} holds the ledgers of {number} parties, and data has {len(parts)} tables; "
-            "give those of all parties, in the order of the fit"
+            f"{folder} holds the ledgers of {len(ledgers)} parties, and data has {len(parts)} "
+            "tables; give those of all parties, in the order of the fit"
         )
     return Path(folder)
 
 
 def _judged(synthetic: Any, encoder: Encoder) -> tuple[Codes, Frame]:
     """Return the synthetic table's codes, and what kind of frame it was."""
-    table = None if isinstance(synthetic, Codes) else read(synthetic)
-    codes = synthetic if table is None else encoder.encode(table)
+    if isinstance(synthetic, Codes):
+        require_rows(synthetic, "synthetic")
+        return synthetic, "file"
+    table = read(synthetic)
+    codes = encoder.encode(table)
     require_rows(codes, "synthetic")
-    if table is None:
-        return codes, "file"
     return codes, table.frame
 
 
@@ -743,19 +795,20 @@ def _coded(
     if not job.budget.by_row:
         check_unit(job.budget.unit, encoder.schema)
 
+    schema = encoder.schema
     codes: dict[str, Codes] = {}
     for index, (name, part) in enumerate(parts.items()):
+        # Codes do not say whose a row is, so there the unit must be a row.
         table = part
         if isinstance(part, Codes):
             require_row(name, job.budget)
         else:
             with naming_party(name):
-                table = rows_taking_part(part, split, encoder.schema, job, index)
+                table = rows_taking_part(part, split, schema, job, index)
+
         party_encoder = encoder
         if split == "columns" and isinstance(table, Table):
-            columns = [
-                column for column in encoder.schema.names if column in table.names
-            ]
+            columns = [column for column in schema.names if column in table.names]
             party_encoder = encoder.select(columns)
         codes[name] = coded_rows(name, table, party_encoder)
         if split == "columns":
@@ -774,6 +827,7 @@ def _check_apart(name: str, codes: Mapping[str, Codes]) -> None:
 
 
 def _queries(queries: Sequence[Sequence[str]] | None, judged: Codes) -> list[Clique]:
+    """Return the sets of columns to compare; all single columns and pairs if None."""
     domain = judged.domain
     if queries is None:
         singles = list(combinations(domain.names, 1))

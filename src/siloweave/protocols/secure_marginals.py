@@ -107,35 +107,54 @@ from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
 from siloweave.tables.schema import Schema
 
-_ROWS_SHARE = 0.005  # of the zCDP, for a bound of the number of rows
-_MARGIN = 9.0  # times its noise
-_ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
-_SLACK = 1e-9  # relative, of sums of prices
-_SLAB = 0.9  # of a message, for masked rows or planned tables
-_FULL = 0.96  # of a message, for tables that are measured, at most
-# Of pairs of two parties: with fewer, their coins fit into a message.
-_MANY_CELLS = 2**18
-_MOST_CODES = 2**13  # of all columns
-_MOST_DEALT = MAX_BYTES  # to a party, in one message
-_MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
-_MOST_CELLS = 2**12  # of one of them
-_NARROW = 3 * 2**14  # rows, below which the words of a table have mostly 16 bits
-# Of planned tables: they fit into one message, with words of half the width.
-_MOST_BATCHES = 3
-_FEW_COINS = 0.05  # of a message, for coins of pairs: so many take none of their own
-_TAG = 16  # bytes that encryption adds
-_EXCHANGES = 4  # begin, share, and measure twice
-_COINS = 240  # of a cell of a table of shifted codes, mostly at most
-_NEVER = 40  # times its sigma: noise that no honest party draws
+# Share of the zCDP that pays for a bound of the number of rows.
+_ROWS_SHARE = 0.005
+# How far that bound lies above the rows, as a multiple of its noise. `UpperBound` needs 8.
+_MARGIN = 9.0
+# Share of delta for what truncated zCDP leaves out.
+_ESCAPES = 1e-3
+# Relative rounding error that sums of prices may have.
+_SLACK = 1e-9
+# Multiple of its sigma that no honest party's noise exceeds.
+_NEVER = 40
 
-# What a run takes, as measured: memory, and nanoseconds.
-_COPIES = 8.0  # of masked rows in memory
-_ROW_SECONDS = 60.0  # nanoseconds of each byte of masked rows
-_WIDE_COPIES = 6.0  # in memory, of what is dealt for shifted codes
-_WORD_SECONDS = 10.0  # nanoseconds of each of its words
-_COIN_COPIES = 25.0  # bytes of a pair's coin in memory
-_PAIR_COINS = 190  # bytes of coins of a planned pair's cell
-_PLANNED = 2 / 3  # of the pairs, in one forecast of the plan
+# Shares of a message: for masked rows or planned tables, and for tables that are measured.
+_SLAB = 0.9
+_FULL = 0.96
+# With coins of pairs up to this share of a message, they take no message of their own.
+_FEW_COINS = 0.05
+# Bytes that encryption adds to a message.
+_TAG = 16
+
+# Bounds of what a run may hold: codes of all columns; bytes dealt to a party in one message; words
+# of all tables of shifted codes together, which are rows times cells; cells of one such table.
+_MOST_CODES = 2**13
+_MOST_DEALT = MAX_BYTES
+_MOST_WORDS = 2**31
+_MOST_CELLS = 2**12
+# Coins of pairs of two parties with fewer cells than these always fit into a message.
+_MANY_CELLS = 2**18
+# Below so many rows, the words of a table of shifted codes have mostly 16 bits.
+_NARROW = 3 * 2**14
+# Coins of a cell of a table of shifted codes, mostly at most.
+_COINS = 240
+# Messages that planned tables take, at most: they fit into one if words have half the width.
+_MOST_BATCHES = 3
+# Exchanges of a run: begin, share, and measure twice.
+_EXCHANGES = 4
+
+# What a run takes, as measured.
+# Copies of masked rows in memory, and nanoseconds of each of their bytes.
+_COPIES = 8.0
+_ROW_NS = 60.0
+# Copies in memory of what is dealt for shifted codes, and nanoseconds of each of its words.
+_WIDE_COPIES = 6.0
+_WORD_NS = 10.0
+# Bytes of a pair's coin in memory, and of the coins of a planned pair's cell in messages.
+_COIN_COPIES = 25.0
+_PAIR_COINS = 190
+# Share of the pairs that the second of two forecasts takes to be planned.
+_PLANNED = 2 / 3
 
 # Messages
 
@@ -155,12 +174,14 @@ class Begin(Request[Begun], frozen=True, tag="secure/begin"):
 
 
 class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What another party sent, carried by the coordinator."""
+    """Rows that another party sent, carried by the coordinator."""
 
-    step: int  # in which it was sent
+    # The step in which they were sent.
+    step: int
     data: bytes
     key: bytes
-    seed: bytes  # with which its proof that rows are codes is checked
+    # With this, the proof that the rows are codes is checked.
+    seed: bytes
 
 
 class SharedRows(Reply, frozen=True):
@@ -172,15 +193,20 @@ class SharedRows(Reply, frozen=True):
 class ShareRows(Request[SharedRows], frozen=True, tag="secure/share"):
     """Send the others your rows from `start` to `stop` under a mask."""
 
-    keys: dict[str, bytes]  # of all parties, signed
-    dealer: bytes  # the coordinator's public key
-    rows: int  # how many there are at most; those that are missing have the codes 0
-    sizes: tuple[int, ...]  # how many codes each column has, in the order of the schema
+    # All parties' keys, signed.
+    keys: dict[str, bytes]
+    # The coordinator's public key.
+    dealer: bytes
+    # How many rows there are at most; those that are missing have the codes 0.
+    rows: int
+    # How many codes each column has, in the order of the schema.
+    sizes: tuple[int, ...]
     start: int
     stop: int
-    # K of secure_products.py, by which the others find that rows are codes.
+    # k of step 7 in secure_products.py, by which the others find that rows are codes.
     proof: Array
-    deliveries: dict[str, Delivery]  # of the slab before, by who sent it
+    # Rows of the slab before, by who sent them.
+    deliveries: dict[str, Delivery]
 
 
 class Tables(Reply, frozen=True):
@@ -208,13 +234,16 @@ class MeasureTables(Request[Tables], frozen=True, tag="secure/measure"):
     """Measure these tables, each party those over its columns; all parties are sent them all."""
 
     tables: tuple[NoisyTable, ...]
-    deliveries: dict[str, Delivery]  # of the last slab
-    # Of secure_products.py: Q, by the first party of a pair,.
+    # Rows of the last slab, by who sent them.
+    deliveries: dict[str, Delivery]
+    # Q of secure_products.py, step 2: to the second party of a pair, by the first one.
     corrections: dict[str, Array]
-    coins: dict[str, Array]  # G of all tables with it,
-    # And for tables of shifted codes: seeds of their roots, to the second party,.
+    # G of step 4, of all tables of such a pair: to the second party, by the first one.
+    coins: dict[str, Array]
+    # s' of step 6, of tables of shifted codes: to the second of both parties that open them.
     seeds: bytes
-    cells: bytes  # and C, to both that open them
+    # C of step 6: to both.
+    cells: bytes
 
 
 # What both sides compute from public facts
@@ -222,11 +251,18 @@ class MeasureTables(Request[Tables], frozen=True, tag="secure/measure"):
 
 @dataclass(frozen=True)
 class SecurePlan:
-    """How a budget is divided, before anything is read."""
+    """How a budget is divided, before anything is read.
 
-    synth: Any  # settings of a method of marginals
-    schema: Schema  # of all columns
-    parts: Mapping[str, Schema]  # every party's columns, in roster order
+    Attributes:
+        synth: Settings of a method of marginals.
+        schema: All columns.
+        parts: Every party's columns, in roster order.
+        budget: What a unit may cost.
+    """
+
+    synth: Any
+    schema: Schema
+    parts: Mapping[str, Schema]
     budget: Budget
 
     @property
@@ -256,7 +292,8 @@ class SecurePlan:
     def rho(self) -> float:
         """zCDP of the whole run; a part of delta is for the ends of noise of coins."""
         delta = self.budget.delta * (1 - _ESCAPES)
-        return rho_for(msgspec.structs.replace(self.budget, delta=delta))
+        budget = msgspec.structs.replace(self.budget, delta=delta)
+        return rho_for(budget)
 
     @cached_property
     def bound(self) -> UpperBound | UnitUpperBound | None:
@@ -265,11 +302,13 @@ class SecurePlan:
         if not sensitivity:
             return None
 
-        sigma = max(1.0, sensitivity / sqrt(2 * _ROWS_SHARE * self.rho))
-        rows = self.budget.neighbours.rows
+        bound_rho = _ROWS_SHARE * self.rho
+        sigma = max(1.0, sensitivity / sqrt(2 * bound_rho))
         margin = ceil(_MARGIN * sigma)
+        rows = self.budget.neighbours.rows
         if rows == 1:
             return UpperBound(sigma, margin)
+        # A unit of several rows moves their number further, and the margin with it.
         return UnitUpperBound(sigma, margin + rows - 1, rows)
 
     @cached_property
@@ -282,15 +321,15 @@ class SecurePlan:
 
     def fine_of(self, party: str) -> Encoder | None:
         """Return the fine bins of one party's columns that are cut; None if it has none."""
-        if self.fine is None:
+        fine = self.fine
+        if fine is None:
             return None
-        columns = [
-            name for name in self.fine.schema.names if self.owners[name] == party
-        ]
-        return self.fine.select(columns) if columns else None
+        columns = [name for name in fine.schema.names if self.owners[name] == party]
+        return fine.select(columns) if columns else None
 
     @property
-    def _after_bound(self) -> float:
+    def _rho_after_bound(self) -> float:
+        """zCDP that is left once the bound of the number of rows is paid for."""
         bound_rho = self.bound.rho if self.bound else 0.0
         return self.rho - bound_rho
 
@@ -300,20 +339,21 @@ class SecurePlan:
         if self.fine is None:
             return 0.0
         tables = ResolutionLevels(self.fine).number
-        counts_rho = self.synth.counts_share * self._after_bound
+        counts_rho = self.synth.counts_share * self._rho_after_bound
         return self.unit * sqrt(tables / (2 * counts_rho))
 
     @cached_property
     def rho_tables(self) -> float:
         """zCDP that is left for marginals."""
         counts_share = self.synth.counts_share if self.fine else 0.0
-        return self._after_bound * (1 - counts_share)
+        return self._rho_after_bound * (1 - counts_share)
 
     @cached_property
     def closure(self) -> list[Clique]:
         """The workload's queries, and all that lie in them."""
         encoder = first_encoder(self.schema, self.synth)
-        return list(closure(queries_of(self.synth, encoder), encoder.domain))
+        queries = queries_of(self.synth, encoder)
+        return list(closure(queries, encoder.domain))
 
     @property
     def most_tables(self) -> int:
@@ -351,7 +391,9 @@ class SecurePlan:
         # Both ends of a cell's noise, once for every row that a neighbour adds or removes.
         ends = 2 * self.moved * self.budget.neighbours.rows
         delta_each = _ESCAPES * self.budget.delta / (ends * self.most_tables)
-        return float(2.0 ** min(-20, -ceil(-log2(delta_each))))
+        # A power of two, rounded down, and never above 2^-20.
+        exponent = min(-20, -ceil(-log2(delta_each)))
+        return float(2.0**exponent)
 
     def shared(self, bound: int) -> int:
         """Return how many rows are shared: none where no table is opened by two parties."""
@@ -378,11 +420,12 @@ class SecurePlan:
 
         rows = self.rows_seen(bound)
         bins = self.bins(rows)
-        histograms = NoisyHistogram(fine, counts, self.counts_sigma, rows, 0).columns
+        histogram = NoisyHistogram(fine, counts, self.counts_sigma, rows, 0)
+        column_counts = histogram.columns
         cuts: dict[str, Cuts] = {}
         for column in fine.schema.columns:
-            edges = fine.edges(column.name)
-            cuts[column.name] = cuts_of(column, edges, histograms[column.name], bins)
+            name = column.name
+            cuts[name] = cuts_of(column, fine.edges(name), column_counts[name], bins)
         return cuts
 
     def holders(self, clique: Clique) -> tuple[str, ...]:
@@ -393,8 +436,10 @@ class SecurePlan:
     @property
     def servers(self) -> tuple[str, str]:
         """The parties that open tables of shifted codes: the first two of the roster."""
-        names = tuple(self.parts)
-        return names[0], names[:2][-1]
+        first, *others = self.parts
+        # A study of one party opens no such table.
+        second = others[0] if others else first
+        return first, second
 
     def openers(self, clique: Clique) -> tuple[str, str]:
         """Return the parties that open a table; one party twice where it has all columns."""
@@ -408,11 +453,11 @@ class SecurePlan:
     ) -> tuple[Sequence[NoisyTable], int, int]:
         """Return the tables of shifted codes, the bytes dealt for them without coins, and words."""
         wide = [table for table in tables if self.is_shifted(table.clique)]
+        cliques = [table.clique for table in wide]
         moduli = [products.modulus_for(rows, table.coins) for table in wide]
         widths = [2 if modulus == 2**16 else 4 for modulus in moduli]
-        cliques = [table.clique for table in wide]
-        dealt, words = _dealt(domain, cliques, rows, widths, coins=0)
-        return wide, dealt, words
+        size, words = _dealt(domain, cliques, rows, widths, coins=0)
+        return wide, size, words
 
     def is_shifted(self, clique: Clique) -> bool:
         """Return whether a table is opened by shifted codes."""
@@ -429,9 +474,9 @@ class SecurePlan:
 
     def halves(self, clique: Clique) -> dict[str, Clique]:
         """Return every holder's part of a clique."""
-        parts: dict[str, Clique] = {}
-        for party in self.holders(clique):
-            parts[party] = tuple(name for name in clique if self.owners[name] == party)
+        parts: dict[str, Clique] = dict.fromkeys(self.holders(clique), ())
+        for name in clique:
+            parts[self.owners[name]] += (name,)
         return parts
 
     def as_sent(self, clique: Clique) -> Clique:
@@ -457,7 +502,8 @@ class SecurePlan:
             InputError: There is no such noise.
         """
         if not kind.weights:
-            return Gaussian(sigma=kind.sigma, sensitivity=sqrt(count) * self.unit)
+            sensitivity = sqrt(count) * self.unit
+            return Gaussian(sigma=kind.sigma, sensitivity=sensitivity)
         rows = self.budget.neighbours.rows
         noise = (kind.weights, kind.copies, self.largest_order, self.tail, release)
         if rows == 1:
@@ -477,44 +523,60 @@ class SecurePlan:
 
         # A budget that opens no table of two parties has no rows shared either.
         if not fits or (joint and not self.opens_pairs):
-            raise InputError(
-                f"{table.clique} with sigma = {table.sigma:g} and {table.coins}"
-            )
+            noise = f"sigma = {table.sigma:g} and {table.coins}"
+            raise InputError(f"{table.clique} with {noise}")
         event = self.event(table, 1, "price")
         return event.rho * event.count
 
     def groups(self, tables: Sequence[NoisyTable], party: str) -> list[Group]:
         """Group the tables that a party opens or has columns of, by their parties and noise."""
-        by_parties: dict[
-            tuple[tuple[str, ...], tuple[str, str], bool],
-            dict[NoisyTable, list[NoisyTable]],
-        ] = {}
+        by_parties: dict[_Parties, dict[NoisyTable, list[NoisyTable]]] = {}
         for table in tables:
-            holders = self.holders(table.clique)
-            openers = self.openers(table.clique)
+            clique = table.clique
+            holders = self.holders(clique)
+            openers = self.openers(clique)
             if party not in holders + openers:
                 continue
-            parties = (holders, openers, self.is_shifted(table.clique))
+            parties = _Parties(holders, openers, self.is_shifted(clique))
             noise = msgspec.structs.replace(table, clique=())
-            by_parties.setdefault(parties, {}).setdefault(noise, []).append(table)
+            by_noise = by_parties.setdefault(parties, {})
+            by_noise.setdefault(noise, []).append(table)
 
         groups: list[Group] = []
         for parties, by_noise in by_parties.items():
             # The index is the same at every party: it names the release and its streams.
             for index, (noise, members) in enumerate(by_noise.items()):
-                groups.append(Group(*parties, index, noise, tuple(members)))
+                group = Group(*parties, index, noise, tuple(members))
+                groups.append(group)
         return groups
+
+
+class _Parties(NamedTuple):
+    """The parties of a table, and how those that open it do so."""
+
+    holders: tuple[str, ...]
+    openers: tuple[str, str]
+    shifted: bool
 
 
 @dataclass(frozen=True)
 class Group:
-    """Tables that are released together, because one noise is on all of them."""
+    """Tables that are released together, because one noise is on all of them.
 
-    holders: tuple[str, ...]  # parties that have columns of them
-    openers: tuple[str, str]  # who opens them; one party twice where it has all columns
-    shifted: bool  # whether they are opened by shifted codes
-    index: int  # of the noise, among those of such tables
-    kind: NoisyTable  # the noise
+    Attributes:
+        holders: Parties that have columns of them.
+        openers: Parties that open them; one party twice where it has all columns.
+        shifted: Whether they are opened by shifted codes.
+        index: The noise's, among those of such tables.
+        kind: The noise.
+        tables: With their columns.
+    """
+
+    holders: tuple[str, ...]
+    openers: tuple[str, str]
+    shifted: bool
+    index: int
+    kind: NoisyTable
     tables: tuple[NoisyTable, ...]
 
     @property
@@ -534,15 +596,24 @@ class Group:
 
     def modulus(self, rows: int) -> int:
         """Return the modulus of the words that are opened."""
-        return products.modulus_for(rows, self.coins) if self.shifted else products.P
+        if not self.shifted:
+            return products.P
+        return products.modulus_for(rows, self.coins)
+
+    def sizes(self, domain: Domain) -> list[int]:
+        """Return how many cells each table has."""
+        return [domain.size(table.clique) for table in self.tables]
 
     def release(self, run: str, step: int) -> str:
         """Return the name of the release, by which both parties also name their streams."""
         kind = "tables" if self.shifted else "pairs"
-        return f"{run}/{step}/{'+'.join(self.holders)}/{kind}/{self.index}"
+        holders = "+".join(self.holders)
+        return f"{run}/{step}/{holders}/{kind}/{self.index}"
 
 
 def _roots(domain: Domain, wide: Sequence[Clique]) -> dict[str, int]:
+    """Return every table's column of most codes, and how many codes it has."""
+    # Asked very often, of many tables, and `size_of` takes longer.
     codes = dict(zip(domain.names, domain.sizes, strict=True))
     roots = [max(clique, key=codes.__getitem__) for clique in wide]
     return {root: codes[root] for root in roots}
@@ -576,16 +647,20 @@ def _dealt(
     row_bytes = 0
     for width, size, shape in zip(widths, cells, shapes, strict=True):
         row_bytes += width * size // max(shape)
-    seed_bytes = products.SEED * sum(_roots(domain, wide).values())
+    root_codes = sum(_roots(domain, wide).values())
+    seed_bytes = products.SEED * root_codes
     coin_bytes = 4 * coins * sum(cells)
-    return rows * (seed_bytes + row_bytes) + coin_bytes, rows * sum(cells)
+    dealt = rows * (seed_bytes + row_bytes) + coin_bytes
+    words = rows * sum(cells)
+    return dealt, words
 
 
 def _fit(domain: Domain, wide: Sequence[Clique], rows: int) -> bool:
     """Return whether these tables of shifted codes fit into one message, and do not take long."""
     dealt, words = _dealt(domain, wide, rows)
     widest = max(map(domain.size, wide), default=0)
-    return words <= _MOST_WORDS and dealt <= _SLAB * MAX_BYTES and widest <= _MOST_CELLS
+    is_quick = words <= _MOST_WORDS and widest <= _MOST_CELLS
+    return is_quick and dealt <= _SLAB * MAX_BYTES
 
 
 def _in_run(run: str, *labels: object) -> str:
@@ -605,18 +680,27 @@ class _Agreed(msgspec.Struct, frozen=True):
     sizes: tuple[int, ...]
 
 
-_Slabs = dict[int, tuple[int, int]]  # first row and last of every *share*, by its step
+# First row and last of every *share*, by its step.
+_Slabs = dict[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class _Party:
-    """A party's side, made again from what is remembered."""
+    """A party's side, made again from what is remembered.
+
+    Attributes:
+        plan: The study's.
+        site: Where this party's rows, ledger and memory are.
+        agreed: What it was sent first.
+        codes: Its own columns.
+        domain: All columns.
+    """
 
     plan: SecurePlan
     site: Site[OwnerData]
     agreed: _Agreed
-    codes: Codes  # of its own columns
-    domain: Domain  # of all columns
+    codes: Codes
+    domain: Domain
 
     @property
     def real(self) -> int:
@@ -630,12 +714,15 @@ class _Party:
 
     def secret(self, party: str) -> bytes:
         """Return the secret shared with another party."""
-        return self.site.agree({party: self.agreed.keys[party]})[party]
+        key = self.agreed.keys[party]
+        secrets = self.site.agree({party: key})
+        return secrets[party]
 
     @property
     def step(self) -> int:
-        """The step of it that is answered."""
-        return int(self.site.context.rpartition("/")[2])
+        """The step of the run that is answered."""
+        _, _, step = self.site.context.rpartition("/")
+        return int(step)
 
     def before(self, party: str) -> bool:
         """Return whether this party comes before another one, so is the first of the pair."""
@@ -652,7 +739,8 @@ class _Party:
         columns: list[npt.NDArray[Any]] = []
         for codes in self.codes.columns:
             real = codes[start : min(stop, self.real)]
-            columns.append(np.pad(real, (0, stop - start - len(real))))
+            missing = stop - start - len(real)
+            columns.append(np.pad(real, (0, missing)))
         return Codes(self.codes.domain, tuple(columns))
 
     def one_hot(self, slab: tuple[int, int]) -> npt.NDArray[np.bool_]:
@@ -670,10 +758,10 @@ class _Party:
     def shifted(self, step: int, slab: tuple[int, int]) -> npt.NDArray[np.int64]:
         """Return m = x + b of a step: this party's shifted codes, (rows, columns)."""
         start, stop = slab
-        codes = self.rows(slab)
         sizes = self.codes.domain.sizes
         context = _in_run(self.site.run, step)
         b = products.shifts(self.dealer, context, stop - start, sizes)
+        codes = self.rows(slab)
         x = np.stack(codes.columns, axis=1)
         m: npt.NDArray[np.int64] = (x + b) % np.array(sizes)
         return m
@@ -689,7 +777,8 @@ class _Party:
         sizes = self.codes.domain.sizes
         start = planned[now - 1].proven if now else 0
         stop = planned[now].proven
-        if words.dtype != "<u4" or words.shape != (stop - start, sum(sizes)):
+        shape = (stop - start, sum(sizes))
+        if words.dtype != "<u4" or words.shape != shape:
             raise self.refused("was sent words for a proof of other rows")
 
         # The dealer's words may be of rows in several slabs, each of which has shifts of its own.
@@ -698,7 +787,9 @@ class _Party:
             last = min(stop, slab.stop)
             if first >= last:
                 continue
-            m = self.shifted(self.step + number - now, slab[:2])
+            # Slabs are shared in steps that follow one another.
+            step = self.step + number - now
+            m = self.shifted(step, slab[:2])
             slab_words: Any = words.numpy()[first - start : last - start]
             slab_m = m[first - slab.start : last - slab.start]
             part = products.proof_sum(slab_words, slab_m, sizes)
@@ -706,35 +797,39 @@ class _Party:
 
         total = 0
         for earlier in range(now + 1):
-            total += int(self.site.recall(f"proof/{now}/{earlier}") or 0)
+            part_sent = self.site.recall(f"proof/{now}/{earlier}") or b"0"
+            total += int(part_sent)
         return total % products.P
 
     @property
     def slabs(self) -> _Slabs:
         """Rows that were asked for, by step."""
         stored = self.site.recall("slabs")
-        return {} if stored is None else msgspec.msgpack.decode(stored, type=_Slabs)
+        if stored is None:
+            return {}
+        return msgspec.msgpack.decode(stored, type=_Slabs)
 
     @property
     def shared(self) -> int:
         """How many rows earlier steps asked for, slab after slab, so that none counts twice."""
-        earlier = [slab for step, slab in self.slabs.items() if step != self.step]
-        return max((stop for _, stop in earlier), default=0)
+        shared = 0
+        for step, (_, stop) in self.slabs.items():
+            if step != self.step:
+                shared = max(shared, stop)
+        return shared
 
     def take(self, deliveries: Mapping[str, Delivery]) -> None:
         """Multiply what others sent, and remember this party's share of each product."""
+        others = self.plan.parts.keys() - {self.site.name}
         for sender, delivery in deliveries.items():
-            slab = self.slabs.get(delivery.step)
-            if (
-                slab is None
-                or sender == self.site.name
-                or sender not in self.plan.parts
-            ):
+            step = delivery.step
+            slab = self.slabs.get(step)
+            if slab is None or sender not in others:
                 raise self.refused(
                     f"was delivered rows of {sender!r} that nobody asked for"
                 )
 
-            context = _in_run(self.site.run, delivery.step)
+            context = _in_run(self.site.run, step)
             secret = self.secret(sender)
             words = self.site.open_relayed(
                 sender, delivery.data, delivery.key, secret, context
@@ -745,9 +840,10 @@ class _Party:
             if self.before(sender):
                 part = products.count_masked(self.one_hot(slab), masked)
             else:
-                part = products.product(masked, self.mask(delivery.step, slab))
-            self.site.remember(f"part/{delivery.step}/{sender}", part.tobytes())
-            self.site.remember(f"shifted/{delivery.step}/{sender}", shifted.tobytes())
+                mask = self.mask(step, slab)
+                part = products.product(masked, mask)
+            self.site.remember(f"part/{step}/{sender}", part.tobytes())
+            self.site.remember(f"shifted/{step}/{sender}", shifted.tobytes())
 
     def _checked_rows(
         self, sender: str, delivery: Delivery, slab: tuple[int, int], words: Words
@@ -769,26 +865,29 @@ class _Party:
         masked, shifted = np.split(by_row, [sum(sizes)], axis=1)
         m = shifted.astype(np.int64)
         proof = int(words[-1])
-        fits = (m < np.array(sizes)).all() and (masked < products.P).all()
-        if not fits or not products.are_codes(delivery.seed, masked, m, sizes, proof):
+        seed = delivery.seed
+        is_in_bounds = (m < np.array(sizes)).all() and (masked < products.P).all()
+        if not is_in_bounds or not products.are_codes(seed, masked, m, sizes, proof):
             raise self.refused(f"was sent rows by {sender!r} that are no codes")
         return masked, shifted
 
-    def share_of(self, other: str) -> Words:
+    def share_of(self, partner: str) -> Words:
         """Return this party's share of the products of all its columns with another's."""
-        pair = (
-            (self.site.name, other) if self.before(other) else (other, self.site.name)
-        )
+        is_first = self.before(partner)
+        pair = (partner, self.site.name)
+        if is_first:
+            pair = (self.site.name, partner)
         shape = tuple(sum(self.sizes(name)) for name in pair)
 
         # Step 3: A = X^T W + R at the first party, and B = M^T V + Q at the second.
-        if self.before(other):
+        if is_first:
             context = _in_run(self.site.run, "R", *pair)
             total = products.masks(self.dealer, context, *shape)
         else:
-            total = self._words(f"correction/{other}", shape)
+            total = self._words(f"correction/{partner}", shape)
         for step in self.slabs:
-            total = products.added(total, self._words(f"part/{step}/{other}", shape))
+            part = self._words(f"part/{step}/{partner}", shape)
+            total = products.added(total, part)
         return total
 
     def shifted_codes(self, clique: Clique) -> npt.NDArray[np.int64]:
@@ -796,10 +895,11 @@ class _Party:
         slabs: list[npt.NDArray[np.int64]] = []
         for step, slab in self.slabs.items():
             start, stop = slab
+            rows = stop - start
             by_party = {self.site.name: self.shifted(step, slab)}
             for name in self.plan.holders(clique):
                 if name != self.site.name:
-                    shape = (stop - start, len(self.sizes(name)))
+                    shape = (rows, len(self.sizes(name)))
                     words = self._words(f"shifted/{step}/{name}", shape)
                     by_party[name] = words.astype(np.int64)
 
@@ -812,8 +912,10 @@ class _Party:
         return np.concatenate(slabs)
 
     def _words(self, name: str, shape: tuple[int, ...]) -> Words:
+        """Return words that this party remembers; WireError without so many of them."""
         stored = self.site.recall(name)
-        if stored is None or len(stored) != 4 * int(np.prod(shape)):
+        expected_bytes = 4 * int(np.prod(shape))
+        if stored is None or len(stored) != expected_bytes:
             raise self.refused("was asked to count before all rows were delivered")
         return np.frombuffer(stored, dtype="<u4").reshape(shape)
 
@@ -830,6 +932,7 @@ class _Party:
 
 
 def _plan_of(synth: Any, site: Site[OwnerData]) -> SecurePlan:
+    """Return how a party's own limit is divided; BudgetError without one."""
     facts = site.terms.facts
     limit = site.ledger.limit
     if limit is None or not limit.private:
@@ -850,15 +953,14 @@ def begin(synth: Any, request: Begin, site: Site[OwnerData]) -> Begun:
     known_rows: tuple[Public[int], ...] = ()
     bound = plan.bound
     if site.name == plan.first and bound is None:
-        known_rows = (
-            Public(table.num_rows, "neighbours have the same number of rows"),
-        )
+        why = "neighbours have the same number of rows"
+        known_rows = (Public(table.num_rows, why),)
     elif site.name == plan.first and bound is not None:
         draw = partial(_bound_of, table.num_rows, bound, site.entropy)
-        paid_bound = (
-            site.release(bound, "an upper bound of the number of rows", draw),
-        )
-        site.remember("bound", str(paid_bound[0].value).encode())
+        label = "an upper bound of the number of rows"
+        released = site.release(bound, label, draw)
+        paid_bound = (released,)
+        site.remember("bound", str(released.value).encode())
 
     counts: tuple[Released[Array], ...] = ()
     fine = plan.fine_of(site.name)
@@ -866,8 +968,9 @@ def begin(synth: Any, request: Begin, site: Site[OwnerData]) -> Begun:
         levels = ResolutionLevels(fine).number
         event = counts_event(plan.budget.neighbours, levels, plan.counts_sigma)
         columns = table.select(list(fine.schema.names))
-        counts = (release_counts(site, fine, columns, event),)
-        site.remember("counts", counts[0].value.data)
+        histograms = release_counts(site, fine, columns, event)
+        counts = (histograms,)
+        site.remember("counts", histograms.value.data)
     return Begun(site.mask_key(), paid_bound, known_rows, counts)
 
 
@@ -898,9 +1001,8 @@ def _party(synth: Any, site: Site[OwnerData], agreed: _Agreed | None = None) -> 
 
     # Rows are encoded once, not at every question.
     if stored not in site.memo:
-        site.memo[stored] = _encoded_party(
-            synth, site, msgspec.msgpack.decode(stored, type=_Agreed)
-        )
+        decoded = msgspec.msgpack.decode(stored, type=_Agreed)
+        site.memo[stored] = _encoded_party(synth, site, decoded)
     party: _Party = site.memo[stored]
     return party
 
@@ -928,17 +1030,19 @@ def _encoded_party(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party
             f"{who} was sent keys of {', '.join(agreed.keys)}; the study has others"
         )
 
+    # Its columns are cut by the noisy counts that it sent, as at the coordinator.
     counts = np.frombuffer(site.recall("counts") or b"", "<i8")
     cuts = plan.cuts(site.name, counts, agreed.rows)
-    encoder = replace(first_encoder(plan.parts[site.name], synth), cuts=cuts)
-    codes = encoder.encode(site.rows.table)
+    encoder = first_encoder(plan.parts[site.name], synth)
+    codes = replace(encoder, cuts=cuts).encode(site.rows.table)
 
     # A column may be cut into fewer bins than the study allows, never more.
+    sizes = agreed.sizes
     widest = first_encoder(plan.schema, synth).domain
-    fits = len(agreed.sizes) == len(widest.sizes)
-    if not fits or any(map(gt, agreed.sizes, widest.sizes)):
+    has_all_columns = len(sizes) == len(widest.sizes)
+    if not has_all_columns or any(map(gt, sizes, widest.sizes)):
         raise WireError(f"{who} was sent more codes than the study's columns can have")
-    domain = Domain(widest.names, agreed.sizes)
+    domain = Domain(widest.names, sizes)
     if domain.shape(codes.domain.names) != codes.domain.sizes:
         raise WireError(f"{who} codes its columns otherwise than the coordinator says")
     return _Party(plan, site, agreed, codes, domain)
@@ -950,42 +1054,46 @@ def share(synth: Any, request: ShareRows, site: Site[OwnerData]) -> SharedRows:
     party = _party(synth, site, agreed)
 
     # Slabs follow from the study, so that a row is shared once whatever the coordinator asks.
+    step = party.step
     slab = (request.start, request.stop)
     owned = _owned(party.plan, party.domain)
     planned = _slabs_of(owned, party.plan.shared(request.rows))
-    now = len(party.slabs.keys() - {party.step})
+    now = len(party.slabs.keys() - {step})
     if now == len(planned) or slab != planned[now][:2]:
-        after = (
-            "no more"
-            if now == len(planned)
-            else "rows {} to {} now".format(*planned[now])
-        )
+        next_rows = "no more"
+        if now < len(planned):
+            next_slab = planned[now]
+            next_rows = f"rows {next_slab.start} to {next_slab.stop} now"
         raise party.refused(
             f"was asked for rows {request.start} to {request.stop} in one message; it answers "
-            f"'secure/share' {len(planned)} times for {request.rows:,} rows, and shares {after}"
+            f"'secure/share' {len(planned)} times for {request.rows:,} rows, and shares {next_rows}"
         )
     party.take(request.deliveries)
-    site.remember("slabs", msgspec.msgpack.encode({**party.slabs, party.step: slab}))
+    slabs = {**party.slabs, step: slab}
+    site.remember("slabs", msgspec.msgpack.encode(slabs))
 
     # Step 1: M = X - U and m = x + b; step 7: the sum of k(m).
-    masked = products.taken(party.one_hot(slab), party.mask(party.step, slab))
-    m = party.shifted(party.step, slab)
+    M = products.taken(party.one_hot(slab), party.mask(step, slab))
+    m = party.shifted(step, slab)
     proof = party.prove(request.proof, planned, now)
-    rows = np.hstack([masked, m.astype(np.uint32)])
+    rows = np.hstack([M, m.astype(np.uint32)])
     words = np.append(rows.reshape(-1), np.uint32(proof))
 
-    secrets = {
-        name: party.secret(name) for name in party.plan.parts if name != site.name
-    }
-    return SharedRows(site.relay(words, secrets, _in_run(site.run, party.step)))
+    others = [name for name in party.plan.parts if name != site.name]
+    secrets = {name: party.secret(name) for name in others}
+    context = _in_run(site.run, step)
+    return SharedRows(site.relay(words, secrets, context))
 
 
 def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables:
     """Check what all tables cost together, then pay for this party's, and count."""
+    # All tables are checked together before any is paid for.
     party = _party(synth, site)
-    checked_cliques([table.clique for table in request.tables], party.domain, site.name)
-    _check_size(party, request.tables)
-    _check_price(party, request.tables)
+    tables = request.tables
+    cliques = [table.clique for table in tables]
+    checked_cliques(cliques, party.domain, site.name)
+    _check_size(party, tables)
+    _check_price(party, tables)
     if party.shared != party.plan.shared(party.agreed.rows):
         raise party.refused(
             f"was asked to count after {party.shared:,} of its rows were shared"
@@ -998,25 +1106,25 @@ def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables
     alone = list[Released[Array]]()
     joint = list[Released[Array]]()
     dealt = _Dealt(party, request)
-    for group in party.plan.groups(request.tables, site.name):
+    for group in party.plan.groups(tables, site.name):
         number, names = _listed(group)
         release = group.release(party.site.run, party.step)
         event = party.plan.event(group.kind, len(group.tables), release)
         if group.first == group.second:
-            label = f"{number}: {names}"
-            alone.append(
-                site.release(event, label, partial(_noisy_counts, party, group))
-            )
+            draw = partial(_noisy_counts, party, group)
+            counts = site.release(event, f"{number}: {names}", draw)
+            alone.append(counts)
             continue
 
-        others = " and ".join(name for name in group.openers if name != site.name)
-        label = f"{number} with {others}: {names}"
+        partners = [name for name in group.openers if name != site.name]
+        label = f"{number} with {' and '.join(partners)}: {names}"
         if site.name not in group.openers:
             # Its columns are counted, and two others open the tables.
             site.pay(event, label)
             continue
-        words = _closed(party, group, dealt, request.tables)
-        joint.append(site.release(event, label, partial(Array.of, words, "<u4")))
+        words = _closed(party, group, dealt, tables)
+        packed = partial(Array.of, words, "<u4")
+        joint.append(site.release(event, label, packed))
     return Tables(tuple(alone), tuple(joint))
 
 
@@ -1025,33 +1133,39 @@ def _listed(group: Group) -> tuple[str, str]:
     names = ", ".join("×".join(table.clique) for table in group.tables[:8])
     if len(group.tables) > 8:
         names += ", …"
-    number = (
-        "a marginal" if len(group.tables) == 1 else f"{len(group.tables)} marginals"
-    )
+    number = f"{len(group.tables)} marginals"
+    if len(group.tables) == 1:
+        number = "a marginal"
     return number, names
 
 
 class _Dealt:
-    """What the coordinator dealt, taken out in the order of the tables."""
+    """Words that the coordinator dealt, taken out in the order of the tables.
+
+    Attributes:
+        seeds: Of every root, (rows, codes, 2).
+    """
 
     def __init__(self, party: _Party, request: MeasureTables) -> None:
         self._party = party
-        data = {f"coins/{name}": words.data for name, words in request.coins.items()}
-        data |= {"seeds": request.seeds, "cells": request.cells}
+        data = {"seeds": request.seeds, "cells": request.cells}
+        for name, coins in request.coins.items():
+            data[f"coins/{name}"] = coins.data
         self._rest = {kind: memoryview(words) for kind, words in data.items()}
-        self.seeds: dict[str, masking.Seeds] = {}  # of every root, (rows, codes, 2)
+        self.seeds: dict[str, masking.Seeds] = {}
 
         # Step 6: the first party draws its seeds itself, and the second one is dealt its own.
         plan = party.plan
+        name = party.site.name
+        first, second = plan.servers
         rows = party.agreed.rows
         cliques = [table.clique for table in request.tables]
         for root, size in plan.roots(cliques, party.domain).items():
-            if party.site.name == plan.servers[0]:
+            if name == first:
                 context = _in_run(party.site.run, party.step, root)
-                self.seeds[root] = products.root_seeds(
-                    party.dealer, context, rows, size
-                )
-            elif party.site.name == plan.servers[1]:
+                seeds = products.root_seeds(party.dealer, context, rows, size)
+                self.seeds[root] = seeds
+            elif name == second:
                 self.seeds[root] = self._next("seeds", (rows, size, 2), "<u8")
 
     def coins(self, party: str, cells: int, coins: Coins) -> Words:
@@ -1064,6 +1178,7 @@ class _Dealt:
         return self._next("cells", (rows, cells), dtype)
 
     def _next(self, kind: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+        """Take words out; WireError where too few are left."""
         rest = self._rest.get(kind, memoryview(b""))
         count = int(np.prod(shape))
         size = count * np.dtype(dtype).itemsize
@@ -1075,12 +1190,20 @@ class _Dealt:
 
 def _check_size(party: _Party, tables: Sequence[NoisyTable]) -> None:
     """Refuse tables of more cells than the study implies, or for which a message has no room."""
-    plan, domain = party.plan, party.domain
+    plan = party.plan
+    domain = party.domain
+    cells = 0
+    coins = 0
+    for table in tables:
+        size = domain.size(table.clique)
+        cells += size
+        coins += size * table.coins.number
     wide, dealt, words = plan.dealt(tables, domain, party.agreed.rows)
-    cells = sum(domain.size(table.clique) for table in tables)
-    coins = sum(domain.size(table.clique) * table.coins.number for table in tables)
-    most = max(sum(map(domain.size, plan.closure)), cells_in(plan.synth.max_model_mb))
     widest = max((domain.size(table.clique) for table in wide), default=0)
+
+    # A study may ask for all its closure, or for as many cells as its model may have.
+    closure_cells = sum(map(domain.size, plan.closure))
+    most = max(closure_cells, cells_in(plan.synth.max_model_mb))
     fits = cells <= most and words <= _MOST_WORDS and widest <= _MOST_CELLS
     if not fits or 4 * coins + dealt > _MOST_DEALT:
         raise party.refused(
@@ -1093,8 +1216,10 @@ def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
     """Refuse tables that would cost all parties together more than is left for tables."""
     site = party.site
     plan = party.plan
-    stored = site.recall("prices") or msgspec.msgpack.encode({})
-    prices = msgspec.msgpack.decode(stored, type=dict[str, tuple[int, float]])
+    prices: dict[str, tuple[int, float]] = {}
+    stored = site.recall("prices")
+    if stored is not None:
+        prices = msgspec.msgpack.decode(stored, type=dict[str, tuple[int, float]])
     try:
         rho = sum(plan.price(table) for table in tables)
     except InputError as error:
@@ -1107,11 +1232,8 @@ def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
     numbers, rhos = zip(*prices.values(), strict=True)
     number = sum(numbers)
     total = sum(rhos)
-    if (
-        not tables
-        or number > plan.most_tables
-        or total > plan.rho_tables * (1 + _SLACK)
-    ):
+    most_rho = plan.rho_tables * (1 + _SLACK)
+    if not tables or number > plan.most_tables or total > most_rho:
         raise BudgetError(
             f"party {site.name!r} was asked for {number:,} marginals in all, which cost all "
             f"parties together rho = {total:g}; the study leaves {plan.rho_tables:g} for "
@@ -1126,7 +1248,8 @@ def _noisy_counts(party: _Party, group: Group) -> Array:
     codes = Codes(party.codes.domain, columns)
     counts = [marginal(codes, table.clique).reshape(-1) for table in group.tables]
     exact = np.concatenate(counts)
-    noisy = mechanisms.add_gaussian(exact, group.kind.sigma, entropy=party.site.entropy)
+    entropy = party.site.entropy
+    noisy = mechanisms.add_gaussian(exact, group.kind.sigma, entropy=entropy)
     return Array.of(noisy, "<i8")
 
 
@@ -1135,8 +1258,9 @@ def _closed(
 ) -> Words:
     """Return this party's words of tables that two parties open."""
     coins = group.coins
-    first = group.first == party.site.name
-    other = group.second if first else group.first
+    is_first = group.first == party.site.name
+    partner = group.second if is_first else group.first
+    # Counts with wider noise would wrap around the modulus.
     if coins.half + party.agreed.rows > MOST_ROWS:
         raise party.refused(
             f"was asked for noise of up to {coins.half:,}, which is too wide"
@@ -1145,45 +1269,47 @@ def _closed(
     # Steps 3 and 6: shares of exact counts.
     release = group.release(party.site.run, party.step)
     modulus = group.modulus(party.agreed.rows)
-    exact = _shifted if group.shifted else _product
-    shares = [exact(party, table, other, dealt, release) for table in group.tables]
-    words = np.concatenate(shares)
+    share = _shifted if group.shifted else _product
+    shares = [share(party, table, partner, dealt, release) for table in group.tables]
+    exact = np.concatenate(shares)
+    cells = len(exact)
 
     # Step 4: coins, of z that both parties know, and words that hide r.
-    z = products.coin_bits(party.secret(other), release, len(words), coins)
-    if first:
-        coin_words = products.coin_masks(
-            party.dealer, release, len(words), coins, modulus
-        )
+    secret = party.secret(partner)
+    z = products.coin_bits(secret, release, cells, coins)
+    if is_first:
+        S = products.coin_masks(party.dealer, release, cells, coins, modulus)
+        noise = products.noise_share(coins, z, S, modulus, first=True)
     else:
-        coin_words = dealt.coins(other, len(words), coins)
-    noise = products.noise_share(coins, z, coin_words, modulus, first=first)
+        G = dealt.coins(partner, cells, coins)
+        noise = products.noise_share(coins, z, G, modulus, first=False)
 
     # Step 5: a pad. With a coordinator that tells two parties different things, none cancels.
-    digest = party.digest(tables)
-    context = _in_run(release, digest)
-    pad = products.pad(party.secret(other), context, len(words), modulus)
-    noisy = products.added(words, noise, modulus)
-    if first:
+    context = _in_run(release, party.digest(tables))
+    pad = products.pad(secret, context, cells, modulus)
+    noisy = products.added(exact, noise, modulus)
+    if is_first:
         return products.added(noisy, pad, modulus)
     return products.taken(noisy, pad, modulus)
 
 
 def _product(
-    party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str
+    party: _Party, table: NoisyTable, partner: str, dealt: _Dealt, release: str
 ) -> Words:
     """Return this party's share of a pair's exact counts, the first party's codes first."""
     places: list[slice] = []
     for name, (column,) in party.plan.halves(table.clique).items():
-        names = party.plan.parts[name].names
-        start = sum(party.sizes(name)[: names.index(column)])
-        places.append(slice(start, start + party.domain.size_of(column)))
-    share = party.share_of(other)[places[0], places[1]]
-    return _without_missing(party, share, other, products.P)
+        index = party.plan.parts[name].names.index(column)
+        start = sum(party.sizes(name)[:index])
+        stop = start + party.domain.size_of(column)
+        places.append(slice(start, stop))
+    first_codes, second_codes = places
+    share = party.share_of(partner)[first_codes, second_codes]
+    return _without_missing(party, share, partner, products.P)
 
 
 def _shifted(
-    party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str
+    party: _Party, table: NoisyTable, partner: str, dealt: _Dealt, release: str
 ) -> Words:
     """Return this party's share of any marginal's exact counts, as in step 6."""
     clique = party.plan.as_sent(table.clique)
@@ -1193,18 +1319,22 @@ def _shifted(
     (root,) = party.plan.roots([table.clique], party.domain)
     place = clique.index(root)
 
-    C = dealt.cells(rows, party.domain.size(clique) // shape[place], modulus)
+    cells = party.domain.size(clique) // shape[place]
+    C = dealt.cells(rows, cells, modulus)
     m = party.shifted_codes(clique)
     info = _in_run(release, *clique)
-    counts = products.count_shifted(m, shape, place, dealt.seeds[root], info, C)
-    share = counts if party.before(other) else products.taken(0, counts, 2**32)
-    return _without_missing(party, share, other, modulus)
+    share = products.count_shifted(m, shape, place, dealt.seeds[root], info, C)
+    # Step 6: the second party takes its words away from the first one's.
+    if not party.before(partner):
+        share = products.taken(0, share, 2**32)
+    return _without_missing(party, share, partner, modulus)
 
 
-def _without_missing(party: _Party, share: Words, other: str, modulus: int) -> Words:
+def _without_missing(party: _Party, share: Words, partner: str, modulus: int) -> Words:
     """Return a share without the rows that are missing, which have the codes 0."""
     missing = np.zeros(share.size, dtype=np.uint32)
-    if party.before(other):
+    # One of both parties is enough.
+    if party.before(partner):
         missing[0] = party.agreed.rows - party.real
     return products.taken(share.reshape(-1), missing, modulus)
 
@@ -1226,7 +1356,8 @@ def secure_facts(setup: Setup) -> dict[str, Any]:
 def check_codes(setup: Setup, learn: float = 0.0) -> None:
     """Raise CapacityError for so many codes that masked rows, or coins of pairs, cannot be sent."""
     # Masked rows.
-    domain = first_encoder(coded_schema(setup), setup.synth).domain
+    schema = coded_schema(setup)
+    domain = first_encoder(schema, setup.synth).domain
     total = sum(domain.sizes)
     if total > _MOST_CODES:
         widest = max(domain.names, key=domain.size_of)
@@ -1239,29 +1370,38 @@ def check_codes(setup: Setup, learn: float = 0.0) -> None:
     # Coins of pairs of two parties, once it is public who has which columns.
     if not setup.columns:
         return
-    plan = SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget)
+    plan = SecurePlan(setup.synth, schema, parts_of(setup), setup.budget)
     cells = sum(map(domain.size, plan.crossing))
     if cells < _MANY_CELLS or not plan.opens_pairs:
         return
-    size = 4 * cells * plan.coins(plan.first_sigma).number
+    coins = plan.coins(plan.first_sigma)
+    size = 4 * cells * coins.number
     if size > _FULL * MAX_BYTES:
         largest = max(plan.crossing, key=domain.size)
+        columns = "×".join(largest)
+        holders = " and ".join(plan.holders(largest))
         raise CapacityError(
             f"the noise of {len(plan.crossing)} pairs of columns of two parties, {cells:,} cells, "
             f"takes a message of {size / 1e6:,.0f} MB; one holds {MAX_BYTES / 1e6:,.0f}. "
-            f"{'×'.join(largest)} of {' and '.join(plan.holders(largest))} alone has "
-            f"{domain.size(largest):,} cells. Put rare categories together in the schema, use "
-            "fewer bins, or name the pairs that matter as workload"
+            f"{columns} of {holders} alone has {domain.size(largest):,} cells. Put rare categories "
+            "together in the schema, use fewer bins, or name the pairs that matter as workload"
         )
 
 
 def coded_schema(setup: Setup) -> Schema:
     """Return all columns but ids, in the order of the schema."""
-    return setup.schema.select([column.name for column in setup.schema.coded])
+    names = [column.name for column in setup.schema.coded]
+    return setup.schema.select(names)
 
 
 class _Slab(NamedTuple):
-    """Rows that are shared in one message, and up to which one their proof was sent by then."""
+    """Rows that are shared in one message.
+
+    Attributes:
+        start: The first of them.
+        stop: After the last one.
+        proven: Up to which row proofs are sent, with this message and those before.
+    """
 
     start: int
     stop: int
@@ -1270,8 +1410,11 @@ class _Slab(NamedTuple):
 
 def _owned(plan: SecurePlan, domain: Domain) -> list[tuple[int, int]]:
     """Return how many codes and columns every party has."""
-    shapes = [domain.shape(part.names) for part in plan.parts.values()]
-    return [(sum(shape), len(shape)) for shape in shapes]
+    owned: list[tuple[int, int]] = []
+    for part in plan.parts.values():
+        sizes = domain.shape(part.names)
+        owned.append((sum(sizes), len(sizes)))
+    return owned
 
 
 def _bytes_of(owned: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
@@ -1296,14 +1439,18 @@ def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
     """
     row_bytes = _bytes_of(owned)
     full = _SLAB * MAX_BYTES
-    largest = max(max(sent, delivered) for _, sent, delivered in row_bytes)
+    largest = 0  # bytes of a row in one message, sent or delivered
+    whole = 0  # bytes of a row that parties are sent in all messages
+    for proof, sent, delivered in row_bytes:
+        largest = max(largest, sent, delivered)
+        whole = max(whole, proof + delivered)
     most = max(1, int(full / largest))
 
     # Fewer messages than these cannot hold all rows, whatever is sent when.
-    whole = max(proof + delivered for proof, _, delivered in row_bytes)
     least = max(-(-rows // most), int(rows * whole / full) - 1)
-    # Which is enough: a row in each.
-    for number in count(max(1, min(least, rows - most + 1))):
+    # And so many are enough: a row in each, and as many as fit in the last.
+    enough = rows - most + 1
+    for number in count(max(1, min(least, enough))):
         slabs = _slabs_in(number, rows, most, full, row_bytes)
         if len(slabs) == number:
             return slabs
@@ -1326,37 +1473,38 @@ def _slabs_in(
         full: Bytes of one message.
         row_bytes: As `_bytes_of` returns them.
     """
-    first = -(-max(0, rows - most) // max(1, number - 1))
-    last = rows - min(most, rows)  # where the last slab, the largest, begins
-    starts = [min(k * first, last) for k in range(number)]
+    # The last slab is the largest, and all others are alike.
+    last_start = rows - min(most, rows)
+    slab_rows = -(-last_start // max(1, number - 1))
+    starts = [min(index * slab_rows, last_start) for index in range(number)]
     ends = [*starts, rows]
     slabs = list[_Slab]()
     proven = 0
+    rows_before = 0
     for start, stop in pairwise(ends):
-        before = slabs[-1].stop - slabs[-1].start if slabs else 0
-        room = min(
-            int((full - delivered * before) / proof)
+        # The rows of the slab before are delivered in this message; the rest is for proofs.
+        rooms = [
+            int((full - delivered * rows_before) / proof)
             for proof, _, delivered in row_bytes
-        )
-        proven = min(rows, proven + max(1, room))
+        ]
+        proven = min(rows, proven + max(1, min(rooms)))
         if rows and not start < stop <= min(proven, start + most):
             break
         slabs.append(_Slab(start, stop, proven))
+        rows_before = stop - start
     return slabs
 
 
 def secure_forecast(synth: Any, case: Case) -> Forecast:
     """Return what a run takes: rows, dealt coins, and what every method of marginals takes."""
     notes = list[str]()
-    encoder = (
-        case.schema
-        if isinstance(case.schema, Encoder)
-        else first_encoder(case.schema, synth)
-    )
+    encoder = case.schema
+    if not isinstance(encoder, Encoder):
+        encoder = first_encoder(encoder, synth)
     schema = encoder.schema.select(encoder.domain.names)
-    parts = {
-        name: schema.select(list(columns)) for name, columns in case.columns.items()
-    }
+    parts: dict[str, Schema] = {}
+    for name, columns in case.columns.items():
+        parts[name] = schema.select(list(columns))
     plan = SecurePlan(synth, schema, parts, case.budget)
     if synth.bins is None:
         bins = plan.bins(case.rows)
@@ -1371,34 +1519,35 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     )(synth, case)
 
     # Masked rows, the coins of pairs, and what tables of shifted codes take.
+    domain = encoder.domain
     margin = plan.bound.margin if plan.bound else 0
     shared = plan.shared(case.rows + margin)
-    width = 4 * shared * sum(encoder.domain.sizes)  # bytes of all masked rows
-    cells = _crossing_cells(plan, encoder.domain, case.parties)
-    coins = cells and cells * plan.coins(plan.first_sigma).number
-    # Cells of pairs that are worth their noise.
-    most = shared / (plan.first_sigma * sqrt(2 / pi))
-    planned_cells = _crossing_cells(plan, encoder.domain, case.parties, most)
-    dealt = coins + _PAIR_COINS * planned_cells
-    wide, words = _foreseen(synth, case, encoder, shared)
+    masked_bytes = 4 * shared * sum(domain.sizes)
+    cells = _crossing_cells(plan, domain, case.parties)
+    coins = 0
+    if cells:
+        coins = cells * plan.coins(plan.first_sigma).number
+    # A pair of more cells than these is not worth its noise, so it is not planned.
+    most_cells = shared / (plan.first_sigma * sqrt(2 / pi))
+    planned_cells = _crossing_cells(plan, domain, case.parties, most_cells)
+    dealt_coins = coins + _PAIR_COINS * planned_cells
+    wide_bytes, wide_words = _foreseen(synth, case, encoder, shared)
 
     # Bytes that cross the network, and how often each party is asked.
-    owned = _owned(plan, encoder.domain)
-    if not owned:  # as if each party had as many
-        codes = sum(encoder.domain.sizes)
-        columns = len(encoder.domain.names)
-        codes_each = -(-codes // case.parties)
-        columns_each = -(-columns // case.parties)
-        owned = [(codes_each, columns_each)] * case.parties
+    owned = _owned(plan, domain)
+    if not owned:
+        owned = _owned_alike(domain, case.parties)
     slabs = len(_slabs_of(owned, shared))
-    every = sum(codes for codes, _ in owned)
-    widest = max(codes for codes, _ in owned)
-    crossed = shared * max(map(sum, _bytes_of(owned))) + 4 * widest * (every - widest)
-    # Else wide tables are rare.
-    named = synth.target is not None or synth.workload != "auto"
+    crossed = _sharing_bytes(owned, shared)
+    crossed += 4 * (2 * dealt_coins // case.parties)
+    # Where no queries are named, wide tables are rare.
+    if synth.target is not None or synth.workload != "auto":
+        crossed += wide_bytes
     batches = _MOST_BATCHES if case.parties > 1 else 1
     measured = 1 + batches
-    measured += 2 * (4 * coins > _FEW_COINS * MAX_BYTES)  # one more, each time
+    # So many coins take one more message, each time.
+    if 4 * coins > _FEW_COINS * MAX_BYTES:
+        measured += 2
     asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
@@ -1410,8 +1559,10 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         to_parties = epsilon_of_rho(2 * plan.rho, delta)
         notes.append(same_people_note(to_parties))
 
-    memory = _COPIES * width + _WIDE_COPIES * wide + _COIN_COPIES * coins
-    seconds = _ROW_SECONDS * width + _WORD_SECONDS * words
+    memory = _COPIES * masked_bytes
+    memory += _WIDE_COPIES * wide_bytes
+    memory += _COIN_COPIES * coins
+    nanoseconds = _ROW_NS * masked_bytes + _WORD_NS * wide_words
     return replace(
         base,
         asked=asked,
@@ -1421,9 +1572,26 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         error=_foreseen_error(synth, case, plan, encoder),
         epsilon_to_parties=to_parties,
         memory_mb=base.memory_mb + 1e-6 * memory,
-        bytes_per_party=crossed + 4 * (2 * dealt // case.parties) + wide * named,
-        seconds=(base.seconds or 0.0) + 1e-9 * seconds,
+        bytes_per_party=crossed,
+        seconds=(base.seconds or 0.0) + 1e-9 * nanoseconds,
     )
+
+
+def _sharing_bytes(owned: Sequence[tuple[int, int]], rows: int) -> int:
+    """Return the bytes that sharing rows takes to and from a party, at most."""
+    all_codes = sum(codes for codes, _ in owned)
+    widest = max(codes for codes, _ in owned)
+    row_bytes = max(map(sum, _bytes_of(owned)))
+    # Step 2: Q has a word for every code of the party and every code of another.
+    corrections = 4 * widest * (all_codes - widest)
+    return rows * row_bytes + corrections
+
+
+def _owned_alike(domain: Domain, parties: int) -> list[tuple[int, int]]:
+    """Return codes and columns as if every party had equally many, where that is not known yet."""
+    codes = -(-sum(domain.sizes) // parties)
+    columns = -(-len(domain.names) // parties)
+    return [(codes, columns)] * parties
 
 
 def _foreseen_error(
@@ -1432,20 +1600,22 @@ def _foreseen_error(
     """Forecast the error of the synthetic table; None where nobody guesses how many rows it has."""
     if case.rows <= 1:
         return None
-    rho = plan.rho_tables / plan.unit**2
+    rows = case.rows
     domain = encoder.domain
     numbers = numbers_of(encoder.schema)
+    rho = plan.rho_tables / plan.unit**2
     shares = (synth.pairs_share, synth.shrinkage)
-    bought = two_round_buys(domain, numbers, case.rows, rho, *shares)
-    return error_forecast(encoder.schema, domain, case.rows, bought)
+    bought = two_round_buys(domain, numbers, rows, rho, *shares)
+    return error_forecast(encoder.schema, domain, rows, bought)
 
 
 def _bins_note(plan: SecurePlan, case: Case, bins: int) -> str:
     """Describe how columns of numbers are cut, where nobody set how many bins they have."""
     cut = len(plan.fine.schema.columns) if plan.fine else 0
+    columns = count_of(cut, "column of numbers is", "columns of numbers are")
+    each = " each" if cut > 1 else ""
     return (
-        f"{count_of(cut, 'column of numbers is', 'columns of numbers are')} cut into about "
-        f"{bins} bins{' each' * (cut > 1)}, as many as about {case.rows:,} rows carry "
+        f"{columns} cut into about {bins} bins{each}, as many as about {case.rows:,} rows carry "
         f"at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
     )
 
@@ -1456,14 +1626,15 @@ def _crossing_cells(
     """Count the cells of all pairs of two parties, where a pair has fewer than `most`."""
     if parties == 1 or not plan.opens_pairs:
         return 0
-    pairs = (
-        plan.crossing
-        if plan.parts
-        else [query for query in plan.closure if len(query) == 2]
-    )
-    cells = sum(size for size in map(domain.size, pairs) if size < most)
-    # As if each had as many.
-    return cells if plan.parts else cells * (parties - 1) // parties
+    pairs = plan.crossing
+    if not plan.parts:
+        pairs = [query for query in plan.closure if len(query) == 2]
+    sizes = map(domain.size, pairs)
+    cells = sum(size for size in sizes if size < most)
+    if plan.parts:
+        return cells
+    # It is not known yet who has which columns: as if each party had equally many.
+    return cells * (parties - 1) // parties
 
 
 def only_alone(plan: SecurePlan) -> str:
@@ -1507,21 +1678,25 @@ def _foreseen(synth: Any, case: Case, encoder: Encoder, shared: int) -> tuple[in
         measured: list[Measurement] = []
         for pair in pairs[:number]:
             # Of rows that are spread evenly, as nothing is known of them yet.
-            counts = np.full(domain.shape(pair), case.rows / domain.size(pair))
+            mean_count = case.rows / domain.size(pair)
+            counts = np.full(domain.shape(pair), mean_count)
             measured.append(Measurement(pair, counts, sigma))
-        wide = _wide(design(domain, queries, measured, planned_rho, synth, fits))
-        totals += np.array(_dealt(domain, wide, shared)) // 2
-    return int(totals[0]), int(totals[1])
+        tables = design(domain, queries, measured, planned_rho, synth, fits)
+        dealt = _dealt(domain, _wide(tables), shared)
+        totals += np.array(dealt) // 2
+    size, words = totals.tolist()
+    return size, words
 
 
 def _wide(cliques: Iterable[Clique]) -> list[Clique]:
+    """Return the cliques of three columns or more."""
     return [clique for clique in cliques if len(clique) > 2]
 
 
 # Coordinator
 
 _ByParty = defaultdict[str, dict[str, Any]]
-"""What every party is sent, by whom it is from or whom it opens tables with."""
+"""Parts of messages to every party, by the party that they are from or for whose tables."""
 
 
 class SecureMarginals:
@@ -1539,7 +1714,8 @@ class SecureMarginals:
         setup = task.setup
         self.session = session
         schema = coded_schema(setup)
-        self.plan = SecurePlan(setup.synth, schema, parts_of(setup), setup.budget)
+        parts = parts_of(setup)
+        self.plan = SecurePlan(setup.synth, schema, parts, setup.budget)
         self._secret = kept_secret(task)
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once
@@ -1547,17 +1723,21 @@ class SecureMarginals:
         self._begin(setup)
 
     def _begin(self, setup: Setup) -> None:
+        """Ask for keys, the number of rows, and the histograms by which columns are cut."""
         plan = self.plan
-        # Refuses unknown columns.
-        queries_of(plan.synth, first_encoder(plan.schema, plan.synth))
+        # Unknown columns in a query are refused here, before anything is paid for.
+        encoder = first_encoder(plan.schema, plan.synth)
+        queries_of(plan.synth, encoder)
         answers = self.session.ask(Begin(), list(plan.parts))
         replies = dict(zip(plan.parts, answers, strict=True))
 
         # How many rows there are, by the first party.
         first_reply = replies[plan.first]
-        sent = first_reply.known_rows if plan.bound is None else first_reply.paid_bound
+        bounds: Sequence[Released[int] | Public[int]] = first_reply.paid_bound
+        if plan.bound is None:
+            bounds = first_reply.known_rows
         checked = CheckedReply(plan.first)
-        (bound,) = checked.items("bounds", sent, count=1)
+        (bound,) = checked.items("bounds", bounds, count=1)
         rows = checked.number("rows", bound.value, least=0, most=MOST_ROWS)
         self.rows = max(1, rows)
 
@@ -1566,18 +1746,20 @@ class SecureMarginals:
         self._keys: dict[str, bytes] = {}
         for name, reply in replies.items():
             checked = CheckedReply(name)
-            fine = plan.fine_of(name)
             self._keys[name] = checked.mask_key("key", reply.key.value)
-            histograms = checked.items(
-                "histograms", reply.counts, count=int(fine is not None)
-            )
-            for histogram in histograms:
-                cells = ResolutionLevels(fine).cells  # type: ignore[arg-type]
-                counts = checked.array("counts", histogram.value, WHOLE, (cells,))
-                cuts |= plan.cuts(name, counts.astype(np.int64), self.rows)
-        self.encoder = replace(first_encoder(setup.schema, plan.synth), cuts=cuts)
+            fine = plan.fine_of(name)
+            if fine is None:
+                checked.items("histograms", reply.counts, count=0)
+                continue
+            (histogram,) = checked.items("histograms", reply.counts, count=1)
+            cells = ResolutionLevels(fine).cells
+            counts = checked.array("counts", histogram.value, WHOLE, (cells,))
+            cuts |= plan.cuts(name, counts.astype(np.int64), self.rows)
+        encoder = first_encoder(setup.schema, plan.synth)
+        self.encoder = replace(encoder, cuts=cuts)
         self.domain = self.encoder.domain
 
+        # A signed key begins with the key itself.
         public_keys = {name: key[: masking.KEY] for name, key in self._keys.items()}
         self._shared = masking.agree_with(self._secret, public_keys)
 
@@ -1609,10 +1791,9 @@ class SecureMarginals:
 
         measurements: dict[Clique, Measurement] = {}
         batches = list(self._batches(tables))
-        for batch in batches:
-            measurements |= self._measure_batch(
-                batch, last=last and batch is batches[-1]
-            )
+        for number, batch in enumerate(batches, 1):
+            ends = last and number == len(batches)
+            measurements |= self._measure_batch(batch, last=ends)
         return [measurements[table.clique] for table in tables]
 
     def _batches(
@@ -1654,13 +1835,15 @@ class SecureMarginals:
     def _last_rows(self) -> int:
         """Bytes that a party is delivered of the last rows, at most."""
         owned = _owned(self.plan, self.domain)
-        last = _slabs_of(owned, self.plan.shared(self.rows))[-1]
+        slabs = _slabs_of(owned, self.plan.shared(self.rows))
+        last_slab = slabs[-1]
         row_bytes = max(delivered for *_, delivered in _bytes_of(owned))
-        return row_bytes * (last.stop - last.start)
+        return row_bytes * (last_slab.stop - last_slab.start)
 
     def _measure_batch(
         self, tables: tuple[NoisyTable, ...], *, last: bool = False
     ) -> dict[Clique, Measurement]:
+        """Measure tables for which one message has room."""
         deliveries = _ByParty(dict)
         corrections = _ByParty(dict)
 
@@ -1669,20 +1852,18 @@ class SecureMarginals:
         if not self._slabs:
             deliveries, corrections = self._share_rows()
         coins = {name: self._coins(name, tables) for name in self.plan.parts}
-        servers = self.plan.servers
+        first, second = self.plan.servers
         seeds, cells = self._cells(tables)
 
         requests: dict[str, MeasureTables] = {}
         for name in self.plan.parts:
-            seeds_sent = seeds if name == servers[1] else b""
-            cells_sent = cells if name in servers else b""
             requests[name] = MeasureTables(
                 tables,
                 deliveries[name],
                 corrections[name],
                 coins[name],
-                seeds_sent,
-                cells_sent,
+                seeds if name == second else b"",
+                cells if name in (first, second) else b"",
             )
         replies = self.session.ask_each(requests, at_once=self._at_once, last=last)
         reply_of = dict(zip(requests, replies, strict=True))
@@ -1700,9 +1881,8 @@ class SecureMarginals:
         run = self.session.run
         owned = _owned(self.plan, self.domain)
         planned = _slabs_of(owned, self.plan.shared(self.rows))
-        steps = {
-            slab: self.session.rounds + number for number, slab in enumerate(planned)
-        }
+        first_step = self.session.rounds
+        steps = {slab: step for step, slab in enumerate(planned, first_step)}
 
         totals: dict[tuple[str, str], Words] = {}
         deliveries = _ByParty(dict)
@@ -1710,35 +1890,40 @@ class SecureMarginals:
         for slab, step in steps.items():
             start, stop, _ = slab
             self._slabs[step] = (start, stop)
+            context = _in_run(run, step)
             masks: dict[str, Words] = {}
             requests: dict[str, ShareRows] = {}
             for party in parties:
+                shared = self._shared[party]
                 width = sum(self._sizes(party))
-                context = _in_run(run, step)
-                masks[party] = products.masks(
-                    self._shared[party], context, stop - start, width
-                )
+                masks[party] = products.masks(shared, context, stop - start, width)
 
                 # Step 7: k of rows whose proof has room in this message, in whatever slab they are.
-                rows = (proven, slab.proven)
-                parts = [
-                    self._proof(party, part, at, *rows) for part, at in steps.items()
-                ]
+                parts: list[Words] = []
+                for proven_slab, at in steps.items():
+                    k = self._proof(party, proven_slab, at, proven, slab.proven)
+                    parts.append(k)
                 proof = Array.of(np.concatenate(parts), "<u4")
                 requests[party] = ShareRows(
-                    self._keys, self._public, self.rows, self.domain.sizes, start, stop,
-                    proof, deliveries[party],
-                )  # fmt: skip
+                    keys=self._keys,
+                    dealer=self._public,
+                    rows=self.rows,
+                    sizes=self.domain.sizes,
+                    start=start,
+                    stop=stop,
+                    proof=proof,
+                    deliveries=deliveries[party],
+                )
             proven = slab.proven
             replies = self.session.ask_each(requests, at_once=self._at_once)
 
             # Step 2: U^T V of each pair, whose sum over the slabs is sent less R.
-            for first, second in combinations(parties, 2):
+            for pair in combinations(parties, 2):
+                first, second = pair
                 part = products.product(masks[first], masks[second])
-                pair = (first, second)
-                totals[pair] = (
-                    products.added(totals[pair], part) if pair in totals else part
-                )
+                if pair in totals:
+                    part = products.added(totals[pair], part)
+                totals[pair] = part
             reply_of = dict(zip(parties, replies, strict=True))
             deliveries = self._deliveries(slab, step, reply_of)
 
@@ -1746,7 +1931,8 @@ class SecureMarginals:
         for (first, second), total in totals.items():
             context = _in_run(run, "R", first, second)
             R = products.masks(self._shared[first], context, *total.shape)
-            corrections[second][first] = Array.of(products.taken(total, R), "<u4")
+            Q = products.taken(total, R)
+            corrections[second][first] = Array.of(Q, "<u4")
         return deliveries, corrections
 
     def _deliveries(
@@ -1760,21 +1946,27 @@ class SecureMarginals:
         for sender, reply in replies.items():
             checked = CheckedReply(sender)
             others = [party for party in replies if party != sender]
+            keys = reply.rows.keys
+            data = reply.rows.data
+
+            # Masked rows and shifted codes, and the sum of k(m).
             sizes = self._sizes(sender)
-            words = (slab.stop - slab.start) * (sum(sizes) + len(sizes)) + 1
-            checked.items(
-                "keys of rows", reply.rows.keys, count=len(others), among=others
-            )
-            checked.items("bytes of rows", reply.rows.data, count=4 * words + _TAG)
+            width = sum(sizes) + len(sizes)
+            words = (slab.stop - slab.start) * width + 1
+            checked.items("keys of rows", keys, count=len(others), among=others)
+            checked.items("bytes of rows", data, count=4 * words + _TAG)
+
             seed = self._proof_seed(sender, step)
             for party in others:
-                key = reply.rows.keys[party]
-                deliveries[party][sender] = Delivery(step, reply.rows.data, key, seed)
+                delivery = Delivery(step, data, keys[party], seed)
+                deliveries[party][sender] = delivery
         return deliveries
 
     def _proof_seed(self, party: str, step: int) -> bytes:
+        """Return the seed of step 7 for the rows that a party shares in a step."""
         context = _in_run(self.session.run, step)
-        return masking.stream(self._secret, f"{context}/{party}".encode(), 8).tobytes()
+        info = f"{context}/{party}".encode()
+        return masking.stream(self._secret, info, 8).tobytes()
 
     def _proof(
         self, party: str, slab: _Slab, step: int, first: int, last: int
@@ -1802,24 +1994,26 @@ class SecureMarginals:
 
             # Step 4: G = r - S.
             release = group.release(self.session.run, self.session.rounds)
-            count = sum(self.domain.size(table.clique) for table in group.tables)
+            cells = sum(group.sizes(self.domain))
+            coins = group.coins
             modulus = group.modulus(self.rows)
-            r = products.coin_bits(self._secret, release, count, group.coins)
+            r = products.coin_bits(self._secret, release, cells, coins)
             shared = self._shared[group.first]
-            S = products.coin_masks(shared, release, count, group.coins, modulus)
+            S = products.coin_masks(shared, release, cells, coins, modulus)
             G = products.taken(r, S, modulus)
             dealt.setdefault(group.first, []).append(G.reshape(-1))
-        return {
-            name: Array.of(np.concatenate(words), "<u4")
-            for name, words in dealt.items()
-        }
+        arrays: dict[str, Array] = {}
+        for name, words in dealt.items():
+            arrays[name] = Array.of(np.concatenate(words), "<u4")
+        return arrays
 
     def _cells(self, tables: Sequence[NoisyTable]) -> tuple[bytes, bytes]:
         """Return seeds of the roots for the second party, and C of all tables of shifted codes."""
         run = self.session.run
         step = self.session.rounds
         b = self._shifts
-        first_party = self.plan.servers[0]
+        first_party, _ = self.plan.servers
+        shared = self._shared[first_party]
 
         # Step 6: a root's seeds s of the first party, and s' of the second.
         cliques = [table.clique for table in tables]
@@ -1827,9 +2021,7 @@ class SecureMarginals:
         seeds: dict[str, tuple[masking.Seeds, masking.Seeds]] = {}
         for root, size in roots.items():
             context = _in_run(run, step, root)
-            first = products.root_seeds(
-                self._shared[first_party], context, self.rows, size
-            )
+            first = products.root_seeds(shared, context, self.rows, size)
             second = products.other_seeds(self._secret, context, first, b[root])
             seeds[root] = (first, second)
 
@@ -1842,12 +2034,13 @@ class SecureMarginals:
             for table in group.tables:
                 clique = self.plan.as_sent(table.clique)
                 (root,) = self.plan.roots([table.clique], self.domain)
-                shape = self.domain.shape(clique)
-                table_b = np.stack([b[name] for name in clique], axis=1)
-                info = _in_run(release, *clique)
-                place = clique.index(root)
                 C = products.corrections(
-                    seeds[root], info, table_b, shape, place, modulus
+                    seeds[root],
+                    _in_run(release, *clique),
+                    np.stack([b[name] for name in clique], axis=1),
+                    self.domain.shape(clique),
+                    clique.index(root),
+                    modulus,
                 )
                 corrections.append(C.tobytes())
         second_seeds = [second.tobytes() for _, second in seeds.values()]
@@ -1860,8 +2053,9 @@ class SecureMarginals:
         for step, (start, stop) in self._slabs.items():
             context = _in_run(self.session.run, step)
             for party, part in self.plan.parts.items():
+                shared = self._shared[party]
                 sizes = self._sizes(party)
-                b = products.shifts(self._shared[party], context, stop - start, sizes)
+                b = products.shifts(shared, context, stop - start, sizes)
                 for name, column in zip(part.names, b.T, strict=True):
                     slabs[name].append(column)
         return {name: np.concatenate(columns) for name, columns in slabs.items()}
@@ -1892,29 +2086,35 @@ def opened_tables(
             words.setdefault(group, []).append(array)
 
     # Rows may be as many fewer than their bound as its margin and noise are.
-    missing = ceil(plan.bound.margin + _NEVER * plan.bound.sigma) if plan.bound else 0
-    bounds = RowBounds(rows - missing, rows)
+    most_missing = 0
+    if plan.bound is not None:
+        most_missing = ceil(plan.bound.margin + _NEVER * plan.bound.sigma)
+    bounds = RowBounds(rows - most_missing, rows)
     measured: dict[Clique, Measurement] = {}
     for group, parts in words.items():
         has_coins = bool(group.kind.weights)
         if has_coins:
-            modulus = group.modulus(rows)
-            opened = products.opened(parts, group.coins.half, modulus).astype(float)
+            half = group.coins.half
+            counts = products.opened(parts, half, group.modulus(rows))
             sigma = group.coins.sigma
         else:
-            opened = parts[0].astype(np.float64)
+            # One party counted alone.
+            counts = parts[0]
             sigma = group.kind.sigma
 
-        ends = np.cumsum([domain.size(table.clique) for table in group.tables])
-        pieces = np.split(opened, ends[:-1])
+        ends = np.cumsum(group.sizes(domain))
+        pieces = np.split(counts.astype(np.float64), ends[:-1])
         for table, cells in zip(group.tables, pieces, strict=True):
+            clique = table.clique
             if has_coins:
                 who = f"parties {group.first!r} and {group.second!r}"
-                bounds = bounds.after(who, table.clique, cells, group.coins)
-            sent_as = plan.as_sent(table.clique)
-            order = [sent_as.index(name) for name in table.clique]
-            counts = cells.reshape(domain.shape(sent_as)).transpose(order)
-            measured[table.clique] = Measurement(table.clique, counts, sigma)
+                bounds = bounds.after(who, clique, cells, group.coins)
+
+            # Cells come with the columns party by party, and are put into the clique's order.
+            sent_as = plan.as_sent(clique)
+            order = [sent_as.index(name) for name in clique]
+            by_party = cells.reshape(domain.shape(sent_as))
+            measured[clique] = Measurement(clique, by_party.transpose(order), sigma)
     return measured
 
 
@@ -1927,24 +2127,27 @@ def _words_of(
     reply: Tables,
 ) -> Iterator[tuple[Group, npt.NDArray[Any]]]:
     """Yield the counts or words that a party sent, checked, for every group that it opens."""
-    opens = [group for group in plan.groups(tables, party) if party in group.openers]
-    alone = [group for group in opens if group.first == group.second]
-    joint = [group for group in opens if group.first != group.second]
+    alone: list[Group] = []
+    joint: list[Group] = []
+    for group in plan.groups(tables, party):
+        if group.openers == (party, party):
+            alone.append(group)
+        elif party in group.openers:
+            joint.append(group)
     checked = CheckedReply(party)
 
     # Counts of one party have its noise on them already; words of two are any below a modulus.
     for group, sent in _by_group(checked, alone, reply.own):
-        cells = sum(domain.size(table.clique) for table in group.tables)
+        shape = (sum(group.sizes(domain)),)
         tail = ceil(_NEVER * group.kind.sigma)
-        shape = (cells,)
-        yield (
-            group,
-            checked.array("counts", sent, WHOLE, shape, least=-tail, most=rows + tail),
-        )
+        most = rows + tail
+        counts = checked.array("counts", sent, WHOLE, shape, least=-tail, most=most)
+        yield group, counts
     for group, sent in _by_group(checked, joint, reply.joint):
-        cells = sum(domain.size(table.clique) for table in group.tables)
+        shape = (sum(group.sizes(domain)),)
         most = group.modulus(rows) - 1
-        yield group, checked.array("counts", sent, WORDS, (cells,), least=0, most=most)
+        words = checked.array("counts", sent, WORDS, shape, least=0, most=most)
+        yield group, words
 
 
 def _by_group(
@@ -1972,6 +2175,7 @@ class RowBounds(NamedTuple):
         """
         half = coins.half
         total = int(counts.sum())
+        # The noise of a sum is wider by the root of how many counts it has.
         tail = ceil(_NEVER * coins.sigma * sqrt(counts.size))
         checks = (
             ("a count", counts.max(), -half, self.most + half),
@@ -1984,7 +2188,9 @@ class RowBounds(NamedTuple):
                     f"it must be from {least:,} to {most:,}. The table was discarded: check which "
                     "software they run, and start a new run"
                 )
-        return RowBounds(max(self.least, total - tail), min(self.most, total + tail))
+        closer_least = max(self.least, total - tail)
+        closer_most = min(self.most, total + tail)
+        return RowBounds(closer_least, closer_most)
 
 
 def kept_secret(task: Task) -> bytes:

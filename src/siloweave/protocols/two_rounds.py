@@ -59,23 +59,38 @@ from siloweave.protocols.workload import (
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Domain
 
+# The design of step 3.
 # L2 norm of a triple's effect beyond the model of pairs, as a share of the rows.
 _TRIPLE = 0.007
-_WIDEST = 5  # columns of a table
-_MOST_TABLES = 20_000  # of one width, to choose from
-_ROWS_PER_CELL = 4.0  # of a table wider than a pair, at least
-_STEPS = 12  # of the multiplicative algorithm for each table that is added
-_PATIENCE = 8  # stop where so many tables
-_LEAST_GAIN = 0.004  # lower the error by less than that
-_FAINTEST = 1 / 256  # of the largest precision, what a table has at least
-# Of the mean precision; a table with less that lies inside another is dropped.
+# Columns of a table, at most.
+_WIDEST = 5
+# Tables of one width to choose from, at most.
+_MOST_TABLES = 20_000
+# Rows for each cell of a table that is wider than a pair, at least.
+_ROWS_PER_CELL = 4.0
+# Steps of the multiplicative algorithm for each table that is added.
+_STEPS = 12
+# It stops where so many tables lower the error by a smaller share than this.
+_PATIENCE = 8
+_LEAST_GAIN = 0.004
+# The least precision of a table, as a share of the largest: else no mechanism draws its noise.
+_FAINTEST = 1 / 256
+# A table that lies inside another is dropped with less than this share of the mean precision.
 _THIN = 0.1
-# Pairs that are chosen one by one; of so many more, one more is added at a time.
+
+# The plan of step 2.
+# Pairs that are chosen one by one; with so many more, one more is added at a time.
 _FEW = 120
-_EXCHANGES = 16  # pairs that come in for others, at most: each takes as long as a fit
-_NOISE = 0.5  # times the noise that it would bring, a planned pair moves its marginal
-_PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
-_UNKNOWN = 1e12  # rows: the noise of a table that says nothing
+# Pairs that come in for others, at most: each takes as long as a fit.
+_EXCHANGES = 16
+# Part of the noise that a pair would bring, by which it must at least move its marginal.
+_NOISE = 0.5
+
+# The fits of step 5.
+# Sweeps of the one that interactions are shrunk towards.
+_PAIR_SWEEPS = 15
+# Noise, in rows, of a table that says nothing.
+_UNKNOWN = 1e12
 
 Measure: TypeAlias = Callable[
     [Sequence[Clique], Sequence[float], float], list[Measurement]
@@ -149,12 +164,13 @@ def plan_and_fit(
 
     # Step 2: plan, by answers without the dependence that their noise explains.
     second_rho = (1 - settings.pairs_share) * rho
-    shrunk = _cleaned_answers(pairs, total)
+    clean_pairs = _cleaned_answers(pairs, total)
+    plan_rho = second_rho / unit**2
     chosen = plan(
         domain,
         weights,
-        shrunk,
-        second_rho / unit**2,
+        clean_pairs,
+        plan_rho,
         settings,
         no_room=no_room,
         progress=progress,
@@ -163,7 +179,7 @@ def plan_and_fit(
     # Step 3: choose tables that hold what was planned.
     chosen_set = set(chosen)
     planned = [answer for answer in pairs if answer.clique in chosen_set]
-    tables = design(domain, workload, planned, second_rho / unit**2, settings, allowed)
+    tables = design(domain, workload, planned, plan_rho, settings, allowed)
 
     # Step 4: measure them, each in its own noise.
     progress("measuring what was planned", 0.8)
@@ -195,7 +211,12 @@ def plan_and_fit(
     # From the single columns on, which the fit holds to; from nothing 60 sweeps are too few.
     start = fit(domain, singles, total=total, sweeps=sweeps, shrinkage=shrinkage)
     model = fit(
-        domain, clean, total=total, warm_start=start, sweeps=sweeps, shrinkage=shrinkage
+        domain,
+        clean,
+        total=total,
+        warm_start=start,
+        sweeps=sweeps,
+        shrinkage=shrinkage,
     )
     return model, rounds
 
@@ -279,9 +300,11 @@ def design(
     rows = estimate_total(planned)
     # Of separate tables, these precisions have the least L1 noise, sum n_t sigma_t.
     start = {answer.clique: domain.size(answer.clique) ** (2 / 3) for answer in planned}
+    most_cells = rows / _ROWS_PER_CELL
     room = cells_in(settings.max_model_mb)
-    tables = _tables(domain, list(start), rows / _ROWS_PER_CELL, room, allowed)
-    return _Design(domain, workload, planned, rows, tables).solve(start, rho, allowed)
+    tables = _tables(domain, list(start), most_cells, room, allowed)
+    problem = _Design(domain, workload, planned, rows, tables)
+    return problem.solve(start, rho, allowed)
 
 
 def _tables(
@@ -301,12 +324,12 @@ def _tables(
         cliques = parts
 
     tables = dict.fromkeys(planned)
-    for size in range(3, _WIDEST + 1):
+    for width in range(3, _WIDEST + 1):
         # Triples are always offered: all of them are to be right.
-        number = sum(comb(len(clique), size) for clique in cliques)
-        if size > 3 and number > _MOST_TABLES:
+        number = sum(comb(len(clique), width) for clique in cliques)
+        if width > 3 and number > _MOST_TABLES:
             break
-        wider = dict.fromkeys(_subsets(cliques, size))
+        wider = dict.fromkeys(_subsets(cliques, width))
         for table in wider:
             if domain.size(table) <= most and allowed([table]):
                 tables[table] = None
@@ -343,10 +366,9 @@ def _targets(workload: Sequence[Clique]) -> list[Clique]:
 
     triples: list[Clique] = []
     for first, second in pairs:
-        thirds = near.get(second, [])
-        triples += [
-            (first, second, third) for third in thirds if (first, third) in pairs
-        ]
+        for third in near.get(second, []):
+            if (first, third) in pairs:
+                triples.append((first, second, third))
     spanned = set(_subsets(triples, 2))
     return [*triples, *(query for query in workload if query not in spanned)]
 
@@ -385,14 +407,14 @@ class _Design:
         cells = np.array([domain.size(effect) for effect in prior], np.float64)
         self.spread = cells * [max(1, _freedom(domain, effect)) for effect in prior]
         self.tables = list(tables)
+        table_effects = [_effects(table, place) for table in tables]
+        shares: list[Floats] = []
+        for table, effects in zip(tables, table_effects, strict=True):
+            shares.append(cells[list(effects)] / domain.size(table))
+        self.informs = _sparse(shares, table_effects, len(prior))
+
+        # Tables that cannot be measured together with those that were chosen.
         self.closed = list[int]()
-        sizes = [domain.size(table) for table in tables]
-        below = [_effects(table, place) for table in tables]
-        shares = [
-            cells[list(effects)] / size
-            for effects, size in zip(below, sizes, strict=True)
-        ]
-        self.informs = _sparse(shares, below, len(prior))
 
         # w_q of each target, and the effects in it.
         queries = Counter(_effects(query, place) for query in _targets(workload))
@@ -440,12 +462,13 @@ class _Design:
 
         # What was added in vain is left out again.
         chosen, x = earlier
-        x = np.maximum(x, _FAINTEST * x.max())  # else noise that no mechanism draws
+        # Noise must not be so wide that no mechanism draws it.
+        x = np.maximum(x, _FAINTEST * x.max())
         x *= 2 * rho / x.sum()
-        return {
-            self.tables[table]: float(precision**-0.5)
-            for table, precision in zip(chosen, x, strict=True)
-        }
+        sigmas: dict[Clique, float] = {}
+        for table, precision in zip(chosen, x, strict=True):
+            sigmas[self.tables[table]] = float(precision**-0.5)
+        return sigmas
 
     def _best(self, gain: Floats, chosen: Ints, allowed: Allowed) -> int:
         """Return the table that gains most of those that can be measured with the ones chosen."""
@@ -467,16 +490,14 @@ class _Design:
         total = self.prior + precision
         variance = self.spread / total
         errors = np.sqrt(self.targets @ variance)
-        slope = (
-            self.targets.T
-            @ (self.weights / np.maximum(errors, 1e-300))
-            * variance
-            / total
-        )
+        # An error of 0 would be divided by.
+        relative_weights = self.weights / np.maximum(errors, 1e-300)
+        slope = self.targets.T @ relative_weights * variance / total
         return float(self.weights @ errors), slope
 
 
 def _freedom(domain: Domain, effect: Clique) -> int:
+    """Return d_A, the degrees of freedom of an effect."""
     return prod(domain.size_of(name) - 1 for name in effect)
 
 
@@ -489,12 +510,14 @@ def _effects(clique: Clique, place: Mapping[Clique, int]) -> tuple[int, ...]:
 def _sparse(
     values: Sequence[Floats], columns: Sequence[tuple[int, ...]], width: int
 ) -> Any:
-    """Return a sparse matrix, by its rows."""
-    from scipy.sparse import csr_matrix  # late: it costs a tenth of a second
+    """Return a sparse matrix of so many columns, by the values of each row and their columns."""
+    # Late: it costs a tenth of a second.
+    from scipy.sparse import csr_matrix
 
     ends = np.cumsum([0, *map(len, columns)])
     flat = np.fromiter(chain.from_iterable(columns), np.int64, ends[-1])
-    return csr_matrix((np.concatenate(values), flat, ends), shape=(len(columns), width))
+    rows = (np.concatenate(values), flat, ends)
+    return csr_matrix(rows, shape=(len(columns), width))
 
 
 def plan(
@@ -537,6 +560,19 @@ def plan(
 
 
 class _Rehearsal:
+    """The second round, rehearsed: pairs that were chosen so far, and a model of their answers.
+
+    Attributes:
+        answers: First answers of the single columns, and of the pairs that were chosen.
+        megabytes: What the model may take so far.
+        open: Pairs that may be chosen.
+        chosen: Pairs, with their scores when they were chosen.
+        left_out: Pairs with which the model would be too large.
+        scores: How much each open pair would improve the model.
+        tried: Pairs for which an exchange was tried.
+        brought: How many pairs exchanges brought in.
+    """
+
     def __init__(
         self,
         domain: Domain,
@@ -549,19 +585,21 @@ class _Rehearsal:
         self.weights = weights
         self.rho = rho
         self.settings = settings
-        # So far.
-        self.megabytes = min(8e-6 * tree_cells(domain, []), settings.max_model_mb)
+
+        # As large as single columns make it, at 8 bytes a cell.
+        single_megabytes = 8e-6 * tree_cells(domain, [])
+        self.megabytes = min(single_megabytes, settings.max_model_mb)
         self.answers = [answer for answer in pairs if len(answer.clique) == 1]
 
         # A pair is open, chosen or left out.
-        two_ways = [answer for answer in pairs if len(answer.clique) == 2]
-        self.open: dict[Clique, Measurement] = {
-            answer.clique: answer for answer in two_ways
-        }
-        self.chosen: dict[Clique, float] = {}  # and their scores when they were chosen
-        self.left_out: dict[Clique, Measurement] = {}  # as the model would be too large
-        self.tried: set[Clique] = set()  # in exchanges
-        self.brought = 0  # by them
+        self.open: dict[Clique, Measurement] = {}
+        for answer in pairs:
+            if len(answer.clique) == 2:
+                self.open[answer.clique] = answer
+        self.chosen: dict[Clique, float] = {}
+        self.left_out: dict[Clique, Measurement] = {}
+        self.tried: set[Clique] = set()
+        self.brought = 0
 
         # The model of single columns, and how much each pair would improve it.
         self.model = self._fit(None)
@@ -595,8 +633,10 @@ class _Rehearsal:
         if not self.left_out or self.megabytes >= most:
             return False
         self.megabytes = min(2 * self.megabytes, most)
-        offered = fitting(self.domain, self.left_out, list(self.chosen), self.megabytes)
-        self.model.marginals(offered)  # all at once, as they are far apart
+        chosen = list(self.chosen)
+        offered = fitting(self.domain, self.left_out, chosen, self.megabytes)
+        # Computed all at once, as they are far apart in the model.
+        self.model.marginals(offered)
         for pair in offered:
             self.open[pair] = self.left_out.pop(pair)
             self.scores[pair] = self._score(self.open[pair])
@@ -609,13 +649,10 @@ class _Rehearsal:
         """
         if self.brought >= _EXCHANGES:
             return False
-        untried = {
-            pair: answer
-            for pair, answer in self.left_out.items()
-            if pair not in self.tried
-        }
-        self.model.marginals(list(untried))  # all at once, as they are far apart
-        scores = {pair: self._score(answer) for pair, answer in untried.items()}
+        untried = [pair for pair in self.left_out if pair not in self.tried]
+        # Computed all at once, as they are far apart in the model.
+        self.model.marginals(untried)
+        scores = {pair: self._score(self.left_out[pair]) for pair in untried}
         for pair in sorted(scores, key=scores.__getitem__, reverse=True):
             if scores[pair] <= 0:
                 return False
@@ -631,13 +668,15 @@ class _Rehearsal:
         self.brought += 1
         self.chosen[pair] = score
         self.answers.append(self.left_out.pop(pair))
-        self.left_out |= {
-            answer.clique: answer for answer in self.answers if answer.clique in lost
-        }
-        self.answers = [answer for answer in self.answers if answer.clique not in lost]
-        self.chosen = {
-            clique: worth for clique, worth in self.chosen.items() if clique not in lost
-        }
+        staying: list[Measurement] = []
+        for answer in self.answers:
+            if answer.clique in lost:
+                self.left_out[answer.clique] = answer
+            else:
+                staying.append(answer)
+        self.answers = staying
+        for clique in lost:
+            del self.chosen[clique]
         self.model = self._fit(self.model)
 
     def _in_the_way(self, pair: Clique, score: float) -> list[Clique] | None:
@@ -652,10 +691,13 @@ class _Rehearsal:
         def too_many(first: int) -> bool:
             return not self._fits([*staying, *ranked[:first]])
 
-        while True:  # by halves, so that few trees are laid out
+        while True:
+            # How many of the best fit as well; by halves, so that few trees are laid out.
             more = bisect(range(1, len(ranked) + 1), False, key=too_many)
             if more == len(ranked):
                 return lost
+
+            # The next one does not, and goes.
             score -= self.chosen[ranked[more]]
             if score <= 0:
                 return None
@@ -667,14 +709,13 @@ class _Rehearsal:
         return fits(self.domain, pairs, self.megabytes)
 
     def _fit(self, start: MRF | None) -> MRF:
-        sweeps = self.settings.plan_sweeps
-        shrinkage = self.settings.plan_shrinkage
+        """Fit a model to the answers so far."""
         return fit(
             self.domain,
             self.answers,
             warm_start=start,
-            sweeps=sweeps,
-            shrinkage=shrinkage,
+            sweeps=self.settings.plan_sweeps,
+            shrinkage=self.settings.plan_shrinkage,
         )
 
     def _score(self, answer: Measurement) -> float:
@@ -685,9 +726,12 @@ class _Rehearsal:
         """
         before = self.model.marginal(answer.clique)
         after = block_step(self.model, answer, shrinkage=self.settings.plan_shrinkage)
-        sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
-        noise = float(np.minimum(expected_l1(sigma, 1), after).sum())
         distance = float(np.abs(after - before).sum())
+
+        # The noise of this pair, if it were the last that is chosen.
+        sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
+        cell_noise = expected_l1(sigma, 1)
+        noise = float(np.minimum(cell_noise, after).sum())
         return self.weights[answer.clique] * (distance - _NOISE * noise)
 
     def _best(self) -> Clique | None:
