@@ -395,8 +395,8 @@ def read_state(
         return msgspec.json.decode(file.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    # Not as good as none: without a record, an account may be a new one.
     except (OSError, *_UNREADABLE) as error:
+        # Not as good as none: without a record, an account may be a new one.
         why = getattr(error, "strerror", None) or error
         raise LedgerError(
             f"{file}: {description} cannot be read ({why}). Nothing was released. "
