@@ -500,7 +500,7 @@ def lines_of(file: Path, folder: Path, key: bytes) -> Account:
 def _account_of(
     lines: Sequence[bytes], file: Path, folder: Path, key: bytes
 ) -> Account:
-    """Return the account that a file's lines are; LedgerError where it is none."""
+    """Return the account that a file's lines are; LedgerError where there are none."""
     if not lines:
         raise LedgerError(f"{file}: is empty. Nothing was released. {_restore(folder)}")
     return Account(folder, lines, key)

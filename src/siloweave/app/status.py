@@ -367,7 +367,7 @@ def _unwritten_course(ended: EndedRun | None, shown_at: float) -> course.Status:
 
 
 def _shown_at(course_now: course.Status | None) -> float:
-    """Return the time that a course is shown for: its last line's once nobody goes on with it."""
+    """Return the time that a course is shown for: that of its end, once nobody continues it."""
     if course_now is None:
         return time.time()
     if course_now.ended or not _alive(course_now.process):
