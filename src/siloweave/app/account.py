@@ -450,7 +450,7 @@ def _check_record(account: Account, record: AccountRecord | None) -> None:
     _check_homes(account.folder, account.key, record)
     file = account.folder / ACCOUNT_FILE
     if record is None:
-        # An account without entries is a new one, as far as this machine can tell.
+        # An account without entries may be a new one, which no record is of.
         if account.entries:
             raise LedgerError(
                 f"{file}: this machine has no record of it, so it may be an old copy: what was "
@@ -500,7 +500,7 @@ def lines_of(file: Path, folder: Path, key: bytes) -> Account:
 def _account_of(
     lines: Sequence[bytes], file: Path, folder: Path, key: bytes
 ) -> Account:
-    """Return the account that a file's lines are; LedgerError where there are none."""
+    """Return the account that a file's lines are; LedgerError for an empty file."""
     if not lines:
         raise LedgerError(f"{file}: is empty. Nothing was released. {_restore(folder)}")
     return Account(folder, lines, key)

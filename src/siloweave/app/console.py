@@ -55,7 +55,7 @@ def _out() -> Console:
 
 def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
     """Print on standard error what went wrong."""
-    # The label is markup, and a message, which may quote what others wrote, is none.
+    # The label is markup. A message may quote what others wrote, and is printed as it stands.
     console = _Terminal(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"{label} {escape(message)}")
 

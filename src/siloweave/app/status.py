@@ -245,7 +245,7 @@ def key_of(folder: Path, data: str | Path | None, run: str = "") -> bytes:
 
     digest = blake2b(f"{__version__} {data}".encode(), digest_size=16)
     for file in sorted(set(files)):
-        # A file that is removed meanwhile is none that facts follow from.
+        # From a file that is removed meanwhile no facts follow.
         with suppress(OSError):
             metadata = file.stat()
             if stat.S_ISREG(metadata.st_mode):
