@@ -42,6 +42,7 @@ STATE_FOLDER = "SILOWEAVE_STATE"
 
 _Record = TypeVar("_Record")
 _VERSION = 1
+# So that a signature of a line cannot be taken for one of anything else.
 _PURPOSE = b"siloweave account line"
 _WAIT_S = 20.0  # for another process of the same party that is writing a line
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
@@ -62,9 +63,19 @@ def added_up(costs: Iterable[Charged]) -> Charged:
         Charged(epsilon=1.5, delta=2e-06)
     """
     listed = list(costs)
-    return Charged(
-        sum(cost.epsilon for cost in listed), sum(cost.delta for cost in listed)
-    )
+    epsilon = sum(cost.epsilon for cost in listed)
+    delta = sum(cost.delta for cost in listed)
+    return Charged(epsilon, delta)
+
+
+def _charged(epsilon: float | None, delta: float) -> Charged:
+    """Return a cost as it is added up; None, which a file has for no bound, is infinity."""
+    return Charged(inf if epsilon is None else epsilon, delta)
+
+
+def _in_file(epsilon: float) -> float | None:
+    """Return an epsilon as a file has it: JSON has no infinity."""
+    return None if isinf(epsilon) else epsilon
 
 
 class AccountHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,7 +120,7 @@ class AccountEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def cost(self) -> Charged:
         """What this line adds."""
-        return Charged(inf if self.epsilon is None else self.epsilon, self.delta)
+        return _charged(self.epsilon, self.delta)
 
 
 class AccountRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,28 +143,32 @@ class AccountRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def cost(self) -> Charged:
         """All that was entered by then."""
-        return Charged(inf if self.epsilon is None else self.epsilon, self.delta)
+        return _charged(self.epsilon, self.delta)
 
 
 _encoder = msgspec.json.Encoder()
 
 
 def _digest(line: bytes) -> str:
+    """Return the hash by which the next line, and a record, name a line."""
     return blake2b(line, digest_size=32, person=b"siloweave accnt").hexdigest()
 
 
 def _signed_line(line: AccountHeader | AccountEntry, identity: Identity) -> bytes:
+    """Write a line with the signature of all that it has beside it."""
     bare = _encoder.encode(msgspec.structs.replace(line, signature=b""))
     signature = identity.sign(_PURPOSE, bare)
     return _encoder.encode(msgspec.structs.replace(line, signature=signature))
 
 
 def _is_signed(line: AccountHeader | AccountEntry, key: bytes) -> bool:
+    """Return whether a line's signature is that of a key, and of what the line has."""
     bare = _encoder.encode(msgspec.structs.replace(line, signature=b""))
     return verify(key, _PURPOSE, bare, line.signature)
 
 
 def _now() -> str:
+    """Return the time as a line has it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -167,6 +182,7 @@ class Account:
         self._digests: list[str] = []
         path = folder / ACCOUNT_FILE
         header = _read_header(lines[0], path)
+        # Another party's account, whole and signed, would say that this one spent nothing.
         if header.key != key:
             raise LedgerError(
                 f"{path}: is the account of the key {fingerprint(header.key)}, and {KEY_FILE} "
@@ -174,10 +190,13 @@ class Account:
                 "pair that is wrong: both belong to one party"
             )
         self._digests.append(_digest(lines[0]))
+        # Each line is checked against all before it, which are in the account by then.
         for line_number, line in enumerate(lines[1:], start=2):
-            self._add(_read_entry(line, line_number, path, key, self), line)
+            entry = _read_entry(line, line_number, path, key, self)
+            self._add(entry, line)
 
     def _add(self, entry: AccountEntry, line: bytes) -> None:
+        """Add a line that was checked, or that has just been written."""
         self.entries += (entry,)
         self._digests.append(_digest(line))
 
@@ -211,7 +230,8 @@ class Account:
             # What the owner stated has no ledger, and each such line counts by itself.
             name = entry.ledger or f"stated {entry.index}"
             costs.setdefault(name, []).append(entry.cost)
-        return [added_up(lines) for name, lines in costs.items() if name != ledger]
+        costs.pop(ledger, None)
+        return [added_up(study_costs) for study_costs in costs.values()]
 
     def seen_key(self, name: str, key: bytes, ledger: str = "") -> str:
         """Say whether an end of a study is known by its key from a study with another ledger.
@@ -219,27 +239,35 @@ class Account:
         Returns:
             A clause for people: that it is new, or known, or that the name had another key.
         """
+        # The latest study first.
         earlier_entries = [
             entry for entry in reversed(self.entries) if entry.ledger != ledger
         ]
         for entry in earlier_entries:
             if key == entry.coordinator or key in entry.parties.values():
-                return f"known from study {entry.study!r} of {entry.time[:10]}"
+                day = entry.time[:10]
+                return f"known from study {entry.study!r} of {day}"
+
+        # A key that no study had is suspicious where the name has had another.
         for entry in earlier_entries:
-            earlier = entry.parties.get(name)
-            if earlier is not None:
+            earlier_key = entry.parties.get(name)
+            if earlier_key is not None:
+                day = entry.time[:10]
                 return (
-                    f"CHANGED: in study {entry.study!r} of {entry.time[:10]} {name!r} had "
-                    f"{fingerprint(earlier)}. Ask by telephone why"
+                    f"CHANGED: in study {entry.study!r} of {day} {name!r} had "
+                    f"{fingerprint(earlier_key)}. Ask by telephone why"
                 )
         return "new here: compare it by telephone"
 
     def has_at(self, lines: int, head: str) -> bool:
         """Return whether its line of this number, from 1, has this hash."""
-        return 1 <= lines <= self.lines and self._digests[lines - 1] == head
+        if not 1 <= lines <= self.lines:
+            return False
+        return self._digests[lines - 1] == head
 
 
 def _read_header(line: bytes, path: Path) -> AccountHeader:
+    """Read and check the first line; LedgerError where it was damaged or edited."""
     try:
         header = msgspec.json.decode(line, type=AccountHeader)
     except _UNREADABLE as error:
@@ -260,6 +288,7 @@ def _read_header(line: bytes, path: Path) -> AccountHeader:
 def _read_entry(
     line: bytes, line_number: int, path: Path, key: bytes, before: Account
 ) -> AccountEntry:
+    """Read and check the line that follows an account; LedgerError where it does not."""
     try:
         entry = msgspec.json.decode(line, type=AccountEntry)
     except _UNREADABLE as error:
@@ -267,14 +296,16 @@ def _read_entry(
             f"{path}, line {line_number}: is no line of an account ({error}). Nothing was "
             f"released. {_restore(path.parent)}"
         ) from error
-    follows = (entry.index, entry.previous) == (len(before.entries), before.head)
+    follows = entry.index == len(before.entries) and entry.previous == before.head
     # The bytes are compared, too: a line that was only written otherwise has another hash.
-    if not follows or _encoder.encode(entry) != line or not _is_signed(entry, key):
+    is_as_written = _encoder.encode(entry) == line
+    if not follows or not is_as_written or not _is_signed(entry, key):
         raise LedgerError(f"{path}, line {line_number}: {_altered(path.parent)}")
     return entry
 
 
 def _altered(folder: Path) -> str:
+    """Say that a line was edited, and what to do."""
     return (
         "was edited, or lines before it were removed or moved, by someone without the party's "
         f"key. Nothing was released. {_restore(folder)}"
@@ -282,11 +313,13 @@ def _altered(folder: Path) -> str:
 
 
 def _restore(folder: Path) -> str:
+    """Say how a damaged account is put back."""
     call = f"siloweave party account --folder {quote(str(folder))} --restore FILE"
     return f"Move it away and put back its last backup: `{call}`"
 
 
 def _decide(folder: Path) -> str:
+    """Say how an owner states what an account does not show."""
     call = f"siloweave party account --folder {quote(str(folder))}"
     return (
         f"Nothing was released. `{call}` shows what is known; its owner says what was spent "
@@ -299,11 +332,16 @@ def _decide(folder: Path) -> str:
 
 def state_folder() -> Path:
     """Return the folder of records: SILOWEAVE_STATE, or where this system keeps state of a user."""
-    if named := os.environ.get(STATE_FOLDER):
-        return Path(named)
-    windows = os.name == "nt"
-    if base := os.environ.get("LOCALAPPDATA" if windows else "XDG_STATE_HOME"):
-        return Path(base) / "siloweave" / ("state" if windows else "")
+    folder = os.environ.get(STATE_FOLDER)
+    if folder:
+        return Path(folder)
+    # The folders of XDG and of Windows, whose names may be in the environment, too.
+    is_windows = os.name == "nt"
+    name = "siloweave/state" if is_windows else "siloweave"
+    variable = "LOCALAPPDATA" if is_windows else "XDG_STATE_HOME"
+    base = os.environ.get(variable)
+    if base:
+        return Path(base) / name
     try:
         home = Path.home()
     except RuntimeError as error:
@@ -311,13 +349,14 @@ def state_folder() -> Path:
             "this user has no home folder, where a record of a party's account is kept. Nothing "
             f"was released. Name a folder that stays in the environment variable {STATE_FOLDER}"
         ) from error
-    return home.joinpath(
-        "AppData/Local/siloweave/state" if windows else ".local/state/siloweave"
-    )
+    usual_base = "AppData/Local" if is_windows else ".local/state"
+    return home / usual_base / name
 
 
 def _record_file(key: bytes) -> Path:
-    return state_folder() / "accounts" / f"{fingerprint(key).replace(' ', '')}.json"
+    """Return where this machine's record of the account of a key is."""
+    name = fingerprint(key).replace(" ", "")
+    return state_folder() / "accounts" / f"{name}.json"
 
 
 def read_record(key: bytes) -> AccountRecord | None:
@@ -326,24 +365,27 @@ def read_record(key: bytes) -> AccountRecord | None:
     Raises:
         LedgerError: The record cannot be read, so that nothing can be compared.
     """
+    remedy = (
+        "if it is damaged, remove it, and say what was spent besides with `siloweave party account "
+        "--spent-since EPSILON`"
+    )
     return read_state(
         _record_file(key),
         AccountRecord,
         "what this machine knows of a party's account",
-        "if it is damaged, remove it, and say what was spent besides with `siloweave party account "
-        "--spent-since EPSILON`",
+        remedy,
     )
 
 
 def read_state(
-    file: Path, kind: type[_Record], what: str, remedy: str
+    file: Path, kind: type[_Record], description: str, remedy: str
 ) -> _Record | None:
     """Read a record of the state folder; None where there is no such file.
 
     Args:
         file: Of the record.
         kind: Of the record.
-        what: The record, in words.
+        description: The record, in words.
         remedy: What to do where it is damaged.
 
     Raises:
@@ -354,19 +396,24 @@ def read_state(
     except FileNotFoundError:
         return None
     except (OSError, *_UNREADABLE) as error:
+        # Not as good as none: without a record, an account may be a new one.
         why = getattr(error, "strerror", None) or error
         raise LedgerError(
-            f"{file}: {what} cannot be read ({why}). Nothing was released. See that this user may "
-            f"read it; {remedy}"
+            f"{file}: {description} cannot be read ({why}). Nothing was released. "
+            f"See that this user may read it; {remedy}"
         ) from error
 
 
 def _write_record(account: Account) -> None:
+    """Write down what this machine knows of an account; LedgerError where that is not possible."""
     file = _record_file(account.key)
     total = account.total
-    epsilon = None if isinf(total.epsilon) else total.epsilon
     record = AccountRecord(
-        str(account.folder.resolve()), account.lines, account.head, epsilon, total.delta
+        folder=str(account.folder.resolve()),
+        lines=account.lines,
+        head=account.head,
+        epsilon=_in_file(total.epsilon),
+        delta=total.delta,
     )
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -388,7 +435,8 @@ def _check_homes(folder: Path, key: bytes, record: AccountRecord | None) -> None
         with elsewhere.open("rb") as file:
             header = msgspec.json.decode(file.readline(), type=AccountHeader)
     except (OSError, *_UNREADABLE):
-        return  # it was moved from there
+        # It was moved from there.
+        return
     if header.key == key:
         raise LedgerError(
             f"{folder}: is a second home of one party: {record.folder} has the account of the same "
@@ -402,12 +450,14 @@ def _check_record(account: Account, record: AccountRecord | None) -> None:
     _check_homes(account.folder, account.key, record)
     file = account.folder / ACCOUNT_FILE
     if record is None:
+        # An account without entries may be a new one, which no record is of.
         if account.entries:
             raise LedgerError(
                 f"{file}: this machine has no record of it, so it may be an old copy: what was "
                 f"spent since is unknown. {_decide(account.folder)}"
             )
         return
+    # An account with more lines is right: a process that was killed wrote a line, and no record.
     if not account.has_at(record.lines, record.head):
         raise LedgerError(
             f"{file}: is from a backup: it has {account.lines} lines, and this machine knows of "
@@ -443,12 +493,14 @@ def _follows(lines: list[bytes], line: bytes) -> bool:
 
 def lines_of(file: Path, folder: Path, key: bytes) -> Account:
     """Read the account in a file as that of a party's folder; LedgerError where it is damaged."""
-    return _account_of(read_lines(file, follows=_follows).lines, file, folder, key)
+    lines = read_lines(file, follows=_follows).lines
+    return _account_of(lines, file, folder, key)
 
 
 def _account_of(
     lines: Sequence[bytes], file: Path, folder: Path, key: bytes
 ) -> Account:
+    """Return the account that a file's lines are; LedgerError for an empty file."""
     if not lines:
         raise LedgerError(f"{file}: is empty. Nothing was released. {_restore(folder)}")
     return Account(folder, lines, key)
@@ -491,28 +543,41 @@ class OpenAccount:
         Raises:
             LedgerError: The disk is full, or cannot be written; no part of the line is left.
         """
-        epsilon = None if isinf(cost.epsilon) else cost.epsilon
         entry = AccountEntry(
-            len(self.account.entries), _now(), kind, study, ledger, coordinator,
-            dict(parties or {}), epsilon, cost.delta, self.account.head,
-        )  # fmt: skip
+            index=len(self.account.entries),
+            time=_now(),
+            kind=kind,
+            study=study,
+            ledger=ledger,
+            coordinator=coordinator,
+            parties=dict(parties or {}),
+            epsilon=_in_file(cost.epsilon),
+            delta=cost.delta,
+            previous=self.account.head,
+        )
         line = _signed_line(entry, self._identity)
+        # The record last: one that is newer than the file would refuse it as an old copy.
         self._journal.append(line)
-        self.account._add(msgspec.json.decode(line, type=AccountEntry), line)
+        signed_entry = msgspec.json.decode(line, type=AccountEntry)
+        self.account._add(signed_entry, line)
         _write_record(self.account)
 
     def require(self, ledger: str, cost: Charged, **facts: object) -> None:
         """Enter what a study with this ledger may cost, so far as it was not entered before."""
         charged = self.account.charged(ledger)
-        more = Charged(
-            0.0 if isinf(charged.epsilon) else max(0.0, cost.epsilon - charged.epsilon),
-            max(0.0, cost.delta - charged.delta),
-        )
-        kind: Literal["study", "more"] = (
-            "more" if self.account.knows(ledger) else "study"
-        )
-        if kind == "study" or more.epsilon > 0 or more.delta > 0:
-            self.append(kind, more, ledger=ledger, **facts)  # type: ignore[arg-type]
+        # Nothing is more than infinite, and infinity less infinity is no number.
+        more_epsilon = 0.0
+        if not isinf(charged.epsilon):
+            more_epsilon = max(0.0, cost.epsilon - charged.epsilon)
+        more_delta = max(0.0, cost.delta - charged.delta)
+
+        is_known = self.account.knows(ledger)
+        # A study that costs nothing is entered all the same, once.
+        if is_known and more_epsilon == 0 and more_delta == 0:
+            return
+        kind: Literal["study", "more"] = "more" if is_known else "study"
+        more = Charged(more_epsilon, more_delta)
+        self.append(kind, more, ledger=ledger, **facts)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -545,11 +610,13 @@ def create_account(folder: Path, identity: Identity) -> Path:
         LedgerError: There is an account, or it cannot be written.
     """
     file = folder / ACCOUNT_FILE
-    line = _signed_line(AccountHeader(_VERSION, _now(), identity.public), identity)
+    header = AccountHeader(_VERSION, _now(), identity.public)
+    line = _signed_line(header, identity)
     temporary = folder / f".{ACCOUNT_FILE}.{os.getpid()}{NEW}"
     try:
         write_whole(temporary, line + b"\n")
-        os.link(temporary, file)  # unlike a renaming, it replaces nothing
+        # Unlike a renaming, a link replaces nothing.
+        os.link(temporary, file)
         sync_folder(folder)
     except FileExistsError as error:
         raise LedgerError(f"{file}: is there already; nothing was changed") from error
@@ -573,7 +640,8 @@ def load_or_create_home(folder: Path) -> Identity:
     """
     if (folder / KEY_FILE).exists():
         return Identity.load(folder / KEY_FILE)
-    if (file := folder / ACCOUNT_FILE).exists():
+    file = folder / ACCOUNT_FILE
+    if file.exists():
         raise LedgerError(
             f"{file}: is a party's account, and its {KEY_FILE} is gone. With a new key, what was "
             f"spent would be forgotten. Put {KEY_FILE} back from a backup. If it is lost, move the "
@@ -591,8 +659,10 @@ def load_or_create_home(folder: Path) -> Identity:
 def back_up(folder: Path, identity: Identity, file: Path) -> None:
     """Write a copy of an account; LedgerError where `file` is anything but an older copy of it."""
     # A damaged one is no backup.
-    lines_of(require_file(folder), folder, identity.public)
-    data = (folder / ACCOUNT_FILE).read_bytes()
+    account_file = require_file(folder)
+    lines_of(account_file, folder, identity.public)
+    data = account_file.read_bytes()
+    # Nor may it replace a newer one, or that of another party.
     if file.exists() and not data.startswith(file.read_bytes()):
         raise InputError(
             f"--backup {file}: is there, and is no older copy of this account. Give another name"
@@ -617,6 +687,7 @@ def restore(folder: Path, identity: Identity, file: Path) -> None:
     """
     if not file.is_file():
         raise InputError(f"--restore {file}: there is no such file")
+    # A backup that is damaged, or another party's, replaces nothing.
     lines_of(file, folder, identity.public)
     backup = file.read_bytes()
     account_file = folder / ACCOUNT_FILE

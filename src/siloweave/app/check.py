@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf, isinf
 from pathlib import Path
 from sys import float_info
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from siloweave.errors import (
     InputError,
     RosterError,
     SchemaError,
+    count_of,
     naming_party,
 )
 from siloweave.privacy.budget import Budget
@@ -59,9 +60,10 @@ _NO_ERROR = (
     "how far drawn rows will be from the real ones is not forecast for {}: `siloweave score` shows "
     "it after the run. To see it before, run the study on public or made-up rows, as many of them"
 )
-_BINS = 32  # to check a generator's rows with
+_BINS = 32  # to check rows with, where the method has no bins
 _LEAST = 2  # rows that a method needs
 _ROW_COUNTS_OF = "the files hold about"  # so many rows, by their sizes
+_MB = 1e6  # bytes
 _NOT_READ = "rows were not read: `siloweave check --rows` compares what the files hold"
 
 
@@ -77,6 +79,7 @@ class _ValueSize(NamedTuple):
     growth: float
 
 
+# Rough figures of usual tables; what is not named is taken to be compressed.
 _TEXT = _ValueSize(6.0, 10.0)
 _JSON_LINES = _ValueSize(15.0, 5.0)  # every row repeats the names of columns
 _SAS = _ValueSize(8.0, 5.0)  # a number takes eight bytes
@@ -247,47 +250,38 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     resumed_releases = sum(spent(study).values())
     rows_read = read_rows(study) if rows else None
 
-    # How many rows take part: those that were read, or what the files' sizes say.
-    sources = [study.source(party) for party in study.parties]
-    widths = [len(names) for names in columns.values()]
-    row_counts = [rows_in(*pair) for pair in zip(sources, widths, strict=True)]
-    if rows_read is not None:
-        row_counts = list(rows_read.count.values())
-    shares = [study.share(source) for source in sources]
-    counts = [
-        round(count * share) for count, share in zip(row_counts, shares, strict=True)
-    ]
-
     # What the run takes: by the method's own forecast, and by the plan of its messages, which has
     # those of an alignment too.
+    parties = list(_party_rows(study, columns, rows_read))
+    counts = [party.expected_rows for party in parties]
     cost = plans.forecast_of(setup, study.schema.learn, counts)
-    party_facts = zip(columns, widths, sources, row_counts, shares, strict=True)
-    places = [_place(study, *facts) for facts in party_facts]
+    places = [_rows_place(study, party) for party in parties]
     rows_mb = sum(place.memory_mb for place in places)
     plan = plans.plan_of(study, setup, study.names[0], counts, cost)
     aligning = plans.aligned_by(study, counts)
 
-    notes = [*cost.notes, *_of_columns(schema), *_places(schema, synth), *_days(schema)]
-    if _buys(study, synth) and cost.error is None:
+    notes = [*cost.notes, *_column_notes(schema)]
+    notes += _cell_places(schema, synth)
+    notes += _implied_days(schema)
+    if _spends_budget(study, synth) and cost.error is None:
         notes.append(_NO_ERROR.format(info.title))
-    notes += _of_unit(schema, synth, budget)
+    notes += _unit_notes(schema, synth, budget)
     notes += [place.note for place in places if place.note]
     # Files of the same columns may overlap or differ, which only their rows show.
-    files = [source for source in sources if isinstance(source, Path)]
+    files = [party.source for party in parties if isinstance(party.source, Path)]
     if not setup.columns and not rows and len(files) > 1:
         notes.append(_NOT_READ)
 
-    few = too_few(_ROW_COUNTS_OF, counts, synth, budget)
-    sentences = [
-        *warnings(study),
-        *few,
-        *_empty(study, row_counts),
-        *_of_queries(study),
-    ]
+    sentences = list(warnings(study))
+    sentences += too_few(_ROW_COUNTS_OF, counts, synth, budget)
+    sentences += _empty_queries(study, [party.rows for party in parties])
+    sentences += _moving_queries(study)
     sentences += cost.warnings
     if cost.error is not None:
         sentences += cost.error.warnings
 
+    # Another guarantee than "dp" has no epsilon that a party spends.
+    epsilon = cost.epsilon_per_party if info.guarantee == "dp" else inf
     unreviewed = [column for column in study.read_schema().columns if column.why]
     return StudyForecast(
         study=study.study.name,
@@ -295,7 +289,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         guarantee=info.guarantee,
         trust=info.trust,
         parties=study.names,
-        epsilon_per_party=cost.epsilon_per_party if info.guarantee == "dp" else inf,
+        epsilon_per_party=epsilon,
         delta=budget.delta,
         unit=budget.unit,
         rows_per_unit=budget.neighbours.rows,
@@ -381,100 +375,123 @@ def _size(file: Path) -> int:
     return sum(part.stat().st_size for part in parts)
 
 
-class _Place(NamedTuple):
+class _PartyRows(NamedTuple):
+    """Where a party's rows are, and how many.
+
+    Attributes:
+        name: The party's.
+        columns: How many it has.
+        source: Where its rows are.
+        rows: How many there are: read, or by the size of the file.
+        share: The chance with which each takes part.
+    """
+
+    name: str
+    columns: int
+    source: Path | Database
+    rows: int
+    share: float
+
+    @property
+    def expected_rows(self) -> int:
+        """How many rows take part, in the mean."""
+        return round(self.rows * self.share)
+
+
+def _party_rows(
+    study: Study, columns: Mapping[str, Sequence[str]], rows_read: RowsRead | None
+) -> Iterator[_PartyRows]:
+    """Yield where every party's rows are, and how many."""
+    for party in study.parties:
+        source = study.source(party)
+        column_count = len(columns[party.name])
+        row_count = rows_in(source, column_count)
+        if rows_read is not None:
+            row_count = rows_read.count[party.name]
+        share = study.share(source)
+        yield _PartyRows(party.name, column_count, source, row_count, share)
+
+
+class _RowsPlace(NamedTuple):
     """What a party's rows take in memory, in MB, and what to say of them; empty for nothing."""
 
     memory_mb: float
     note: str
 
 
-def _place(
-    study: Study,
-    name: str,
-    columns: int,
-    source: Path | Database,
-    rows: int,
-    share: float,
-) -> _Place:
-    """Forecast what a party's rows take; say where they are unless that is a small file.
-
-    Args:
-        study: As its file says.
-        name: The party's.
-        columns: How many it has.
-        source: Where its rows are.
-        rows: How many there are.
-        share: The chance with which each takes part.
-    """
-    unread_rows = unread(source)
+def _rows_place(study: Study, party: _PartyRows) -> _RowsPlace:
+    """Forecast what a party's rows take; say where they are unless that is a small file."""
+    unread_rows = unread(party.source)
     if study.counts and unread_rows is not None:
-        return _counted_place(study, name, columns, unread_rows, rows)
+        return _counted_place(study, party, unread_rows)
 
-    memory_mb = _loaded_mb(source, columns, rows, share)
+    memory_mb = _loaded_mb(party)
     # More rows than [study] sample, where that is a limit and no chance.
-    is_large = unread_rows is not None and rows > study.study.sample > 1
-    if share == 1 and not is_large and not isinstance(unread_rows, Database):
-        return _Place(memory_mb, "")
+    limit = study.study.sample
+    is_large = unread_rows is not None and party.rows > limit > 1
+    is_database = isinstance(unread_rows, Database)
+    if party.share == 1 and not is_large and not is_database:
+        return _RowsPlace(memory_mb, "")
 
     synth = study.synthesizer()
     reader = "a constraint" if synth.method.counts else synth.info.title
     place = _place_name(unread_rows)
-    which = f"all {rows:,} are loaded from {place}"
-    if share < 1 and unread_rows is None:
-        which = f"each row of its file is drawn with a chance of {share:g}"
-    elif share < 1:
-        which = (
-            f"about {rows * share:,.0f} of {rows:,} are drawn at random from {place}"
-        )
-    note = f"{name}: {reader} needs rows: {which}, about {memory_mb:,.0f} MB"
-    if share < 1 or not is_large:
-        return _Place(memory_mb, note)
+    which = f"all {party.rows:,} are loaded from {place}"
+    if party.share < 1 and unread_rows is None:
+        which = f"each row of its file is drawn with a chance of {party.share:g}"
+    elif party.share < 1:
+        expected = f"about {party.rows * party.share:,.0f} of {party.rows:,}"
+        which = f"{expected} are drawn at random from {place}"
+    note = f"{party.name}: {reader} needs rows: {which}, about {memory_mb:,.0f} MB"
+    if party.share < 1 or not is_large:
+        return _RowsPlace(memory_mb, note)
 
     # Why a limit draws no rows here.
     if synth.method.split == "columns":
         note += ". Rows must be the same at all parties, so none is drawn"
-        return _Place(memory_mb, note)
+        return _RowsPlace(memory_mb, note)
     note += (
         ". Their number is private, so a limit draws none; sample = 0.1 in [study] lets each row "
         "take part with that chance, and its epsilon stays the same"
     )
-    return _Place(memory_mb, note)
+    return _RowsPlace(memory_mb, note)
 
 
-def _counted_place(
-    study: Study, name: str, columns: int, unread_rows: Unread, rows: int
-) -> _Place:
-    """Forecast what rows take that a method counts where they are; see `_place`."""
-    values = rows * columns
+def _counted_place(study: Study, party: _PartyRows, unread_rows: Unread) -> _RowsPlace:
+    """Forecast what rows take that a method counts where they are; see `_rows_place`."""
+    values = party.rows * party.columns
     # Which of a unit's rows take part is chosen by reading them all.
     if not study.terms().by_row:
         place = _place_name(unread_rows)
-        note = f"{name}: all rows are read from {place}, to leave out what a unit has beyond"
-        return _Place(values * _VALUE_BYTES / 1e6, note)
+        note = f"all rows are read from {place}, to leave out what a unit has beyond"
+        memory_mb = values * _VALUE_BYTES / _MB
+        return _RowsPlace(memory_mb, f"{party.name}: {note}")
     if isinstance(unread_rows, Database):
-        loading = (
-            "columns with open facts are read"
-            if study.schema.learn
-            else "no row is loaded"
-        )
-        return _Place(_DUCKDB_MB, f"{name}: counted in {unread_rows.kind}, {loading}")
+        loading = "no row is loaded"
+        if study.schema.learn:
+            loading = "columns with open facts are read"
+        note = f"{party.name}: counted in {unread_rows.kind}, {loading}"
+        return _RowsPlace(_DUCKDB_MB, note)
 
     # A piece of a Parquet file at a time, and the codes of all of it, of about a byte each.
-    batch_bytes = min(rows, _BATCH_ROWS) * columns * _VALUE_BYTES
-    return _Place((batch_bytes + values) / 1e6, "")
+    batch_rows = min(party.rows, _BATCH_ROWS)
+    batch_bytes = batch_rows * party.columns * _VALUE_BYTES
+    return _RowsPlace((batch_bytes + values) / _MB, "")
 
 
-def _loaded_mb(source: Path | Database, columns: int, rows: int, share: float) -> float:
-    """Forecast the MB that a party's rows take once they are loaded; see `_place`."""
-    unread_rows = unread(source)
-    if unread_rows is None and isinstance(source, Path):
-        value_size = _SIZES.get(file_kind(source), _COMPRESSED)
-        return value_size.growth * _size(source) / 1e6
+def _loaded_mb(party: _PartyRows) -> float:
+    """Forecast the MB that a party's rows take once they are loaded."""
+    unread_rows = unread(party.source)
+    if unread_rows is None and isinstance(party.source, Path):
+        kind = file_kind(party.source)
+        value_size = _SIZES.get(kind, _COMPRESSED)
+        return value_size.growth * _size(party.source) / _MB
     # A sample of a Parquet file is drawn piece by piece, and a piece is in memory beside it.
     batch_rows = 0
-    if share < 1 and isinstance(unread_rows, ParquetFile):
-        batch_rows = min(rows, _BATCH_ROWS)
-    return _VALUE_BYTES * columns * (rows * share + batch_rows) / 1e6
+    if party.share < 1 and isinstance(unread_rows, ParquetFile):
+        batch_rows = min(party.rows, _BATCH_ROWS)
+    loaded_rows = party.rows * party.share + batch_rows
+    return _VALUE_BYTES * party.columns * loaded_rows / _MB
 
 
 def _place_name(unread_rows: Unread | None) -> str:
@@ -510,8 +527,10 @@ def columns_in(
         else:
             file_names = {new: old for old, new in party.rename.items()}
             expected_names = tuple(file_names.get(name, name) for name in schema_names)
-            names = names_in(source, replace(party.dialect, names=expected_names))
+            dialect = replace(party.dialect, names=expected_names)
+            names = names_in(source, dialect)
             names = names_after(names, party.rename, f"its file {str(source)!r}")
+    # By the names that the study gives them, after what it renames.
     absent = [name for name in party.columns if name not in names]
     if absent:
         place = source.address if isinstance(source, Database) else source
@@ -675,7 +694,7 @@ def _check_alignment(
 # Warnings
 
 
-def _of_columns(schema: Schema) -> Iterator[str]:
+def _column_notes(schema: Schema) -> Iterator[str]:
     """Describe columns that no method learns, and constraints, in a sentence each, if any."""
     unmodelled = [column for column in schema.columns if not column.modelled]
     if unmodelled:
@@ -686,7 +705,7 @@ def _of_columns(schema: Schema) -> Iterator[str]:
         yield f"every drawn row keeps: {'; '.join(rules)}"
 
 
-def _of_unit(schema: Schema, synth: MethodSettings, budget: Budget) -> Iterator[str]:
+def _unit_notes(schema: Schema, synth: MethodSettings, budget: Budget) -> Iterator[str]:
     """Say that a unit may have more rows than a budget that is for a row, or one party, covers."""
     ids = [column.name for column in schema.columns if column.kind == "id"]
     if budget.by_row and ids and synth.method.needs_budget(synth):
@@ -710,19 +729,21 @@ def few_rows(study: Study) -> list[str]:
         source = study.source(party)
         counts.append(rows_taken(study, source, len(columns[party.name])))
     few = too_few(_ROW_COUNTS_OF, counts, study.synthesizer(), study.terms())
-    return [*few, *_empty(study, counts)]
+    return [*few, *_empty_queries(study, counts)]
 
 
-def _empty(study: Study, counts: Sequence[int]) -> list[str]:
+def _empty_queries(study: Study, counts: Sequence[int]) -> list[str]:
     """Describe each query that gives no row."""
-    return [
-        f"{party.name}: the query gives no row at the moment; check it"
-        for party, rows in zip(study.parties, counts, strict=True)
-        if not rows and isinstance(study.source(party), Database)
-    ]
+    sentences = []
+    for party, count in zip(study.parties, counts, strict=True):
+        if count == 0 and isinstance(study.source(party), Database):
+            sentences.append(
+                f"{party.name}: the query gives no row at the moment; check it"
+            )
+    return sentences
 
 
-def _of_queries(study: Study) -> Iterator[str]:
+def _moving_queries(study: Study) -> Iterator[str]:
     """Describe queries by which one row may move others, where a guarantee is for a row."""
     synth = study.synthesizer()
     if not synth.method.needs_budget(synth):
@@ -738,30 +759,33 @@ def warnings(study: Study) -> tuple[str, ...]:
     """Return what a reviewer should look at before a study runs, in sentences."""
     schema = study.read_schema()
     synth = study.synthesizer()
-    sentences = list(_unpaid(schema))
+    sentences = list(_unpaid_facts(schema))
     for column in schema.columns:
         if column.why.startswith(AMBIGUOUS):
             sentences.append(f"{column.name}: {column.why}")
     if study.schema.learn and synth.method.learns:
-        sentences.append(_of_learning(schema, synth, study.schema.learn))
+        sentences.append(_learning(schema, synth, study.schema.learn))
     if study.alignment is not None:
         sentences.append(uncovered(study.alignment.on))
-    sentences += _refusing(schema, synth)
+    sentences += _refusing_columns(schema, synth)
+    # Parties of split columns have the same people on purpose, and may have them in one file.
     if synth.method.split != "columns":
         sentences += _same_files(study)
-    sentences += _of_the_guarantee(synth, study.terms())
+    sentences += _guarantee_warnings(synth, study.terms())
     return tuple(sentences)
 
 
-def _unpaid(schema: Schema) -> Iterator[str]:
+def _unpaid_facts(schema: Schema) -> Iterator[str]:
     """Describe what a schema holds from rows although no budget was spent on it."""
     names = [column.name for column in schema.columns if column.from_data]
     if names:
-        plural = "s" if len(names) > 1 else ""
-        more = ", ..." if len(names) > 5 else ""
+        count = count_of(len(names), "column", "columns")
+        shown = ", ".join(names[:5])
+        if len(names) > 5:
+            shown += ", ..."
         yield (
-            f"facts about {len(names)} column{plural} in the schema were taken "
-            f"from rows, and nobody paid for them ({', '.join(names[:5])}{more}). "
+            f"facts about {count} in the schema were taken "
+            f"from rows, and nobody paid for them ({shown}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
     rules = [rule.words for rule in schema.constraints if rule.from_data]
@@ -773,7 +797,7 @@ def _unpaid(schema: Schema) -> Iterator[str]:
         )
 
 
-def _of_learning(schema: Schema, synth: MethodSettings, learn: float) -> str:
+def _learning(schema: Schema, synth: MethodSettings, learn: float) -> str:
     """Say what the share of a budget that is for open facts goes to."""
     from siloweave.protocols.schema import open_facts
     from siloweave.protocols.workload import COARSE
@@ -791,14 +815,14 @@ def _of_learning(schema: Schema, synth: MethodSettings, learn: float) -> str:
     )
 
 
-def _refusing(schema: Schema, synth: MethodSettings) -> Iterator[str]:
+def _refusing_columns(schema: Schema, synth: MethodSettings) -> Iterator[str]:
     """Describe columns that refuse a table, where a guarantee would not have it."""
     names = [column.name for column in schema.coded if column.outside == "refuse"]
     if names and synth.info.guarantee in GUARANTEED:
         yield words.refusing(names).rstrip(".")
 
 
-def _places(schema: Schema, synth: MethodSettings) -> Iterator[str]:
+def _cell_places(schema: Schema, synth: MethodSettings) -> Iterator[str]:
     """Say where cells go that do not fit their columns, under a guarantee."""
     if synth.info.guarantee not in GUARANTEED:
         return
@@ -808,12 +832,12 @@ def _places(schema: Schema, synth: MethodSettings) -> Iterator[str]:
         yield f"a cell that does not fit its column counts as: {listed(places)}"
 
 
-def _buys(study: Study, synth: MethodSettings) -> bool:
+def _spends_budget(study: Study, synth: MethodSettings) -> bool:
     """Return whether a study spends a budget, for which one would like to know the error."""
     return synth.info.guarantee in GUARANTEED and not isinf(study.terms().epsilon)
 
 
-def _days(schema: Schema) -> Iterator[str]:
+def _implied_days(schema: Schema) -> Iterator[str]:
     """Describe datetimes that are days since nothing but their bounds says how fine they are."""
     datetimes = [column for column in schema.coded if column.kind == "datetime"]
     # Bounds from rows are as fine as the rows; those that someone declared may be coarser.
@@ -839,13 +863,16 @@ def _same_files(study: Study) -> Iterator[str]:
     for source, names in parties_by_source.items():
         if len(names) < 2:
             continue
-        rows = (
-            f"file, {source.name}"
-            if isinstance(source, Path)
-            else f"rows of {source.address}"
-        )
+        owners = " and ".join(names)
         consequence = costs(len(names), study.terms())
-        yield f"{' and '.join(names)} name the same {rows}. {consequence}"
+        yield f"{owners} name the same {_source_name(source)}. {consequence}"
+
+
+def _source_name(source: Path | Database) -> str:
+    """Name what several parties share: a file, or rows of a database."""
+    if isinstance(source, Path):
+        return f"file, {source.name}"
+    return f"rows of {source.address}"
 
 
 def uncovered(on: Sequence[str]) -> str:
@@ -857,7 +884,7 @@ def uncovered(on: Sequence[str]) -> str:
     )
 
 
-def _of_the_guarantee(synth: Any, budget: Budget) -> list[str]:
+def _guarantee_warnings(synth: MethodSettings, budget: Budget) -> list[str]:
     """Describe what is unusual about the guarantee."""
     title = synth.info.title
     guarantee = synth.info.guarantee
@@ -868,6 +895,7 @@ def _of_the_guarantee(synth: Any, budget: Budget) -> list[str]:
         )
         return [text]
     sentences = []
+    # With a delta of 1 / rows, publishing a random row would pass for private.
     if budget.delta > 1e-4:
         sentences.append(
             f"delta = {budget.delta} is large: keep it far below 1 / number of rows"

@@ -24,10 +24,11 @@ StudyFile = Annotated[
 
 
 def stopped() -> int:
-    """Return what is said, and the exit code, where someone interrupts."""
+    """Say that an interrupted command can be continued, and return its exit code."""
     sys.stderr.write(
         "\ninterrupted; what was released is in the ledgers, and the same command continues\n"
     )
+    # As a shell has it for SIGINT: 128 and the signal's number, 2.
     return 130
 
 
@@ -39,9 +40,11 @@ def reported() -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(stopped()) from None
     except (SiloweaveError, OSError) as error:
+        # Here, since a console is slow to load and most commands end without an error.
         from siloweave.app.console import print_error
 
-        print_error(
-            f"{of_system(error)}. {_SEE}" if isinstance(error, OSError) else str(error)
-        )
+        message = str(error)
+        if isinstance(error, OSError):
+            message = f"{of_system(error)}. {_SEE}"
+        print_error(message)
         raise typer.Exit(2) from None

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import log10
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,16 +34,18 @@ from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
 _SHOWN = 5  # values of a column, and rows that misfit it
-_NUMBERS = 20  # of a party, from which ranges and shares mean something
-# Between typical sizes: of ranges that do not meet, and that may.
-_APART, _FACTOR = 1.5, 5.0
-_GAP, _SURE = 0.1, 5.0  # between shares of missing values, and in standard errors
-_EXPECTED = 10.0  # rows that a party would have of a category that it lacks
-# Ids in common that are never named; standard errors beyond chance.
-_FEW, _BEYOND = 10, 4.5
-_RARE = 10  # times that a row may occur, to be evidence that two parties hold it
+_LEAST_NUMBERS = 20  # of a party, from which its range means something
+_FACTOR_APART = 1.5  # between medians, where ranges do not meet
+_FACTOR_MEETING = 5.0  # between medians, where only the middle halves do not meet
+_LEAST_GAP = 0.1  # between shares of missing values
+_GAP_ERRORS = 5.0  # the same gap in its standard errors
+_EXPECTED_ROWS = 10.0  # that a party would have of a category that it lacks
+_CHANCE_IDS = 10  # in common, which are never named
+_PAIR_ERRORS = 4.5  # standard errors of the pairs in two files that are beyond chance
+_MOST_ALIKE = 10  # equal rows that are still evidence that two parties hold one
 OTHER_TEXT = "other text"
 """What `form_of` says of neither numbers nor dates."""
+_Keys = NDArray[np.uint64]
 _ALIKE = (
     "map them first, so that equal values are written alike: "
     "[parties.NAME.recode] in the study"
@@ -65,8 +68,9 @@ class Difference(msgspec.Struct, frozen=True):
     advice: str
 
     def __str__(self) -> str:
-        parts = "; ".join(f"{party} has {held}" for party, held in self.held.items())
-        return f"{self.column}: {parts}: {self.advice}"
+        clauses = [f"{party} has {text}" for party, text in self.held.items()]
+        parties = "; ".join(clauses)
+        return f"{self.column}: {parties}: {self.advice}"
 
 
 class Overlap(msgspec.Struct, frozen=True):
@@ -74,7 +78,7 @@ class Overlap(msgspec.Struct, frozen=True):
 
     Attributes:
         parties: Who holds them.
-        what: What is alike: all columns, or an id by its name.
+        what: What is alike: an id by its name; empty for all columns.
         count: How many rows, or ids, are alike.
         same: Whether the parties hold the same rows and no others.
     """
@@ -86,35 +90,41 @@ class Overlap(msgspec.Struct, frozen=True):
 
     def said(self, budget: Budget | None = None) -> str:
         """Describe it, with what it does to ε for a person where a budget bounds that."""
-        who, times = " and ".join(self.parties), len(self.parties)
+        names = " and ".join(self.parties)
+        times = len(self.parties)
         if self.same:
             text = (
-                f"{who} hold the same {self.count:,} rows: "
+                f"{names} hold the same {self.count:,} rows: "
                 f"was one file given to {times} parties?"
             )
         elif self.what:
-            text = f"{self.count:,} values of {self.what} are at {who}: are they the same people?"
+            text = (
+                f"{self.count:,} values of {self.what} are at {names}: "
+                "are they the same people?"
+            )
         else:
-            text = f"{self.count:,} rows are at {who}, more than chance would give."
+            text = f"{self.count:,} rows are at {names}, more than chance would give."
         return f"{text} {costs(times, budget)}"
 
 
 def costs(times: int, budget: Budget | None) -> str:
     """Return what several rows of a person at different parties mean, in a sentence."""
     if budget is not None and not budget.by_row:
-        if times <= budget.parties_per_unit:
-            return f"The study says so: parties_per_unit = {budget.parties_per_unit}."
+        limit = budget.parties_per_unit
+        if times <= limit:
+            return f"The study says so: parties_per_unit = {limit}."
         return (
             f"The study says that a {budget.unit} has rows at no more than "
-            f"{count_of(budget.parties_per_unit, 'party', 'parties')}: ε does not hold for more. "
+            f"{count_of(limit, 'party', 'parties')}: ε does not hold for more. "
             f"Leave them out, or set parties_per_unit = {times}."
         )
-    rows = f"A person with a row at each of {times} parties"
+
+    person = f"A person with a row at each of {times} parties"
     if budget is None or not budget.private:
-        return f"{rows} has {times} times the ε of a row, at a larger δ."
+        return f"{person} has {times} times the ε of a row, at a larger δ."
     epsilon, delta = words.of_rows(budget.epsilon, budget.delta, times)
     return (
-        f"{rows} has ε = {words.epsilon(epsilon)} at δ = {words.small(delta)}, not "
+        f"{person} has ε = {words.epsilon(epsilon)} at δ = {words.small(delta)}, not "
         f"{words.epsilon(budget.epsilon)}. Leave them out at all but one."
     )
 
@@ -130,159 +140,243 @@ def differences(tables: Mapping[str, Table]) -> list[Difference]:
     """
     if len(tables) < 2:
         return []
-    return [
-        found
-        for name in next(iter(tables.values())).names
-        for found in _of_column(name, tables)
-    ]
+    column_differences: list[Difference] = []
+    for name in next(iter(tables.values())).names:
+        column_differences += _of_column(name, tables)
+    return column_differences
 
 
 def _of_column(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
-    gone = {party: table.missing(name) for party, table in tables.items()}
-    filled = {party: table for party, table in tables.items() if not gone[party].all()}
-    seen = {party: evidence(table, (name,))[name] for party, table in filled.items()}
-    marked = {
-        p: table.blanked(name, seen[p].missing_values) for p, table in filled.items()
+    """Yield how parties hold one column differently."""
+    # A party without a value can differ in its missing values alone.
+    filled = {
+        party: table for party, table in tables.items() if not table.missing(name).all()
     }
-    forms = {
-        party: form_of(one, tables[party].kind(name)) for party, one in seen.items()
-    }
-    kinds = {one.kind for one in seen.values()}
-    named = kinds <= {"categorical", "boolean"} and list(_of_categories(name, marked))
-    if named:
-        yield from named
+    evidences: dict[str, ColumnEvidence] = {}
+    forms: dict[str, str] = {}
+    blanked: dict[str, Table] = {}
+    for party, table in filled.items():
+        column = evidence(table, (name,))[name]
+        evidences[party] = column
+        forms[party] = form_of(column, table.kind(name))
+        blanked[party] = table.blanked(name, column.missing_values)
+    kinds = {column.kind for column in evidences.values()}
+
+    # Categories come first: 0 and 1 instead of words are other categories, not another kind.
+    category_differences: list[Difference] = []
+    if kinds <= {"categorical", "boolean"}:
+        category_differences += _of_categories(name, blanked)
+    if category_differences:
+        yield from category_differences
     elif len(set(forms.values())) > 1:
         yield Difference(name, "kind", forms, _ALIKE)
     elif kinds <= {"integer", "continuous"}:
-        yield from _of_numbers(name, marked, seen)
-    yield from _of_missing(name, {**tables, **marked})
+        yield from _of_numbers(name, blanked, evidences)
+    yield from _of_missing(name, {**tables, **blanked})
 
 
-def form_of(one: ColumnEvidence, held: str) -> str:
-    """Return how a column is written, as far as two parties must agree."""
-    numeric = one.kind in ("integer", "continuous")
-    if numeric or (one.kind != "datetime" and "numbers" in held):
-        return (
-            f"numbers written like {one.format}"
-            if numeric and one.format
-            else "numbers"
-        )
-    if one.kind == "datetime":
+def form_of(column: ColumnEvidence, cell_kind: str) -> str:
+    """Return how a column is written, as far as two parties must agree.
+
+    Args:
+        column: What it seems to be.
+        cell_kind: What its cells are in the table, as `Table.kind` names it.
+    """
+    if column.kind in ("integer", "continuous"):
+        if column.format:
+            return f"numbers written like {column.format}"
+        return "numbers"
+    if column.kind == "datetime":
         # Leading zeros may be there or not.
-        form = (one.format or "").replace("%-", "%")
-        return f"dates written as {form}" if form else "dates"
-    return OTHER_TEXT
+        pattern = (column.format or "").replace("%-", "%")
+        return f"dates written as {pattern}" if pattern else "dates"
+    # A column of few numbers seems to hold categories, and is written in numbers all the same.
+    return "numbers" if "numbers" in cell_kind else OTHER_TEXT
 
 
 def _of_categories(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
     """Yield categories in no common spelling, in several, or at some parties alone."""
-    counts = {
-        party: {str(value): n for value, n in zip(*table.counts(name), strict=True)}
-        for party, table in tables.items()
-    }
-    held = {party: set(found) for party, found in counts.items()}
-    shown = {party: listed(sorted(found), _SHOWN) for party, found in held.items()}
-    every = {value.casefold() for value in set().union(*held.values())}
-    if len(held) < 2 or every <= {"true", "false"}:  # which are read in every spelling
+    counts = {party: _category_counts(name, table) for party, table in tables.items()}
+    categories = {party: set(by_value) for party, by_value in counts.items()}
+    all_categories: set[str] = set().union(*categories.values())
+    # Booleans are read in every spelling.
+    folded = {value.casefold() for value in all_categories}
+    if len(tables) < 2 or folded <= {"true", "false"}:
         return
-    if len(set().union(*held.values())) == sum(map(len, held.values())):
-        yield Difference(name, "categories", shown, _ALIKE)
+
+    # No category is at two parties: each writes all of them in its own way.
+    if len(all_categories) == sum(map(len, categories.values())):
+        texts = {
+            party: listed(sorted(values), _SHOWN)
+            for party, values in categories.items()
+        }
+        yield Difference(name, "categories", texts, _ALIKE)
         return
-    spelled: dict[str, set[str]] = {}
-    for value in set().union(*held.values()):
-        spelled.setdefault(_plain(value), set()).add(value)
-    several = {one for found in spelled.values() if len(found) > 1 for one in found}
-    if several:
-        own = {p: listed(sorted(found & several), _SHOWN) for p, found in held.items()}
-        own = {party: text for party, text in own.items() if text}
-        yield Difference(name, "spelling", own, _ALIKE)
-    rows = {party: sum(found.values()) for party, found in counts.items()}
-    total = sum(map(Counter, counts.values()), Counter[str]())
-    lacking = {
-        party: sorted(
-            value
-            for value in total.keys() - found.keys() - several
-            if total[value] / (sum(rows.values()) - rows[party]) * rows[party]
-            >= _EXPECTED
-        )
-        for party, found in counts.items()
-    }
-    if any(lacking.values()):
-        absent = {
-            party: f"no {listed(lack, _SHOWN)}"
-            for party, lack in lacking.items()
-            if lack
+
+    variants = _variants(all_categories)
+    if variants:
+        texts = {}
+        for party, values in categories.items():
+            text = listed(sorted(values & variants), _SHOWN)
+            if text:
+                texts[party] = text
+        yield Difference(name, "spelling", texts, _ALIKE)
+
+    # Another spelling of a category is not one that a party lacks.
+    lacking = _lacking(counts, variants)
+    if lacking:
+        texts = {
+            party: f"no {listed(values, _SHOWN)}" for party, values in lacking.items()
         }
         advice = "is it written otherwise there, or not recorded?"
-        yield Difference(name, "categories", absent, advice)
+        yield Difference(name, "categories", texts, advice)
+
+
+def _category_counts(name: str, table: Table) -> dict[str, int]:
+    """Count a column's rows by category, written as text."""
+    values, counts = table.counts(name)
+    return dict(zip(map(str, values), counts, strict=True))
+
+
+def _variants(categories: set[str]) -> set[str]:
+    """Return the categories that are there in more than one spelling."""
+    spellings: dict[str, set[str]] = {}
+    for value in categories:
+        spellings.setdefault(_plain(value), set()).add(value)
+    repeated = [values for values in spellings.values() if len(values) > 1]
+    return set().union(*repeated)
 
 
 def _plain(text: str) -> str:
     """Return a category without case, spaces around it, and what divides its words."""
-    return re.sub(r"(?<=[^\W\d])[\s._/-]+(?=[^\W\d])", " ", text.strip().casefold())
+    # Between letters alone: in 1-2, <=5 or A+ these marks mean something.
+    folded = text.strip().casefold()
+    return re.sub(r"(?<=[^\W\d])[\s._/-]+(?=[^\W\d])", " ", folded)
+
+
+def _lacking(
+    counts: Mapping[str, Mapping[str, int]], ignored: set[str]
+) -> dict[str, list[str]]:
+    """Return categories that a party lacks although it would have rows of them, sorted.
+
+    A party is expected to have as large a share of its rows in a category as all others together.
+
+    Args:
+        counts: Every party's rows, by category.
+        ignored: Categories that are not looked for.
+    """
+    totals = sum(map(Counter, counts.values()), Counter[str]())
+    row_count = sum(totals.values())
+    lacking: dict[str, list[str]] = {}
+    for party, party_counts in counts.items():
+        rows = sum(party_counts.values())
+        absent = []
+        for value in totals.keys() - party_counts.keys() - ignored:
+            share = totals[value] / (row_count - rows)
+            if share * rows >= _EXPECTED_ROWS:
+                absent.append(value)
+        if absent:
+            lacking[party] = sorted(absent)
+    return lacking
+
+
+class _Quantiles(NamedTuple):
+    """Quantiles of the sizes of a party's numbers: 5 %, 25 %, 50 %, 75 % and 95 %."""
+
+    bottom: float
+    lower: float
+    median: float
+    upper: float
+    top: float
 
 
 def _of_numbers(
-    name: str, tables: Mapping[str, Table], seen: Mapping[str, ColumnEvidence]
+    name: str, tables: Mapping[str, Table], evidences: Mapping[str, ColumnEvidence]
 ) -> Iterator[Difference]:
     """Yield numbers that are larger at one party by a factor, or have other decimals."""
-    sizes = {}
+    sizes: dict[str, _Quantiles] = {}
     for party, table in tables.items():
-        clean = table.blanked(name, seen[party].strays)
-        values, gone = clean.floats(name, seen[party].format)
-        if ((found := np.abs(values[~gone])) > 0).sum() >= _NUMBERS:
-            sizes[party] = np.quantile(found[found > 0], (0.05, 0.25, 0.5, 0.75, 0.95))
+        quantiles = _sizes(name, table, evidences[party])
+        if quantiles is not None:
+            sizes[party] = quantiles
     if len(sizes) < 2:
         return
-    least, *_, most = sorted(sizes, key=lambda party: float(sizes[party][2]))
-    low, high = sizes[least], sizes[most]
-    factor = float(high[2] / low[2])
-    if (high[0] > low[4] and factor >= _APART) or (
-        high[1] > low[3] and factor >= _FACTOR
-    ):
-        tens = 10.0 ** round(log10(factor))
-        about = tens if tens > 1 and 1 / 1.6 < factor / tens < 1.6 else factor
-        held = {
-            p: f"mostly {_number(q[0])} to {_number(q[4])}" for p, q in sizes.items()
+
+    least, *_, most = sorted(sizes, key=lambda party: sizes[party].median)
+    small = sizes[least]
+    large = sizes[most]
+    factor = large.median / small.median
+    # Whole ranges that do not meet say more than middle halves, so that a smaller factor will do.
+    is_apart = large.bottom > small.top and factor >= _FACTOR_APART
+    is_larger = large.lower > small.upper and factor >= _FACTOR_MEETING
+    if is_apart or is_larger:
+        ranges = {
+            party: f"mostly {_number(quantiles.bottom)} to {_number(quantiles.top)}"
+            for party, quantiles in sizes.items()
         }
-        times = f"{about:,.0f}" if about >= 10 else f"{about:.2g}"
         advice = (
-            f"{most} has about {times} times as much as {least}: are units the same, as in "
-            "grams and kilograms?"
+            f"{most} has about {_times(factor)} times as much as {least}: are units the same, as "
+            "in grams and kilograms?"
         )
-        yield Difference(name, "size", held, advice)
-    digits = {party: seen[party].decimals or 0 for party in sizes}
-    if min(digits.values()) == 0 < max(digits.values()):
-        held = {p: count_of(n, "decimal", "decimals") for p, n in digits.items()}
-        yield Difference(
-            name, "decimals", held, "was one rounded? Declare the fewer decimals"
-        )
+        yield Difference(name, "size", ranges, advice)
+
+    decimals = {party: evidences[party].decimals or 0 for party in sizes}
+    if min(decimals.values()) == 0 < max(decimals.values()):
+        texts = {
+            party: count_of(number, "decimal", "decimals")
+            for party, number in decimals.items()
+        }
+        advice = "was one rounded? Declare the fewer decimals"
+        yield Difference(name, "decimals", texts, advice)
+
+
+def _sizes(name: str, table: Table, column: ColumnEvidence) -> _Quantiles | None:
+    """Return the usual sizes of a column's numbers; None where there are too few of them."""
+    numbers = table.blanked(name, column.strays)
+    values, is_missing = numbers.floats(name, column.format)
+    sizes = np.abs(values[~is_missing])
+    # Zeros have no unit.
+    sizes = sizes[sizes > 0]
+    if len(sizes) < _LEAST_NUMBERS:
+        return None
+    quantiles = np.quantile(sizes, (0.05, 0.25, 0.5, 0.75, 0.95))
+    return _Quantiles(*quantiles.tolist())
+
+
+def _times(factor: float) -> str:
+    """Write a factor roughly: as a power of ten, if it is near one, as between two units."""
+    power = 10.0 ** round(log10(factor))
+    if power > 1 and 1 / 1.6 < factor / power < 1.6:
+        factor = power
+    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.2g}"
 
 
 def _number(value: float) -> str:
+    """Write a number to three digits, or to the unit if it is large."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _of_missing(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
     """Yield values that are missing far more often at one party than at another."""
-    found = {
+    masks = {
         party: table.missing(name) for party, table in tables.items() if table.num_rows
     }
-    shares = {party: float(mask.mean()) for party, mask in found.items()}
+    shares = {party: float(mask.mean()) for party, mask in masks.items()}
     if len(shares) < 2:
         return
+
+    # The standard error of a difference of two shares that are one, estimated from both parties.
     least, *_, most = sorted(shares, key=shares.__getitem__)
-    counts = [len(found[party]) for party in (least, most)]
-    pooled = (found[least].sum() + found[most].sum()) / sum(counts)
-    error = (pooled * (1 - pooled) * sum(1 / count for count in counts)) ** 0.5
+    rows = [len(masks[least]), len(masks[most])]
+    pooled = (masks[least].sum() + masks[most].sum()) / sum(rows)
+    error = (pooled * (1 - pooled) * sum(1 / count for count in rows)) ** 0.5
     gap = shares[most] - shares[least]
-    if gap >= _GAP and gap > _SURE * error:
-        held = {
+    if gap >= _LEAST_GAP and gap > _GAP_ERRORS * error:
+        texts = {
             party: f"{words.percent(share)} missing" for party, share in shares.items()
         }
-        yield Difference(
-            name, "missing values", held, "is it recorded in the same way?"
-        )
+        advice = "is it recorded in the same way?"
+        yield Difference(name, "missing values", texts, advice)
 
 
 # Rows and people in common
@@ -294,92 +388,157 @@ def overlaps(tables: Mapping[str, Table]) -> list[Overlap]:
     Args:
         tables: Each party's rows; all have the same columns.
     """
-    names = next(iter(tables.values())).names if tables else ()
-    seen = [evidence(table) for table in tables.values()]
-    ids = [name for name in names if any(one[name].kind == "id" for one in seen)]
+    if not tables:
+        return []
+    names = next(iter(tables.values())).names
+    evidences = [evidence(table) for table in tables.values()]
+    ids = [
+        name
+        for name in names
+        if any(columns[name].kind == "id" for columns in evidences)
+    ]
+    # A person may have another id at each party, which would hide a row in common.
     compared = [name for name in names if name not in ids]
     keys = {party: table.row_keys(compared or names) for party, table in tables.items()}
-    alike: dict[bytes, list[str]] = {}
-    for party, own in keys.items():
-        if len(own) > 1:
-            alike.setdefault(np.sort(own).tobytes(), []).append(party)
-    same = [who for who in alike.values() if len(who) > 1]
-    found = [Overlap(tuple(who), "", len(keys[who[0]]), same=True) for who in same]
+
+    groups = _same_rows(keys)
+    common = []
+    for group in groups:
+        row_count = len(keys[group[0]])
+        common.append(Overlap(group, "", row_count, same=True))
     for pair in combinations(tables, 2):
-        if any(set(pair) <= set(who) for who in same):
+        if any(set(pair) <= set(group) for group in groups):
             continue
-        if (count := _common(keys[pair[0]], keys[pair[1]])) and compared:
-            found.append(Overlap(pair, "", count, same=False))
+        first, second = pair
+        row_count = _common(keys[first], keys[second]) if compared else 0
+        if row_count:
+            common.append(Overlap(pair, "", row_count, same=False))
         for name in ids:
-            if count := _common_ids(name, tables[pair[0]], tables[pair[1]]):
-                found.append(Overlap(pair, name, count, same=False))
-    return found
+            id_count = _common_ids(name, tables[first], tables[second])
+            if id_count:
+                common.append(Overlap(pair, name, id_count, same=False))
+    return common
 
 
-def _common(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> int:
+def _same_rows(keys: Mapping[str, _Keys]) -> list[tuple[str, ...]]:
+    """Return groups of parties that hold the same rows, in whatever order; one row is no file."""
+    groups: dict[bytes, list[str]] = {}
+    for party, party_keys in keys.items():
+        if len(party_keys) > 1:
+            groups.setdefault(np.sort(party_keys).tobytes(), []).append(party)
+    return [tuple(parties) for parties in groups.values() if len(parties) > 1]
+
+
+def _common(first_keys: _Keys, second_keys: _Keys) -> int:
     """Count rows of the first that the second has, if they are more than chance; see above."""
-    if min(len(one), len(two)) < 2:
+    if min(len(first_keys), len(second_keys)) < 2:
         return 0
-    keys, places = np.unique(np.concatenate((one, two)), return_inverse=True)
-    ours, others = (
-        np.bincount(at, minlength=len(keys)) for at in np.split(places, [len(one)])
-    )
-    times = ours + others
-    rare = (times > 1) & (times <= _RARE)
-    ours, others, times = ours[rare], others[rare], times[rare]
-    pairs = (ours * others / (times - 1.0)).sum()
-    chance, error = times.sum() / 4.0, (times / (times - 1.0) / 8.0).sum() ** 0.5
-    return int(ours[others > 0].sum()) if pairs > chance + _BEYOND * error else 0
+    all_keys = np.concatenate((first_keys, second_keys))
+    distinct, places = np.unique(all_keys, return_inverse=True)
+    first_places, second_places = np.split(places, [len(first_keys)])
+    first = np.bincount(first_places, minlength=len(distinct))
+    second = np.bincount(second_places, minlength=len(distinct))
+
+    # Rows that occur once are at one party; of those that occur often, many are alike by chance.
+    times = first + second
+    is_rare = (times > 1) & (times <= _MOST_ALIKE)
+    first = first[is_rare]
+    second = second[is_rare]
+    times = times[is_rare]
+
+    # With t = 1/2, m equal rows have m (m - 1) / 4 pairs in the mean, and their variance is
+    # m (m - 1) / 8. Both are weighed with 1 / (m - 1), the variance with its square.
+    pairs = (first * second / (times - 1.0)).sum()
+    chance = times.sum() / 4.0
+    error = (times / (times - 1.0) / 8.0).sum() ** 0.5
+    if pairs <= chance + _PAIR_ERRORS * error:
+        return 0
+    return int(first[second > 0].sum())
 
 
-def _common_ids(name: str, one: Table, two: Table) -> int:
+def _common_ids(name: str, first: Table, second: Table) -> int:
     """Return ids that both have, if they are more than chance would give in so wide a range."""
-    own = [
-        {str(value).strip() for value in table.counts(name)[0]} for table in (one, two)
-    ]
-    common, whole = own[0] & own[1], own[0] | own[1]
-    if len(common) <= _FEW:
+    first_ids = _id_texts(name, first)
+    second_ids = _id_texts(name, second)
+    common = first_ids & second_ids
+    if len(common) <= _CHANCE_IDS:
         return 0
-    if all(value.isdecimal() for value in whole):
-        room = float(max(map(int, whole)) - min(map(int, whole)) + 1)
-    else:
-        width = max(map(len, whole))
-        places = zip(*(value.ljust(width) for value in whole), strict=True)
-        room = float(np.prod([min(float(len(set(place))), 1e3) for place in places]))
-    expected = len(own[0]) * len(own[1]) / room
-    return len(common) if len(common) > 3.0 * expected + _FEW else 0
+    room = _id_room(first_ids | second_ids)
+    expected = len(first_ids) * len(second_ids) / room
+    return len(common) if len(common) > 3.0 * expected + _CHANCE_IDS else 0
+
+
+def _id_texts(name: str, table: Table) -> set[str]:
+    """Return the values of a column of ids as text."""
+    values, _ = table.counts(name)
+    return {str(value).strip() for value in values}
+
+
+def _id_room(ids: set[str]) -> float:
+    """Estimate how many ids of their form there could be, taken or not."""
+    if all(value.isdecimal() for value in ids):
+        numbers = [int(value) for value in ids]
+        return float(max(numbers) - min(numbers) + 1)
+    # By the characters that occur at each place of an id.
+    width = max(map(len, ids))
+    padded = [value.ljust(width) for value in ids]
+    room = 1.0
+    for characters in zip(*padded, strict=True):
+        room *= min(float(len(set(characters))), 1e3)
+    return room
 
 
 # Rows that do not fit
 
 
+class _Misfit(NamedTuple):
+    """A row that a schema does not allow, by its place in the table, and why."""
+
+    row: int
+    reason: str
+
+
 def misfits(party: str, table: Table, schema: Schema, bins: int) -> list[str]:
     """Return rows that the schema does not allow, with places and values; for their owner alone."""
     schema = schema.refusing()
-    names = [n for n in table.names if n in schema.names and schema[n].modelled]
-    found, all_odd, place = [], 0, places(table)
+    names = [
+        name for name in table.names if name in schema.names and schema[name].modelled
+    ]
+    first_rows = list(range(min(table.num_rows, _SHOWN)))
+    sentences = []
+    unfit_columns = 0
     for name in names:
-        odd = _refused(table.select([name]), Encoder(schema.select([name]), bins))
-        all_odd += [row for row, _ in odd] == list(range(min(table.num_rows, _SHOWN)))
-        for reason in dict.fromkeys(why for _, why in odd):
-            rows = [row for row, why in odd if why == reason]
-            values, gone = (
-                table.take(rows).values(name).tolist(),
-                table.take(rows).missing(name),
-            )
-            shown = [
-                "no value" if g else repr(v) for v, g in zip(values, gone, strict=True)
-            ]
-            where = ", ".join(
-                f"{place(row)} {v}" for row, v in zip(rows, shown, strict=True)
-            )
-            found.append(f"{party}, {where}: {reason}")
-    if all_odd and all_odd * 2 >= len(names) and table.num_rows >= _SHOWN:
-        found.append(
-            f"{party}: none of the first {_SHOWN} rows fits {all_odd} columns: is it the schema of "
-            "another table?"
+        column = table.select([name])
+        refused = _refused(column, Encoder(schema.select([name]), bins))
+        unfit_columns += [misfit.row for misfit in refused] == first_rows
+        # One sentence for each reason, with the rows that it is of.
+        for reason in dict.fromkeys(misfit.reason for misfit in refused):
+            rows = [misfit.row for misfit in refused if misfit.reason == reason]
+            cells = _places_and_values(name, table, rows)
+            sentences.append(f"{party}, {cells}: {reason}")
+
+    # Where the first rows fit hardly any column, single rows are not what is wrong.
+    is_other_table = unfit_columns and unfit_columns * 2 >= len(names)
+    if is_other_table and table.num_rows >= _SHOWN:
+        sentences.append(
+            f"{party}: none of the first {_SHOWN} rows fits {unfit_columns} columns: is it the "
+            "schema of another table?"
         )
-    return found or list(_breaking(party, table, schema))
+    # Constraints speak of values that the schema has, so that they come after these.
+    return sentences or list(_breaking(party, table, schema))
+
+
+def _places_and_values(name: str, table: Table, rows: Sequence[int]) -> str:
+    """Write where some rows are, and what they have in a column."""
+    place = places(table)
+    cells = table.take(rows)
+    values = cells.values(name).tolist()
+    mask = cells.missing(name)
+    texts = []
+    for row, value, is_missing in zip(rows, values, mask, strict=True):
+        shown = "no value" if is_missing else repr(value)
+        texts.append(f"{place(row)} {shown}")
+    return ", ".join(texts)
 
 
 def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
@@ -387,45 +546,60 @@ def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
     if not schema.constraints:
         return
     place = places(table)
-    for rule, wrong in Modelled(schema).broken(table).items():
-        if rows := np.flatnonzero(wrong).tolist():
-            where = ", ".join(map(place, rows[:_SHOWN])) + (
-                ", ..." if len(rows) > _SHOWN else ""
-            )
-            yield f"{party}, {where}: {count_of(len(rows), 'row breaks', 'rows break')} {rule}"
+    for rule, is_broken in Modelled(schema).broken(table).items():
+        rows = np.flatnonzero(is_broken).tolist()
+        if not rows:
+            continue
+        row_places = ", ".join(map(place, rows[:_SHOWN]))
+        if len(rows) > _SHOWN:
+            row_places += ", ..."
+        count = count_of(len(rows), "row breaks", "rows break")
+        yield f"{party}, {row_places}: {count} {rule}"
 
 
 def places(table: Table) -> Callable[[int], str]:
-    """Return where a row is: its line in a text file, counted as if no field held a line break."""
+    """Return a function that names a row's place: its line in a text file, else its number.
+
+    Lines are counted as if no field held a line break.
+    """
     if table.dialect is None:
-        drawn = " of the sample" if table.drawn_of else ""
-        return lambda row: f"row {row + 1}{drawn}"
+        suffix = " of the sample" if table.drawn_of else ""
+        return lambda row: f"row {row + 1}{suffix}"
     return lambda row: f"line {table.line(row)}"
 
 
-def _refused(table: Table, encoder: Encoder) -> list[tuple[int, str]]:
+def _refused(table: Table, encoder: Encoder) -> list[_Misfit]:
     """Return the first rows that an encoder refuses, found by halving, and why it does.
 
     Where the reason is the same for each, it is that of all rows, which counts them.
     """
 
-    def why(first: int, last: int) -> str:
+    def why(start: int, stop: int) -> str:
         try:
-            encoder.encode(table.take(np.arange(first, last)))
+            encoder.encode(table.take(np.arange(start, stop)))
         except InputError as error:
             return str(error)
         return ""
 
-    found: list[tuple[int, str]] = []
-    start, whole = 0, why(0, table.num_rows)
-    left = whole
-    while left and len(found) < _SHOWN:
-        low, high = start, table.num_rows
+    whole_reason = why(0, table.num_rows)
+    refused: list[_Misfit] = []
+    start = 0
+    reason = whole_reason
+    while reason and len(refused) < _SHOWN:
+        # The first row that is refused is always one of those from low to before high.
+        low = start
+        high = table.num_rows
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if why(low, middle) else (middle, high)
-        found.append((low, why(low, high)))
+            if why(low, middle):
+                high = middle
+            else:
+                low = middle
+        refused.append(_Misfit(low, why(low, high)))
         start = low + 1
-        left = why(start, table.num_rows) if start < table.num_rows else ""
-    alike = len({reason for _, reason in found}) == 1
-    return [(row, whole if alike else reason) for row, reason in found]
+        reason = why(start, table.num_rows) if start < table.num_rows else ""
+
+    reasons = {misfit.reason for misfit in refused}
+    if len(reasons) == 1:
+        return [misfit._replace(reason=whole_reason) for misfit in refused]
+    return refused

@@ -45,7 +45,7 @@ from siloweave.app.study import (
 )
 from siloweave.core.method import GUARANTEES, MethodSettings, smallest_sum
 from siloweave.core.settings import Job
-from siloweave.errors import InputError, number, whole
+from siloweave.errors import InputError, count_of, number, whole
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
@@ -64,8 +64,9 @@ Where a method has a curator, that is the one party which holds all rows, or the
 nothing, which `guarantees` allows or not.
 """
 
-_BOUNDS = ("epsilon_per_study", "epsilon_in_all")
+_BOUNDS = ("epsilon_per_study", "epsilon_in_all")  # of [budget], which may be infinite
 _LARGEST = 100.0  # a finite epsilon beyond it promises nothing
+_FEW = 5  # names that are shown of many
 
 
 class Spending(Section, frozen=True):
@@ -120,15 +121,28 @@ class Policy(Section, frozen=True):
     studies: Allowed = Allowed()
 
     def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_words()
+        # Last, since it compares values that are right by themselves.
+        impossible = next(self._impossible(), "")
+        if impossible:
+            raise InputError(f"{impossible}, so no study can meet this policy.")
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that are out of bounds."""
+        budget = self.budget
+        studies = self.studies
         for name in _BOUNDS:
-            if getattr(self.budget, name) != inf:
-                number(
-                    f"[budget] {name}", getattr(self.budget, name), 0, _LARGEST, "(]"
-                )
-        number("[budget] delta", self.budget.delta, 0, 1, "()")
-        whole("[budget] rows_per_person", self.budget.rows_per_person, 1)
-        whole("[studies] smallest_roster", self.studies.smallest_roster, 1)
-        whole("[studies] smallest_cohort", self.studies.smallest_cohort, 1)
+            bound = getattr(budget, name)
+            if bound != inf:
+                number(f"[budget] {name}", bound, 0, _LARGEST, "(]")
+        number("[budget] delta", budget.delta, 0, 1, "()")
+        whole("[budget] rows_per_person", budget.rows_per_person, 1)
+        whole("[studies] smallest_roster", studies.smallest_roster, 1)
+        whole("[studies] smallest_cohort", studies.smallest_cohort, 1)
+
+    def _check_words(self) -> None:
+        """Refuse names of guarantees, trust models and methods that there are not."""
         vocabularies = {
             "guarantees": GUARANTEES,
             "trust": TRUST,
@@ -136,15 +150,14 @@ class Policy(Section, frozen=True):
         }
         for name, vocabulary in vocabularies.items():
             for word in getattr(self.studies, name):
-                if word not in vocabulary:
-                    near = close_match(word, vocabulary)
-                    raise InputError(
-                        f"[studies] {name} names {word!r}, which is unknown{near} Use some of "
-                        f"{', '.join(vocabulary)}."
-                    )
-        impossible = next(self._impossible(), "")
-        if impossible:
-            raise InputError(f"{impossible}, so no study can meet this policy.")
+                if word in vocabulary:
+                    continue
+                near = close_match(word, vocabulary)
+                choices = ", ".join(vocabulary)
+                raise InputError(
+                    f"[studies] {name} names {word!r}, which is unknown{near} "
+                    f"Use some of {choices}."
+                )
 
     def _impossible(self) -> Iterator[str]:
         """Yield what no study can meet, whatever it asks for."""
@@ -157,22 +170,27 @@ class Policy(Section, frozen=True):
         finite_names = [name for name, value in bounds.items() if value != inf]
         if "dp" not in allowed.guarantees and finite_names:
             name = finite_names[0]
+            guarantees = _few(allowed.guarantees)
             yield (
-                f"[studies] guarantees = {_few(allowed.guarantees)} leaves out 'dp', and [budget] "
-                f"{name} = {bounds[name]} is finite, which only 'dp' keeps: give inf, or add 'dp'"
+                f"[studies] guarantees = {guarantees} leaves out 'dp', and [budget] "
+                f"{name} = {bounds[name]} is finite, which only 'dp' keeps: "
+                "give inf, or add 'dp'"
             )
 
         # A roster of one takes no sum with others, so the default of two does not speak of it.
-        if allowed.smallest_cohort > max(allowed.smallest_roster, 2):
+        cohort = allowed.smallest_cohort
+        roster = allowed.smallest_roster
+        if cohort > max(roster, 2):
             yield (
-                f"[studies] smallest_cohort = {allowed.smallest_cohort} is more than "
-                f"smallest_roster = {allowed.smallest_roster}, and a sum has no more parties than "
-                f"the roster: raise smallest_roster to {allowed.smallest_cohort}"
+                f"[studies] smallest_cohort = {cohort} is more than "
+                f"smallest_roster = {roster}, and a sum has no more parties than "
+                f"the roster: raise smallest_roster to {cohort}"
             )
-        if allowed.methods and not any(self._may_run(name) for name in allowed.methods):
+        methods = allowed.methods
+        if methods and not any(self._may_run(name) for name in methods):
             yield (
-                f"[studies] methods = {_few(allowed.methods)} have other trust models than trust = "
-                f"{_few(allowed.trust)}: add one of theirs"
+                f"[studies] methods = {_few(methods)} have other trust models than "
+                f"trust = {_few(allowed.trust)}: add one of theirs"
             )
 
     def _may_run(self, name: str) -> bool:
@@ -219,11 +237,14 @@ class Policy(Section, frozen=True):
         Raises:
             InputError: Naming every rule that is broken, the value and the bound.
         """
-        sentences = list(self._broken(study, schema, synth, entries, columns, others))
+        # All rules, so that a study and its owner need not be asked once for each.
+        rules = self._broken(study, schema, synth, entries, columns, others)
+        sentences = " ".join(rules)
         if sentences:
+            name = study.study.name
             raise InputError(
-                f"{POLICY_FILE} does not allow study {study.study.name!r}. Nothing was released. "
-                + " ".join(sentences)
+                f"{POLICY_FILE} does not allow study {name!r}. Nothing was released. "
+                + sentences
             )
 
     def _broken(
@@ -239,14 +260,13 @@ class Policy(Section, frozen=True):
         yield from self._forbidden_method(synth)
         yield from self._forbidden_columns(study, schema, synth, columns)
         yield from self._forbidden_roster(study, synth)
-        is_split = synth.method.split == "columns"
         if study.alignment is not None and not self.studies.alignment:
-            yield f"[studies] alignment = false: it compares {_few(study.alignment.on)} of rows."
-        if (
-            is_split
-            and not self.studies.shared_columns
-            and getattr(synth, "shared", True)
-        ):
+            ids = _few(study.alignment.on)
+            yield f"[studies] alignment = false: it compares {ids} of rows."
+        # A method for split columns shares them unless its settings say that it does not.
+        is_split = synth.method.split == "columns"
+        is_joined = is_split and getattr(synth, "shared", True)
+        if is_joined and not self.studies.shared_columns:
             yield (
                 "[studies] shared_columns = false: it puts synthetic columns of all parties "
                 "together."
@@ -266,11 +286,12 @@ class Policy(Section, frozen=True):
                 f"guarantee {info.guarantee!r}."
             )
         if info.trust in TRUST and info.trust not in allowed.trust:
+            meaning = _TRUST_WORDS[info.trust]
             accepted = _few([*allowed.trust, info.trust])
             yield (
-                f"[studies] trust = {_few(allowed.trust)}: {info.title} has the trust model "
-                f"{info.trust!r}, {_TRUST_WORDS[info.trust]}. To accept that, write trust = "
-                f"{accepted} (docs/concepts/threat-model.md has more)."
+                f"[studies] trust = {_few(allowed.trust)}: {info.title} has the "
+                f"trust model {info.trust!r}, {meaning}. To accept that, write "
+                f"trust = {accepted} (docs/concepts/threat-model.md has more)."
             )
 
     def _forbidden_columns(
@@ -284,6 +305,7 @@ class Policy(Section, frozen=True):
         # Ids to align by are compared, and so they are used.
         if study.alignment is not None:
             names += study.alignment.on
+        # Without names in the policy all columns are allowed.
         forbidden = [name for name in names if name not in allowed]
         if allowed and forbidden:
             yield f"[studies] columns = {_few(allowed)}: it uses {_few(forbidden)}."
@@ -293,16 +315,18 @@ class Policy(Section, frozen=True):
         allowed = self.studies
         party_count = len(study.names)
         if party_count < allowed.smallest_roster:
+            names = ", ".join(study.names)
             yield (
-                f"[studies] smallest_roster = {allowed.smallest_roster}: it has "
-                f"{party_count}, {', '.join(study.names)}."
+                f"[studies] smallest_roster = {allowed.smallest_roster}: "
+                f"it has {party_count}, {names}."
             )
+        # None for a method that takes no sum over parties.
         cohort = smallest_sum(synth, party_count)
         if cohort is not None and cohort < allowed.smallest_cohort:
-            parties = "party" if cohort == 1 else "parties"
+            parties = count_of(cohort, "party", "parties")
             yield (
-                f"[studies] smallest_cohort = {allowed.smallest_cohort}: at its settings a sum may "
-                f"be over {cohort} {parties}."
+                f"[studies] smallest_cohort = {allowed.smallest_cohort}: "
+                f"at its settings a sum may be over {parties}."
             )
 
     def _beyond(
@@ -318,7 +342,7 @@ class Policy(Section, frozen=True):
 
         if per_study.private and budget.epsilon > per_study.epsilon:
             epsilons = statements_of(study)
-            label = max(epsilons, key=lambda name: epsilons[name])
+            label = max(epsilons, key=epsilons.__getitem__)
             excess = f"its epsilon {label} is {budget.epsilon}"
             yield self._too_much("epsilon_per_study", excess, per_study)
 
@@ -353,7 +377,10 @@ class Policy(Section, frozen=True):
         added_delta = sum(cost.delta for cost in (budget, *others))
         remaining_delta = self.limit.delta - added_delta
         if remaining_delta < 0 or (events and remaining_delta == 0):
-            excess = f"with it, the deltas of {len(others) + 1} studies add up to {added_delta}"
+            study_count = len(others) + 1
+            excess = (
+                f"with it, the deltas of {study_count} studies add up to {added_delta}"
+            )
             yield self._too_much("delta", excess, self.limit)
             return
         earlier_epsilon = sum((cost.epsilon for cost in others), 0.0)
@@ -362,8 +389,8 @@ class Policy(Section, frozen=True):
         added_epsilon = earlier_epsilon + budget.epsilon
         if added_epsilon > self.limit.epsilon:
             excess = (
-                f"{earlier_epsilon} of a row is spent before it, and {added_epsilon} would be with "
-                "it"
+                f"{earlier_epsilon} of a row is spent before it, "
+                f"and {added_epsilon} would be with it"
             )
             yield self._too_much("epsilon_in_all", excess, self.limit)
 
@@ -379,10 +406,12 @@ class Policy(Section, frozen=True):
         rule = f"{field} = {getattr(self.budget, field)}"
         if field != "delta":
             rule += f" at delta = {self.budget.delta}"
+        # What a study is compared with is the bound of a row.
         if rows > 1:
-            rule += f" for {rows} rows of a person, so epsilon = {bound.epsilon:.4g} at delta = "
-            rule += f"{bound.delta:.4g} for one row"
-        return f"[budget] {rule}: {excess}. Ask for less, or let the owner of this party raise it."
+            row_bound = f"epsilon = {bound.epsilon:.4g} at delta = {bound.delta:.4g}"
+            rule += f" for {rows} rows of a person, so {row_bound} for one row"
+        advice = "Ask for less, or let the owner of this party raise it."
+        return f"[budget] {rule}: {excess}. {advice}"
 
 
 def promised(study: Study) -> Budget:
@@ -400,9 +429,10 @@ _TRUST_WORDS = {
 
 def _few(names: Sequence[str]) -> str:
     """Write names as a list of TOML, the first five of many."""
-    names_shown = ", ".join(map(repr, names[:5]))
-    more = ", ..." if len(names) > 5 else ""
-    return f"[{names_shown}{more}]"
+    shown = ", ".join(map(repr, names[:_FEW]))
+    if len(names) > _FEW:
+        shown += ", ..."
+    return f"[{shown}]"
 
 
 # The file
@@ -417,9 +447,10 @@ def read_policy(folder: Path) -> Policy:
     """
     file = folder / POLICY_FILE
     if not file.is_file():
+        call = f"siloweave party policy --folder {quote(str(folder))}"
         raise InputError(
-            f"there is no {file}, which says what this party allows. `siloweave party policy "
-            f"--folder {quote(str(folder))}` writes one with every field; read it and start again."
+            f"there is no {file}, which says what this party allows. "
+            f"`{call}` writes one with every field; read it and start again."
         )
     return in_toml(file, _parsed)
 
@@ -445,7 +476,8 @@ def write_policy(folder: Path, study: Study | None = None) -> Path:
     if study is not None:
         guarantee = study.synthesizer().info.guarantee
         budget = promised(study)
-        text = _TRIAL_TEXT.format(name=study.study.name, kind=guarantee, budget=budget)
+        name = study.study.name
+        text = _TRIAL_TEXT.format(name=name, kind=guarantee, budget=budget)
     write_whole(file, text.encode())
     return file
 

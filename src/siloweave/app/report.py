@@ -67,12 +67,14 @@ from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread, beside, read, rows_of, unread
 
 _BINS = 32  # of a column of numbers, where the model has none
-_TINY = 1e-300  # below it in size is 0: bins may be cut just above
+_TINY = 1e-300  # a number that is smaller in size is 0: bins may be cut just above it
 _WIDE = 64  # a column with more codes is shown by its most frequent ones
-_MOST_SHOWN = 40  # of these
+_MOST_SHOWN = 40  # codes of a wide column
 _ROWS = 20_000  # that pictures are made of
 _MANY = 200_000  # rows that errors are measured on; exact marginals can need gigabytes
-# That compute, draw noise and account.
+_WIDTHS = (1, 2, 3)  # columns of the marginals that distances are measured on
+_MARGINALS = 60  # of each width, at most
+# Libraries that compute, draw noise and account.
 _LIBRARIES = ("jax", "numpy", "opendp", "dp-accounting")
 _SCALARS = (str, int, float, bool, type(None))
 
@@ -126,11 +128,19 @@ def write_page(
         return None
     path = Path(path)
     check_page(path)
-    score_facts = None if scores is None else scores.to_dict()
-    risk_facts = None if risks is None else risks.to_dict()
+    score_facts = _as_dict(scores)
+    risk_facts = _as_dict(risks)
     page = render_comparison(score_facts, risk_facts, title=title, version=__version__)
     write_whole(path, page.encode())
     return path
+
+
+def _as_dict(result: Any) -> dict[str, Any] | None:
+    """Return scores or risks as a page takes them; None for none."""
+    if result is None:
+        return None
+    facts: dict[str, Any] = result.to_dict()
+    return facts
 
 
 def write_report(
@@ -174,26 +184,16 @@ def write_report(
     """
     path = Path(path)
     check_page(path)
-    if audience not in ("public", "owner"):
-        raise InputError(f'audience={audience!r} must be "public" or "owner"')
-    is_owners = audience == "owner"
-    if is_owners and data is None:
-        raise InputError("the owner's report shows real rows: give data=, as to fit")
-    if not is_owners and data is not None:
-        raise InputError(
-            'the public report shows no real rows: leave data out, or give audience="owner"'
-        )
-    if not is_owners and risks is not None:
-        raise InputError(
-            'the public report shows no risks: leave it out, or give audience="owner"'
-        )
+    _check_audience(audience, data, risks)
 
     real_rows: Sequence[Table] = ()
     if data is not None:
-        is_several = isinstance(data, Mapping | list | tuple)
-        parts = named_parties(data, None) if is_several else {"": data}
+        parts = {"": data}
+        if isinstance(data, Mapping | list | tuple):
+            parts = named_parties(data, None)
         tables = {name: unread(part) or read(part) for name, part in parts.items()}
         real_rows = owner_rows(fitted, tables)
+    # Columns that stay apart are shown without what would join them.
     synthetic = None
     if not fitted.shared:
         synthetic = disjoined(fitted.part_tables(seed=0), 0)
@@ -202,10 +202,30 @@ def write_report(
     record = record_of(
         fitted, title, owner=real_rows, synthetic=synthetic, run_by=run_by
     )
-    risk_facts = None if risks is None else risks.to_dict()
-    page = render(record, audience=audience, risks=risk_facts)
-    write_whole(path, page.encode(), private=is_owners)
+    page = render(record, audience=audience, risks=_as_dict(risks))
+    write_whole(path, page.encode(), private=audience == "owner")
     return path
+
+
+def _check_audience(audience: Audience, data: Any, risks: Any) -> None:
+    """Refuse rows and risks for the public, and an owner's report without rows, as InputError."""
+    if audience not in ("public", "owner"):
+        raise InputError(f'audience={audience!r} must be "public" or "owner"')
+    if audience == "owner":
+        if data is None:
+            raise InputError(
+                "the owner's report shows real rows: give data=, as to fit"
+            )
+        return
+    # Whoever gives rows expects to see them: they are not left out in silence.
+    if data is not None:
+        raise InputError(
+            'the public report shows no real rows: leave data out, or give audience="owner"'
+        )
+    if risks is not None:
+        raise InputError(
+            'the public report shows no risks: leave it out, or give audience="owner"'
+        )
 
 
 def owner_rows(fitted: Fit, tables: Mapping[str, Table | Unread]) -> list[Table]:
@@ -285,9 +305,13 @@ def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
         return _marginal_view(fitted.model, synthetic, errors=errors)
 
     encoder = Encoder(fitted.schema, _BINS)
-    table = fitted.sample_table(seed=0) if synthetic is None else synthetic
+    table = synthetic
+    if table is None:
+        table = fitted.sample_table(seed=0)
     row_count = table.num_rows
-    first_rows = table.take(range(_MANY)) if row_count > _MANY else table
+    first_rows = table
+    if row_count > _MANY:
+        first_rows = table.take(range(_MANY))
     all_codes = encoder.encode(first_rows)
     shown_codes = _shown_codes(all_codes)
     many = _gathered(all_codes, shown_codes)
@@ -305,6 +329,7 @@ def _marginal_view(
     model: MarginalModel, synthetic: Table | None, *, errors: bool
 ) -> ReportView:
     """Return the view of a model of marginals, by its own codes; arguments as of `_view`."""
+    # A model of marginals stands for a noisy number of rows.
     total = round(model.mrf.total)
     row_count = total if synthetic is None else synthetic.num_rows
     codes = model.codes(min(total, _ROWS), 0)
@@ -313,7 +338,8 @@ def _marginal_view(
     singles = codes
     if bars is not model.encoder:
         singles = bars.encode(table)
-    many = model.codes(_MANY if errors else 1, 0)
+    many_count = _MANY if errors else 1
+    many = model.codes(many_count, 0)
     return ReportView(model.encoder, bars, codes, singles, many, row_count)
 
 
@@ -321,11 +347,12 @@ def _shown_codes(codes: Codes) -> dict[str, NDArray[np.intp]]:
     """Return, for each wide column, the codes of most rows, in their order."""
     shown_codes = {}
     for name, size in zip(codes.domain.names, codes.domain.sizes, strict=True):
-        if size > _WIDE:
-            counts = np.bincount(codes.column(name), minlength=size)
-            # Stable: of codes with as many rows, the first are shown on every machine.
-            most_frequent = np.argsort(-counts, kind="stable")[:_MOST_SHOWN]
-            shown_codes[name] = np.sort(most_frequent)
+        if size <= _WIDE:
+            continue
+        counts = np.bincount(codes.column(name), minlength=size)
+        # Stable: of codes with as many rows, the first are shown on every machine.
+        by_count = np.argsort(-counts, kind="stable")
+        shown_codes[name] = np.sort(by_count[:_MOST_SHOWN])
     return shown_codes
 
 
@@ -342,7 +369,10 @@ def _bars(encoder: Encoder, synthetic: Table) -> Encoder:
         starts = growing_starts(values[~missing], low, high, _BINS, whole=whole)
         if starts:
             cuts[column.name] = Cuts(tuple(starts))
-    return encoder if cuts == encoder.cuts else replace(encoder, cuts=cuts)
+    # The very encoder, by which a caller sees that there is nothing to encode anew.
+    if cuts == encoder.cuts:
+        return encoder
+    return replace(encoder, cuts=cuts)
 
 
 def _gathered(codes: Codes, shown_codes: Mapping[str, NDArray[np.intp]]) -> Codes:
@@ -388,11 +418,14 @@ def _span(column: Column, start: float, end: float) -> str:
     first = int(start)
     last = int(end) - 1
     if column.kind == "datetime":
-        datetimes = as_datetimes(column, np.array([first, last]), None).tolist()
-        texts = [str(datetime_).removesuffix(" 00:00:00") for datetime_ in datetimes]
+        bounds = np.array([first, last])
+        times = as_datetimes(column, bounds, None).tolist()
+        texts = [str(time).removesuffix(" 00:00:00") for time in times]
     else:
         texts = [str(first), str(last)]
-    return texts[0] if first == last else " to ".join(texts)
+    if first == last:
+        return texts[0]
+    return " to ".join(texts)
 
 
 def _number(value: float) -> str:
@@ -426,6 +459,7 @@ def record_of(
         measured: What else was measured on real rows, for the owner's copy.
         run_by: Who ran it, as the caller says.
     """
+    # With constraints, rows say how many keep them; a model of marginals alone does not.
     has_rules = not fitted.modelled.is_identity
     if has_rules and synthetic is None and fitted.shared:
         synthetic = fitted.sample_table(seed=0)
@@ -440,46 +474,54 @@ def record_of(
         view = _view(fitted, synthetic, errors=bool(owner))
         public_view = _public_view(fitted, view)
         if owner:
-            owner_view = _owner(fitted, view, owner, measured or {})
+            owner_view = _owner_view(fitted, view, owner, measured or {})
 
     info = fitted.info
     versions = {"Python": python_version()}
     for library in _LIBRARIES:
         versions[library] = version(library)
+    # A report calls a method by its title.
     titled = msgspec.structs.replace(info, name=info.title)
+    method = msgspec.convert(titled, MethodFacts, from_attributes=True)
+    visibility = msgspec.convert(
+        info.visibility, tuple[Visibility, ...], from_attributes=True
+    )
+    reason = "" if fitted.private else _not_private_reason(fitted)
+
     epsilons = fitted.epsilons
-    parties = [_cost(fitted, name, epsilons[name]) for name in fitted.ledgers]
+    parties = [_party_cost(fitted, name, epsilons[name]) for name in fitted.ledgers]
     ledger_rows: list[LedgerRow] = []
     for name in fitted.ledgers:
         ledger_rows += _ledger_rows(fitted, name)
-    phases = [Phase(name=name, seconds=s) for name, s in fitted.cost.phases.items()]
+    phases = []
+    for name, seconds in fitted.cost.phases.items():
+        phases.append(Phase(name=name, seconds=seconds))
+
+    schema_facts = [_schema_fact(column) for column in fitted.schema.columns]
+    schema_facts += _constraint_facts(fitted, synthetic)
+    warnings = (*_unprotected(fitted), *_limits(fitted), *_refusing_columns(fitted))
     return Record(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         siloweave_version=__version__,
         run_by=run_by,
         versions=versions,
-        method=msgspec.convert(titled, MethodFacts, from_attributes=True),
+        method=method,
         budget=_budget_terms(fitted.budget),
         private=fitted.private,
-        not_private_reason="" if fitted.private else _reason(fitted),
+        not_private_reason=reason,
         epsilon_spent=fitted.epsilon,
         epsilon_to_parties=fitted.ledger.epsilon_to_parties,
         epsilon_at_parties=fitted.ledger.epsilon_at_parties,
         parties=tuple(parties),
         ledgers=tuple(ledger_rows),
-        visibility=msgspec.convert(
-            info.visibility, tuple[Visibility, ...], from_attributes=True
-        ),
+        visibility=visibility,
         simulated=fitted.simulated,
         phases=tuple(phases),
-        schema_facts=(
-            *map(_fact, fitted.schema.columns),
-            *_constraints(fitted, synthetic),
-        ),
-        assumed_public=_assumed(fitted),
-        warnings=(*_unprotected(fitted), *_limits(fitted), *_refusing(fitted)),
-        settings=dict(_flat(fitted.settings)),
+        schema_facts=tuple(schema_facts),
+        assumed_public=_assumed_public(fitted),
+        warnings=warnings,
+        settings=dict(_flat_settings(fitted.settings)),
         synthetic=public_view,
         owner=owner_view,
     )
@@ -512,17 +554,15 @@ def _public_view(fitted: Fit, view: ReportView) -> PublicView:
     )
 
 
-def _flat(
+def _flat_settings(
     settings: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Setting]]:
     """Yield settings by name; those of a table within are named after it, with a dot."""
     for name, value in settings.items():
         full_name = prefix + name
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{full_name}.")
-        elif isinstance(value, list | tuple) and all(
-            isinstance(item, _SCALARS) for item in value
-        ):
+            yield from _flat_settings(value, f"{full_name}.")
+        elif _is_flat_list(value):
             yield full_name, list(value)
         elif isinstance(value, _SCALARS):
             yield full_name, value
@@ -530,7 +570,14 @@ def _flat(
             yield full_name, str(value)
 
 
-def _assumed(fitted: Fit) -> tuple[str, ...]:
+def _is_flat_list(value: object) -> bool:
+    """Return whether a value is a list or tuple without lists or tables in it."""
+    if not isinstance(value, list | tuple):
+        return False
+    return all(isinstance(item, _SCALARS) for item in value)
+
+
+def _assumed_public(fitted: Fit) -> tuple[str, ...]:
     """Return what the guarantee takes to be public, in sentences."""
     facts = (
         "the schema: columns, kinds, categories, bounds, where values may be missing"
@@ -546,7 +593,7 @@ def _assumed(fitted: Fit) -> tuple[str, ...]:
     return facts, types, roster, "the workload, the number of bins and every setting"
 
 
-def _reason(fitted: Fit) -> str:
+def _not_private_reason(fitted: Fit) -> str:
     """Say why a fit is not private."""
     info = fitted.info
     if info.guarantee == "none" and not isinstance(fitted.model, MarginalModel):
@@ -590,8 +637,9 @@ def _unprotected(fitted: Fit) -> Iterator[str]:
         )
 
 
-def _refusing(fitted: Fit) -> Iterator[str]:
+def _refusing_columns(fitted: Fit) -> Iterator[str]:
     """Describe columns that refuse a table, under a guarantee."""
+    # With constraints the schema that was fitted is another than the one that was declared.
     declared = fitted.modelled.declared
     names = [column.name for column in declared.coded if column.outside == "refuse"]
     if names and fitted.info.guarantee in GUARANTEED:
@@ -607,9 +655,9 @@ def _limits(fitted: Fit) -> Iterator[str]:
             "so that it does not show how columns of two parties depend on each other."
         )
     # By a noisy count alone: how many rows there are is private.
-    row_count = (
-        fitted.model.mrf.total if isinstance(fitted.model, MarginalModel) else inf
-    )
+    row_count = inf
+    if isinstance(fitted.model, MarginalModel):
+        row_count = fitted.model.mrf.total
     if fitted.budget.private and row_count * fitted.budget.epsilon < FEW:
         yield (
             f"The model stands for about {max(row_count, 0):.0f} rows, by its own count: the noise "
@@ -626,12 +674,14 @@ def _limits(fitted: Fit) -> Iterator[str]:
         yield f"Trained from a sample: {sample}. {consequence}."
 
 
-def _cost(fitted: Fit, name: str, party_epsilon: float) -> PartyCost:
+def _party_cost(fitted: Fit, name: str, party_epsilon: float) -> PartyCost:
     """Return what a party spent and sent; its number of rows only without a guarantee."""
     traffic = fitted.cost.parties[name]
+    # Under a guarantee, how many rows a party has is private.
+    rows_public = fitted.num_rows if fitted.info.guarantee == "none" else None
     return PartyCost(
         name=name,
-        rows_public=fitted.num_rows if fitted.info.guarantee == "none" else None,
+        rows_public=rows_public,
         epsilon=party_epsilon,
         bytes_sent=traffic.bytes_from_party,
         bytes_received=traffic.bytes_to_party,
@@ -681,7 +731,7 @@ def _parameter(value: object) -> str:
     return str(value)
 
 
-def _fact(column: Column) -> SchemaFact:
+def _schema_fact(column: Column) -> SchemaFact:
     """Say of a column which facts came from rows, and whether a budget was spent on them."""
     facts = ", ".join(column.from_data or column.learned) or "kind and domain"
     if not column.modelled:
@@ -694,14 +744,13 @@ def _fact(column: Column) -> SchemaFact:
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=origin)
 
 
-def _constraints(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:
+def _constraint_facts(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:
     """Say what every row keeps, and how many drawn rows break it: none, or the fit is broken."""
     modelled = Modelled(fitted.schema, fitted.modelled.parts)
     breaches = {} if synthetic is None else modelled.broken(synthetic)
+    rules = fitted.schema.constraints
     declared_rules = fitted.modelled.declared.constraints
-    for rule, declared_rule in zip(
-        fitted.schema.constraints, declared_rules, strict=True
-    ):
+    for rule, declared_rule in zip(rules, declared_rules, strict=True):
         facts = rule.words
         if synthetic is not None:
             count = int(np.count_nonzero(breaches[rule.words]))
@@ -746,7 +795,7 @@ def _association(codes: Codes) -> Association:
     )
 
 
-def _owner(
+def _owner_view(
     fitted: Fit,
     view: ReportView,
     tables: Sequence[Table],
@@ -760,9 +809,9 @@ def _owner(
 
     distances = {}
     column_count = len(real_codes.domain.names)
-    for width in (1, 2, 3):
+    for width in _WIDTHS:
         if width <= column_count and real_codes.num_rows:
-            distance = tvd(real_codes, view.many, width, max_cliques=60, key=0)
+            distance = tvd(real_codes, view.many, width, max_cliques=_MARGINALS, key=0)
             distances[f"{width}-way"] = distance
     return OwnerView(
         marginals=_marginals(view, bar_codes),
@@ -770,7 +819,7 @@ def _owner(
         workload_errors=_workload_errors(fitted, view, tables, real_codes),
         tvd=distances,
         scores=dict(measured),
-        training=tuple(_looks(fitted)),
+        training=tuple(_training_looks(fitted)),
     )
 
 
@@ -779,11 +828,9 @@ def _workload_errors(
 ) -> dict[str, float]:
     """Measure how far a model of marginals is from real rows; empty for any other model."""
     model = fitted.model
-    if (
-        not isinstance(model, MarginalModel)
-        or not model.workload
-        or not real_codes.num_rows
-    ):
+    if not isinstance(model, MarginalModel) or not model.workload:
+        return {}
+    if not real_codes.num_rows:
         return {}
     synthetic_codes = view.many
     # With constraints the model has codes of its own, of other columns than the table's.
@@ -795,7 +842,7 @@ def _workload_errors(
     return {"over the queries": errors.queries, "over their closure": errors.closure}
 
 
-def _looks(fitted: Fit) -> Iterator[TrainingLook]:
+def _training_looks(fitted: Fit) -> Iterator[TrainingLook]:
     """Yield how well a network had learned rows held back, at several times of its training."""
     model = fitted.model
     if isinstance(model, FeatureModel) and isinstance(model.net, NetworkModel):

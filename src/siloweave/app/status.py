@@ -17,21 +17,28 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from hashlib import blake2b
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
 from siloweave import __version__
 from siloweave.errors import of_system, printable
 from siloweave.federation import course
-from siloweave.federation.exchanges import LAST, NONCES, PARTING, REFUSAL, exchanges_in
+from siloweave.federation.exchanges import (
+    LAST,
+    NONCES,
+    PARTING,
+    REFUSAL,
+    Exchange,
+    exchanges_in,
+)
 from siloweave.privacy.journal import for_its_owner, write_whole
 
 LOG = "log.txt"
@@ -41,24 +48,35 @@ FACTS = "status.facts"
 ENGINE = "engine"
 """In an end's folder: what the network engine keeps."""
 PROGRAMS = (
-    *(
-        ".py",
-        ".pyc",
-        ".pyo",
-        ".pyd",
-        ".pyw",
-        ".pth",
-        ".egg-link",
-        ".zip",
-        ".whl",
-        ".egg",
-    ),
-    *(".so", ".dylib", ".dll", ".exe", ".sh", ".bat", ".cmd", ".ps1"),
+    # Python's modules, and what it finds or imports them by.
+    ".py",
+    ".pyc",
+    ".pyo",
+    ".pyd",
+    ".pyw",
+    ".pth",
+    ".egg-link",
+    ".zip",
+    ".whl",
+    ".egg",
+    # Libraries, programs and scripts of a system.
+    ".so",
+    ".dylib",
+    ".dll",
+    ".exe",
+    ".sh",
+    ".bat",
+    ".cmd",
+    ".ps1",
 )
 """How names end of what Python or a system may run or load."""
-_CHANGING = (LOG, FACTS, NONCES, "party.sock")  # from which no facts follow
-LOG_BYTES, LOGS = 10 * 2**20, 3
-"""Bytes of a log that is written, and how many older ones are kept."""
+LOG_BYTES = 10 * 2**20
+"""Bytes of a log that is written, before it is put aside."""
+LOGS = 3
+"""How many logs that were put aside are kept."""
+# Files that change with every question, and from which no facts follow.
+_CHANGING = (LOG, FACTS, NONCES, "party.sock")
+# What a party's state is after the last answer of a kind, and where that stands.
 _ENDED = {
     LAST: (course.FINISHED, ""),
     REFUSAL: ("refused a question", "its terminal says why"),
@@ -167,7 +185,7 @@ class CoordinatorFacts(msgspec.Struct, frozen=True, tag=True):
     """What a coordinator's status says beside the course of the run; see `known_status`.
 
     Attributes:
-        key: By which it is seen that nothing it follows from has changed.
+        key: Digest of the files that it follows from; see `key_of`.
         folder: Of the run.
         names: Of the parties.
         run: Name of the study's run.
@@ -215,18 +233,23 @@ def key_of(folder: Path, data: str | Path | None, run: str = "") -> bytes:
         data: A party's rows, as its owner names them.
         run: A coordinator's folder of the run.
     """
+    files = [file for file in folder.glob("*") if file.name not in _CHANGING]
+    # A party's key, policy and account may lie above its studies.
     above = folder.absolute().parent
-    files = [one for one in folder.glob("*") if one.name not in _CHANGING]
     for pattern in ("*.toml", "*.key", "*/*.toml", "*/*.json", "account.jsonl"):
-        files += above.glob(pattern)  # of the party's key, policy and account
-    files += [Path(run) / "run.json"] if run else []
-    files += [Path(data)] if data is not None else []
+        files += above.glob(pattern)
+    if run:
+        files.append(Path(run) / "run.json")
+    if data is not None:
+        files.append(Path(data))
+
     digest = blake2b(f"{__version__} {data}".encode(), digest_size=16)
     for file in sorted(set(files)):
+        # From a file that is removed meanwhile no facts follow.
         with suppress(OSError):
-            facts = file.stat()
-            if stat.S_ISREG(facts.st_mode):
-                marks = facts.st_ino, facts.st_size, facts.st_mtime_ns
+            metadata = file.stat()
+            if stat.S_ISREG(metadata.st_mode):
+                marks = (metadata.st_ino, metadata.st_size, metadata.st_mtime_ns)
                 digest.update(f"{file.absolute()} {marks}\n".encode())
     for name in sorted(_telling_names(folder)):
         digest.update(os.fsencode(name) + b"\n")
@@ -244,7 +267,7 @@ def _telling_names(folder: Path) -> Iterator[str]:
 
 
 def store_facts(folder: Path, facts: CoordinatorFacts | PartyFacts) -> None:
-    """Keep facts for the next call; where they cannot be written, that computes them again."""
+    """Store facts for the next call; where they cannot be written, that computes them again."""
     with suppress(OSError):
         write_whole(folder / FACTS, msgspec.msgpack.encode(facts), forced=False)
 
@@ -264,7 +287,9 @@ def known_status(
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     run = facts.folder if isinstance(facts, CoordinatorFacts) else ""
-    return status_by(folder, facts) if facts.key == key_of(folder, data, run) else None
+    if facts.key != key_of(folder, data, run):
+        return None
+    return status_by(folder, facts)
 
 
 def status_by(
@@ -277,91 +302,151 @@ def status_by(
 
 
 def _at_coordinator(facts: CoordinatorFacts) -> CoordinatorStatus:
-    folder, ended = Path(facts.folder), facts.ended
-    places = (folder, folder / course.ALIGNED)  # the second before there is the first
-    seen = (course.read_status(place / course.STATUS) for place in places)
-    found = next(filter(None, seen), None)
-    at = time.time()
-    now = found or course.Status("", 0, at)
-    if found is not None and (now.ended or not _alive(now.process)):
-        at = now.written
-    due = {
-        name: at - asked
-        for name, asked in now.asked.items()
-        if name not in now.answered
-    }
-    done = ended is not None and ended.run == facts.run
-    if done and ended and found is None:  # its parties were in one process
-        began = at - ended.seconds
-        now = course.Status("", 0, began, questions=ended.rounds, traffic=ended.traffic)
-    seconds, left = at - now.began, 0.0 if done else None
-    if now.questions and not done:
-        left = max(facts.at_most - now.questions, 0) * seconds / now.questions
-    stage = now.run.removeprefix(facts.run).removeprefix("-")
+    """Return how far a study is at its coordinator, by the course that its process wrote down."""
+    # A run of another study in this folder says nothing of this one.
+    ended = facts.ended
+    if ended is not None and ended.run != facts.run:
+        ended = None
+    course_now = _read_course(Path(facts.folder))
+    shown_at = _shown_at(course_now)
+    state = _state(course_now)
+    if course_now is None:
+        course_now = _unwritten_course(ended, shown_at)
+    seconds = shown_at - course_now.began
+
+    epsilon = facts.epsilon
+    seconds_left = None
+    if ended is not None:
+        state = course.FINISHED
+        epsilon = ended.epsilon
+        seconds_left = 0.0
+    elif course_now.questions:
+        questions_left = max(facts.at_most - course_now.questions, 0)
+        seconds_left = questions_left * seconds / course_now.questions
+
+    # Runs of stages before the method are called by the study's run and the stage.
+    stage = course_now.run.removeprefix(facts.run).removeprefix("-")
+    if course_now.run and not stage:
+        stage = "method"
     return CoordinatorStatus(
         study=facts.study,
-        state=course.FINISHED if done else _state(found),
-        stage=stage or ("method" if now.run else ""),
-        question=now.question,
-        step=now.step if found else 0,
-        questions=now.questions,
+        state=state,
+        stage=stage,
+        question=course_now.question,
+        step=course_now.step,
+        questions=course_now.questions,
         at_most=facts.at_most,
-        epsilon=ended.epsilon if done and ended else facts.epsilon,
+        epsilon=epsilon,
         delta=facts.delta,
         seconds=seconds,
-        left=left,
-        parties=tuple(_lines(facts, now, due)),
+        left=seconds_left,
+        parties=tuple(_lines(facts, course_now, shown_at)),
     )
 
 
+def _read_course(folder: Path) -> course.Status | None:
+    """Read the course of a run, or of its alignment until the run begins; None before both."""
+    status = course.read_status(folder / course.STATUS)
+    if status is None:
+        status = course.read_status(folder / course.ALIGNED / course.STATUS)
+    return status
+
+
+def _unwritten_course(ended: EndedRun | None, shown_at: float) -> course.Status:
+    """Return the course of a run that wrote none: its parties were in one process, if it ended."""
+    if ended is None:
+        return course.Status("", 0, began=shown_at, step=0)
+    return course.Status(
+        "",
+        0,
+        began=shown_at - ended.seconds,
+        step=0,
+        questions=ended.rounds,
+        traffic=ended.traffic,
+    )
+
+
+def _shown_at(course_now: course.Status | None) -> float:
+    """Return the time that a course is shown for: that of its end, once nobody continues it."""
+    if course_now is None:
+        return time.time()
+    if course_now.ended or not _alive(course_now.process):
+        return course_now.written
+    return time.time()
+
+
 def _lines(
-    facts: CoordinatorFacts, now: course.Status, due: Mapping[str, float]
+    facts: CoordinatorFacts, course_now: course.Status, shown_at: float
 ) -> Iterator[PartyLine]:
+    """Yield what every party has sent, received and paid for, and how long it is awaited."""
     receipts = course.read_receipts(Path(facts.folder) / course.RECEIPTS)
-    paid = Counter(one.party for one in receipts if one.entry)
+    # A party's first receipt has its key alone, and pays for nothing.
+    payments = Counter(receipt.party for receipt in receipts if receipt.entry)
     for name in facts.names:
-        seen, why = now.traffic.get(name, course.Traffic()), now.refused.get(name, "")
-        counts = seen.messages, seen.bytes_from_party, seen.bytes_to_party
-        yield PartyLine(name, *counts, paid[name], due.get(name), why)
+        traffic = course_now.traffic.get(name, course.Traffic())
+        waited = None
+        if name in course_now.asked and name not in course_now.answered:
+            waited = shown_at - course_now.asked[name]
+        yield PartyLine(
+            name=name,
+            messages=traffic.messages,
+            bytes_sent=traffic.bytes_from_party,
+            bytes_received=traffic.bytes_to_party,
+            payments=payments[name],
+            waited=waited,
+            refused=course_now.refused.get(name, ""),
+        )
 
 
-def _state(now: Any) -> str:
-    if now is None:
+def _state(course_now: course.Status | None) -> str:
+    """Say what became of a run by its course; that it has finished, its summary says alone."""
+    if course_now is None:
         return "not begun"
-    if now.ended:
-        return "finishing" if now.ended == course.FINISHED else f"ended by {now.ended}"
-    return "running" if _alive(now.process) else "stopped"
+    if course_now.ended == course.FINISHED:
+        return "finishing"
+    if course_now.ended:
+        return f"ended by {course_now.ended}"
+    return "running" if _alive(course_now.process) else "stopped"
 
 
 def _alive(process: int) -> bool:
     """Return whether there is such a process on this machine."""
     try:
         os.kill(process, 0)
-    except OSError as error:  # somebody else's may not be asked, and is there
-        return not isinstance(error, ProcessLookupError)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # Another user's process may not be asked, and is there.
+        return True
     return True
 
 
 def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
-    state, why, left, ended = facts.state, facts.why, None, ""
+    """Return how far a study is at a party, by the questions that it answered."""
     # That the coordinator has its result was no question of the study.
-    made = [one for one in exchanges_in(folder / NONCES) if one.kind != PARTING]
-    if made and made[-1].kind in _ENDED and not state:
-        state, why = _ENDED[made[-1].kind]
-        left = 0.0 if made[-1].kind == LAST else None
-        ended = datetime.fromtimestamp(made[-1].ended, UTC).isoformat(" ", "seconds")
-    elif len(made) > 1 and not facts.is_guessed:
-        pace = (made[-1].ended - made[0].ended) / (len(made) - 1)
-        left = pace * max(facts.count - len(made), 0)
-    state = state or ("answering" if made else "waiting for questions")
-    store = folder / "store"
+    answers = [
+        exchange
+        for exchange in exchanges_in(folder / NONCES)
+        if exchange.kind != PARTING
+    ]
+    state = facts.state
+    why = facts.why
+    ended = ""
+    if not state:
+        state = "answering" if answers else "waiting for questions"
+        if answers and answers[-1].kind in _ENDED:
+            state, why = _ENDED[answers[-1].kind]
+            ended_at = datetime.fromtimestamp(answers[-1].ended, UTC)
+            ended = ended_at.isoformat(" ", "seconds")
+
+    quiet = time.time() - answers[-1].ended if answers else None
     return PartyStatus(
         study=facts.study,
         party=facts.party,
         state=state,
         why=why,
         ended=ended,
-        answered=len(made),
+        answered=len(answers),
         at_most=None if facts.is_guessed else facts.count,
         run=facts.run,
         step=facts.step,
@@ -369,17 +454,37 @@ def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
         allowed=facts.allowed,
         delta=facts.delta,
         releases=facts.releases,
-        stored=sum(one.stat().st_size for one in store.iterdir())
-        if store.is_dir()
-        else 0,
-        quiet=time.time() - made[-1].ended if made else None,
-        received=sum(one.received for one in made),
-        sent=sum(one.sent for one in made),
-        computing=sum(one.computing for one in made),
-        sealing=sum(one.sealing for one in made),
-        left=left,
+        stored=_bytes_in(folder / "store"),
+        quiet=quiet,
+        received=sum(answer.received for answer in answers),
+        sent=sum(answer.sent for answer in answers),
+        computing=sum(answer.computing for answer in answers),
+        sealing=sum(answer.sealing for answer in answers),
+        left=_seconds_left(facts, answers),
         unexpected=facts.unexpected,
     )
+
+
+def _seconds_left(facts: PartyFacts, answers: Sequence[Exchange]) -> float | None:
+    """Return the seconds of all other questions at the pace so far; None where it is not known.
+
+    A party that cannot take part any more has a pace all the same, so that its owner sees what
+    it will take once that is mended.
+    """
+    if answers and not facts.state and answers[-1].kind in _ENDED:
+        return 0.0 if answers[-1].kind == LAST else None
+    # The pace is one from answer to answer; and a guessed number has no rest.
+    if len(answers) < 2 or facts.is_guessed:
+        return None
+    pace = (answers[-1].ended - answers[0].ended) / (len(answers) - 1)
+    return pace * max(facts.count - len(answers), 0)
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the bytes of a folder's files; 0 where there is no folder."""
+    if not folder.is_dir():
+        return 0
+    return sum(file.stat().st_size for file in folder.iterdir())
 
 
 class OneLine(logging.Formatter):
@@ -413,12 +518,9 @@ class _Log(RotatingFileHandler):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        named: dict[str, Any] = {
-            "maxBytes": LOG_BYTES,
-            "backupCount": LOGS,
-            "encoding": "utf-8",
-        }
-        super().__init__(folder / LOG, **named)
+        super().__init__(
+            folder / LOG, maxBytes=LOG_BYTES, backupCount=LOGS, encoding="utf-8"
+        )
 
     def _open(self) -> Any:
         return open(
@@ -430,10 +532,20 @@ class _Log(RotatingFileHandler):
         return _STUDY.get() in (None, self._folder) and super().filter(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's
+        # No record is as severe, so that this one is the last that is tried.
         self.setLevel(logging.CRITICAL + 1)
         error = sys.exception()
         why = of_system(error) if isinstance(error, OSError) else repr(error)
         sys.stderr.write(f"{self.baseFilename}: nothing more is logged there ({why})\n")
+
+
+class _Terminal(logging.StreamHandler[TextIO]):
+    """Shows warnings on standard error, where a log has all that was done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(OneLine())
+        self.setLevel(logging.WARNING)
 
 
 def log_into(folder: Path) -> logging.Handler:
@@ -442,14 +554,12 @@ def log_into(folder: Path) -> logging.Handler:
     A file of `LOG_BYTES` is put aside, and `LOGS` of these are kept. Warnings, as of what a party
     refuses, are shown in the terminal too.
     """
-    log, handler = logging.getLogger("siloweave"), _Log(folder)
+    log = logging.getLogger("siloweave")
+    handler = _Log(folder)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
-    if not any(getattr(one, "siloweave_terminal", False) for one in log.handlers):
-        shown = logging.StreamHandler()
-        shown.setFormatter(OneLine())
-        shown.setLevel(logging.WARNING)
-        shown.siloweave_terminal = True  # type: ignore[attr-defined]
-        log.addHandler(shown)
+    # A process of several studies has a log for each, and one terminal.
+    if not any(isinstance(target, _Terminal) for target in log.handlers):
+        log.addHandler(_Terminal())
     log.setLevel(logging.INFO)
     return handler

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from siloweave.app import network
 from siloweave.app.account import read_account
-from siloweave.app.ledgers import find_run
+from siloweave.app.ledgers import RunSummary, find_run
 from siloweave.app.party_files import unknown_files
 from siloweave.app.plan import forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
@@ -39,8 +39,10 @@ def status_of(
         InputError: It is no folder of a study.
         LedgerError: A party's ledger was edited.
     """
-    known = known_status(folder, data)
-    return status_by(folder, remembered(folder, data)) if known is None else known
+    stored_status = known_status(folder, data)
+    if stored_status is not None:
+        return stored_status
+    return status_by(folder, remembered(folder, data))
 
 
 def remembered(
@@ -58,37 +60,67 @@ def remembered(
 
 
 def _of_coordinator(folder: Path, study: Study) -> CoordinatorFacts:
-    run, ended = str(study.folder.absolute()), find_run(study.folder)
-    key = key_of(folder, None, run)  # before anything is read: a later change counts
-    setup, rows = study.setup(), [2] * len(study.names)
-    most = plan_of(
-        study, setup, study.names[0], rows, forecast_of(setup, study.schema.learn, rows)
-    )
-    summary = None
-    if ended is not None:
-        sums = {one.name: (one.messages, one.bytes_received, one.bytes_sent)
-                for one in ended.parties}  # fmt: skip
-        traffic = {name: Traffic(*counts) for name, counts in sums.items()}
-        seconds = sum(ended.seconds.values())
-        summary = EndedRun(ended.run, ended.epsilon, seconds, ended.rounds, traffic)
+    """Compute what the status of a study's coordinator says beside the course of the run."""
+    run_folder = str(study.folder.absolute())
+    # The key before all that is read, so that a change meanwhile counts as a later one.
+    key = key_of(folder, None, run_folder)
+    ended = find_run(study.folder)
+
+    # A coordinator does not know how many rows there are, and plans for two at each party.
+    setup = study.setup()
+    row_counts = [2] * len(study.names)
+    forecast = forecast_of(setup, study.schema.learn, row_counts)
+    plan = plan_of(study, setup, study.names[0], row_counts, forecast)
     return CoordinatorFacts(
         key=key,
-        folder=run,
+        folder=run_folder,
         study=study.study.name,
         names=study.names,
         run=study.run_name,
-        at_most=most.rounds,
-        epsilon=most.epsilon,
-        delta=most.delta,
-        ended=summary,
+        at_most=plan.rounds,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        ended=None if ended is None else _ended_run(ended),
     )
 
 
+def _ended_run(summary: RunSummary) -> EndedRun:
+    """Return what a status takes of the summary of a finished run."""
+    traffic = {}
+    for party in summary.parties:
+        traffic[party.name] = Traffic(
+            messages=party.messages,
+            bytes_to_party=party.bytes_received,
+            bytes_from_party=party.bytes_sent,
+        )
+    seconds = sum(summary.seconds.values())
+    return EndedRun(summary.run, summary.epsilon, seconds, summary.rounds, traffic)
+
+
 def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts:
-    key, plan = key_of(folder, data), network.plan_in(folder, data)
+    """Compute what a party's status says beside the questions that it answered."""
+    # The key before all that is read, as at the coordinator.
+    key = key_of(folder, data)
+    plan = network.plan_in(folder, data)
     state, why = _hindrance(folder)
-    file, terms = folder / LEDGER_FILE, study.terms()
-    entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
+    # Without rows their number is a guess, and what follows from it.
+    is_guessed = data is None and any(message.guessed for message in plan.messages)
+
+    terms = study.terms()
+    file = folder / LEDGER_FILE
+    run = ""
+    step = ""
+    epsilon = 0.0
+    releases = 0
+    # A ledger that was only opened is empty, and cannot be read as one.
+    if file.exists() and file.stat().st_size:
+        ledger = Ledger.read(file)
+        releases = len(ledger.entries)
+        if ledger.entries:
+            run = ledger.entries[-1].run
+            step = ledger.entries[-1].step
+            epsilon = ledger.epsilon(terms.delta)
+    unexpected = unknown_files(folder, data)
     return PartyFacts(
         key=key,
         study=study.study.name,
@@ -96,20 +128,21 @@ def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts
         state=state,
         why=why,
         count=plan.questions,
-        is_guessed=data is None and any(one.guessed for one in plan.messages),
-        run=entries[-1].run if entries else "",
-        step=entries[-1].step if entries else "",
-        epsilon=Ledger.read(file).epsilon(terms.delta) if entries else 0.0,
+        is_guessed=is_guessed,
+        run=run,
+        step=step,
+        epsilon=epsilon,
         allowed=terms.epsilon,
         delta=terms.delta,
-        releases=len(entries),
-        unexpected=tuple(str(path) for path in unknown_files(folder, data)),
+        releases=releases,
+        unexpected=tuple(map(str, unexpected)),
     )
 
 
 def _hindrance(folder: Path) -> tuple[str, str]:
     """Return what keeps a party from taking part, and why; empty for nothing."""
     study, home, _, identity, _ = network.member(folder)
+    # First what makes the owner's own files unusable, since a policy is judged by the account.
     try:
         read_account(home, identity)
     except LedgerError as error:
@@ -118,11 +151,14 @@ def _hindrance(folder: Path) -> tuple[str, str]:
         network.require_known_ledger(folder, study, identity)
     except LedgerError as error:
         return "its ledger is gone", str(error)
-    if why := network.refusal_in(folder):
-        return "refused by the policy", why
-    if read_policy(network.home_of(folder)).studies.approval == "by hand":
+
+    refusal = network.refusal_in(folder)
+    if refusal:
+        return "refused by the policy", refusal
+    if read_policy(home).studies.approval == "by hand":
+        plan = network.plan_in(folder)
         try:
-            require_approved(folder, network.plan_in(folder), network.member(folder)[3])
+            require_approved(folder, plan, identity)
         except InputError as error:
             return "not approved", str(error)
     return "", ""
