@@ -24,7 +24,6 @@ from siloweave.errors import InputError, RosterError, count_of
 from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.report import words
-from siloweave.tables.bins import BINNED
 from siloweave.tables.column import Column
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
@@ -318,7 +317,7 @@ def _strays(party: str, table: Table, schema: Schema) -> Iterator[str]:
     strays: dict[int, dict[str, Any]] = {}
     for column in schema.columns:
         kind = table.kind(column.name) if column.name in table.names else ""
-        is_number = column.kind in ("integer", "continuous")
+        is_number = column.is_number
         if kind == "numbers" or (kind == "text" and is_number):
             blanked = table.blanked(column.name, column.missing_values)
             rows = blanked.unread(column.name, column.format)[:_SHOWN]
@@ -594,7 +593,7 @@ def _with_file_kinds(schema: Schema, pooled: Table, tables: Sequence[Table]) -> 
             column = _id_by_file(
                 column, detected[0].format if len(formats) == 1 else None
             )
-        elif len(forms) > 1 and OTHER_TEXT not in forms and column.kind not in BINNED:
+        elif len(forms) > 1 and OTHER_TEXT not in forms and not column.is_binned:
             why = f"{', or '.join(sorted(forms))}, by file: not modelled until written alike"
             column = Column(
                 name, "text", missing=column.missing, from_data=("kind",), why=why

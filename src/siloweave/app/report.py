@@ -57,7 +57,7 @@ from siloweave.report.record import (
     Visibility,
 )
 from siloweave.statistics.marginals import cramers_v, marginal
-from siloweave.tables.bins import BINNED, Cuts, above, as_datetimes, growing_starts
+from siloweave.tables.bins import Cuts, above, as_datetimes, growing_starts
 from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.column import Column
@@ -360,7 +360,7 @@ def _bars(encoder: Encoder, synthetic: Table) -> Encoder:
     """Return an encoder with equal bins, or growing ones where synthetic rows are skewed."""
     cuts = {}
     for column in encoder.schema.coded:
-        if column.kind not in ("integer", "continuous"):
+        if not column.is_number:
             continue
         values, missing = numbers_of(column, synthetic)
         low = float(column.low or 0)
@@ -398,7 +398,7 @@ def _gathered(codes: Codes, shown_codes: Mapping[str, NDArray[np.intp]]) -> Code
 def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
     """Return one label per code of a column."""
     column = encoder.schema[name]
-    if column.kind in BINNED:
+    if column.is_binned:
         edges = encoder.edges(name).tolist()
         labels = [_span(column, start, end) for start, end in pairwise(edges)]
     else:
@@ -779,7 +779,7 @@ def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
             kind=column.kind,
             labels=view.labels(name),
             proportions=tuple(proportions.tolist()),
-            ordered=column.kind in BINNED and is_whole,
+            ordered=column.is_binned and is_whole,
             missing=column.missing and is_whole,
             logarithmic=name in (view.bars.cuts or {}),
         )

@@ -24,7 +24,7 @@ from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.evidence import complete
 from siloweave.models.mrf import MRF
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
-from siloweave.tables.bins import BINNED, as_written
+from siloweave.tables.bins import as_written
 from siloweave.tables.cells import codes_of, labels_of, numbers_of, options_of
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.column import Column
@@ -197,7 +197,7 @@ class Condition:
     def written(self, values: Floats, like: Table | None) -> tuple[Any, Any]:
         """Return values as the schema writes them, and which are missing."""
         column = self.column
-        if column.kind not in BINNED:
+        if not column.is_binned:
             return labels_of(column, values.astype(np.int64))
         missing = np.isnan(values)
         bounds = encoding_of_bounds(column)
@@ -216,7 +216,7 @@ def values_in(column: Column, table: Table) -> Floats:
     strict = msgspec.structs.replace(
         column, outside="refuse", fallback=None, other=None
     )
-    if column.kind not in BINNED:
+    if not column.is_binned:
         return codes_of(strict, table).astype(np.float64)
     values, missing = encoding_of_bounds(column).values_of(strict, table)
     return np.where(missing, np.nan, values)

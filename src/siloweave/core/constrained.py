@@ -33,7 +33,7 @@ from siloweave.core.conditional import (
 )
 from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
-from siloweave.tables.bins import BINNED, number_at, value_count
+from siloweave.tables.bins import number_at, value_count
 from siloweave.tables.cells import CellValues, cells_of, options_of
 from siloweave.tables.column import Column
 from siloweave.tables.constraints import CategoryRanges, Unique
@@ -480,7 +480,7 @@ def _any(broken: Mapping[str, Bools], count: int) -> Bools:
 
 def _values(column: Column) -> float:
     """Return how many different values a column can have; a missing value counts as one."""
-    if column.kind in BINNED:
+    if column.is_binned:
         return value_count(column) + column.missing
     return options_of(column)
 

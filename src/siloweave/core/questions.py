@@ -28,7 +28,7 @@ from siloweave.errors import DataError, InputError, QuestionError, whole
 from siloweave.models.evidence import UNKNOWN, log_probability, shares
 from siloweave.models.mrf import MRF
 from siloweave.tables.arrays import Bools, Floats, Ints
-from siloweave.tables.bins import BINNED, bin_means, log_density, step_of
+from siloweave.tables.bins import bin_means, log_density, step_of
 from siloweave.tables.cells import (
     CellValues,
     cells_of,
@@ -259,12 +259,10 @@ class Questions:
             return
         followed = net.takes if net.keeps else frozenset()
         learned = self.model.schema.coded
-        by_chance = [
-            c.name for c in learned if c.kind in BINNED and c.name not in followed
-        ]
+        by_chance = [c.name for c in learned if c.is_binned and c.name not in followed]
         for condition in conditions:
             column = condition.column
-            if column.kind not in BINNED or condition.free.all():
+            if not column.is_binned or condition.free.all():
                 continue
             # A column that a constraint keeps is learned as others, such as a gap.
             is_learned = column.name in self.model.schema.names
@@ -312,7 +310,7 @@ class Questions:
     ) -> Floats:
         """Return the probability of each option of a target in each row, (rows, options)."""
         column = self._target(target)
-        if column.kind in BINNED:
+        if column.is_binned:
             raise InputError(
                 f"target: {target!r} is a column of numbers or dates, which has no classes; "
                 "predict() returns its mean"
@@ -328,7 +326,7 @@ class Questions:
     def predicted(self, source: Any, target: str, blanks: Blanks, draws: int) -> Any:
         """Predict each row's target: the most likely class, or the mean of a number."""
         column = self._target(target)
-        if column.kind not in BINNED:
+        if not column.is_binned:
             likeliest = self.class_shares(source, target, blanks, draws).argmax(axis=1)
             dtype = object if isinstance(column.options[0], str) else None
             return np.array(column.options, dtype=dtype)[likeliest]
@@ -437,7 +435,7 @@ def _check_blanks(blanks: str) -> None:
 
 def _codes(column: Column, encoder: Encoder, cells: CellValues) -> Ints:
     """Turn cells into a graphical model's codes; a missing value has the last code."""
-    if column.kind not in BINNED:
+    if not column.is_binned:
         return np.where(cells.gone, len(column.options), cells.values).astype(np.int64)
     edges = encoder.edges(column.name)
     codes = np.searchsorted(edges[1:-1], cells.values, side="right")
@@ -460,7 +458,7 @@ def _codes_inside(
     is_blank = placed.missing & ~is_outside
     codes = _codes(column, encoder, CellValues(placed.values, placed.missing))
     inside = np.zeros(len(codes))
-    if column.kind in BINNED:
+    if column.is_binned:
         edges = encoder.edges(column.name)
         cuts = (encoder.cuts or {}).get(column.name)
         filled = np.flatnonzero(~placed.missing)

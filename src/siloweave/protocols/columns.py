@@ -37,7 +37,7 @@ from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, Laplace, NonPrivate
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
-from siloweave.tables.bins import BINNED, as_written
+from siloweave.tables.bins import as_written
 from siloweave.tables.cells import labels_of, numbers_of
 from siloweave.tables.codes import Encoder
 from siloweave.tables.column import Column
@@ -580,7 +580,7 @@ def _packed(
     """Return columns as they are sent, with the cell of each row where it is in `codes`."""
     columns: list[DrawnColumn] = []
     for index, column in enumerate(schema.columns):
-        if column.kind in BINNED:
+        if column.is_binned:
             numbers, missing = numbers_of(column, rows)
             if column.kind == "continuous":
                 values = Array.of(numbers, "<f8")
@@ -612,7 +612,7 @@ def _unpacked(
     dtypes = ("<f8",) if column.kind == "continuous" else ("<i4", "<i8")
     low: float = -np.inf
     high: float = np.inf
-    if column.kind not in BINNED:
+    if not column.is_binned:
         low = 0
         high = len(column.options) - 1
     values = checked.array(
@@ -620,7 +620,7 @@ def _unpacked(
     )
     flags = checked.array("missing", sent.missing, ("<u1",), shape, least=0, most=1)
 
-    if column.kind in BINNED:
+    if column.is_binned:
         cells: Any = as_written(column, values, None)
     else:
         cells, _ = labels_of(column, values.astype(np.int64))

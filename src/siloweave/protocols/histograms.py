@@ -55,7 +55,7 @@ from siloweave.protocols.secure_sums import (
 )
 from siloweave.protocols.workload import bins_for, first_encoder, most_bins, queries_of
 from siloweave.tables.arrays import Floats
-from siloweave.tables.bins import BINNED, Cuts, cuts_of, octave_starts, spike_bins
+from siloweave.tables.bins import Cuts, cuts_of, octave_starts, spike_bins
 from siloweave.tables.codes import (
     Clique,
     Codes,
@@ -131,7 +131,7 @@ class NoisyHistogram:
 
         spikes: dict[str, Any] = {}
         for column in self.encoder.schema.coded:
-            if column.kind in BINNED:
+            if column.is_binned:
                 edges = self.encoder.edges(column.name)
                 spikes[column.name] = spike_bins(
                     column, edges, self.columns[column.name]
@@ -337,7 +337,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
     named = set(chain.from_iterable(queries))
     wide: list[Column] = []
     for column in encoder.schema.columns:
-        if column.name not in named or column.kind not in BINNED:
+        if column.name not in named or not column.is_binned:
             continue
         with suppress(SchemaError):
             edges = _fine_bins([column]).edges(column.name)

@@ -316,7 +316,7 @@ def open_facts(schema: Schema) -> dict[str, tuple[str, ...]]:
     """
     facts: dict[str, tuple[str, ...]] = {}
     for column in schema.columns:
-        is_number = column.kind in ("integer", "continuous")
+        is_number = column.is_number
         if column.kind == "categorical" and column.categories == (column.other,):
             facts[column.name] = ("categories",)
         elif is_number and column.low is None and column.high is None:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
-from siloweave.tables.bins import BINNED
 from siloweave.tables.column import Column
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
@@ -166,7 +165,7 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
         for table_name, table in tables_read.items():
             blanked_tables[table_name] = table.blanked(name, column.missing_values)
         _check_values(name, blanked_tables)
-        if column.kind in BINNED:
+        if column.is_binned:
             columns.append(_numeric(column, blanked_tables))
         else:
             columns.append(_categorical(name, blanked_tables))

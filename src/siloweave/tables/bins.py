@@ -30,8 +30,6 @@ from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, writ
 from siloweave.tables.parsing import UNITS
 from siloweave.tables.read import Table
 
-BINNED = ("integer", "continuous", "datetime")
-"""Kinds of columns that are coded by bins."""
 Edges = Ints | Floats
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
 SPIKE_SHARE = 0.02
@@ -690,7 +688,7 @@ def cuts_of(
 
 def value_count(column: Column) -> float:
     """Count the values that a column may have; infinite without bounds, or without decimals."""
-    if column.kind not in BINNED:
+    if not column.is_binned:
         return len(column.options)
     if column.low is None or column.high is None:
         return np.inf

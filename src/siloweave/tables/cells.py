@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError, count_of
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import (
-    BINNED,
     Edges,
     fallback_of,
     has_implied_days,
@@ -60,7 +59,7 @@ def placed_cells(column: Column, table: Table) -> PlacedCells:
     Raises:
         SchemaError: Cells have no place in a column that does not move them.
     """
-    if column.kind in BINNED:
+    if column.is_binned:
         return _numbers(column, table)
     return _labels(column, table)
 
@@ -382,7 +381,7 @@ def known_cells(column: Column, table: Table) -> CellValues:
     facts: Any = {"missing": True, "outside": "refuse", "fallback": None}
     strict = replace(column, **facts)
     cells = cells_of(strict, table)
-    if column.kind in BINNED:
+    if column.is_binned:
         low = -np.inf
         if column.low is not None:
             low = number_at(column, column.low)
@@ -400,7 +399,7 @@ def spelled_as(column: Column, drawn: Table, table: Table) -> pl.Series:
     code where a file of SPSS, Stata or SAS has one.
     """
     name = column.name
-    if column.kind in BINNED:
+    if column.is_binned:
         return drawn.cells(name)
 
     # The table's first row of each category that it has.
@@ -475,7 +474,7 @@ class NumberRows:
 
 def cells_of(column: Column, table: Table) -> CellValues:
     """Read a modelled column of a table; SchemaError for a category that is not listed."""
-    if column.kind in BINNED:
+    if column.is_binned:
         return CellValues(*numbers_of(column, table))
     codes = codes_of(column, table)
     is_missing = codes == len(column.options)
@@ -504,7 +503,7 @@ def value_of(column: Column, number: Any) -> Value:
     """Convert a number or code of a column to the value that JSON has for it."""
     if number is None:
         return None
-    if column.kind not in BINNED:
+    if not column.is_binned:
         return column.options[int(number)]
     if column.kind == "continuous":
         return float(number)

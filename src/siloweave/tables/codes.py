@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from siloweave.errors import CapacityError, DataError, SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import (
-    BINNED,
     Cuts,
     Edges,
     as_written,
@@ -331,12 +330,12 @@ class Encoder:
                 raise SchemaError(f"{name}: {bins:,} bins; give {_MOST_BINS:,} or less")
         for where, names in (("bins_per_column", bins_by_name), ("cuts", cuts)):
             for name in names:
-                if self.schema[name].kind not in BINNED:
+                if not self.schema[name].is_binned:
                     raise SchemaError(
                         f"{where}: column {name!r} is not binned; leave it out"
                     )
         for column in self.schema.columns:
-            if column.kind in BINNED and (column.low is None or column.high is None):
+            if column.is_binned and (column.low is None or column.high is None):
                 raise SchemaError(
                     f"column {column.name!r} has no declared low and high; add both (Schema.detect "
                     "proposes them from data), or let the run learn them (learn = 0.1)"
@@ -349,7 +348,7 @@ class Encoder:
         cuts = self.cuts or {}
         total = 0.0
         for column in self.schema.coded:
-            if column.kind in BINNED and column.name not in cuts:
+            if column.is_binned and column.name not in cuts:
                 total += min(self._most_bins(column.name), value_count(column))
         if total > _MOST_IN_ALL:
             raise SchemaError(
@@ -376,7 +375,7 @@ class Encoder:
             name = column.name
             if name in cuts:
                 edges[name] = cut_edges(column, cuts[name])
-            elif column.kind in BINNED:
+            elif column.is_binned:
                 edges[name] = edges_of(column, self._most_bins(name))
         return edges
 
@@ -394,7 +393,7 @@ class Encoder:
 
     def _values(self, column: Column) -> int:
         """Count the codes of a column that stand for a value."""
-        if column.kind in BINNED:
+        if column.is_binned:
             return len(self._edges[column.name]) - 1
         return len(column.options)
 
@@ -420,7 +419,7 @@ class Encoder:
         moved: dict[str, int] = {}
         for column, size in zip(self.schema.coded, self.domain.sizes, strict=True):
             cells = placed_cells(column, table)
-            has_bins = column.kind in BINNED
+            has_bins = column.is_binned
             codes = self._binned(column, table, cells) if has_bins else cells.values
             if cells.missing.any():
                 codes = np.where(cells.missing, self._values(column), codes)
@@ -469,7 +468,7 @@ class Encoder:
         for column in self.schema.coded:
             name = column.name
             places = codes.column(name).astype(np.int64)
-            if column.kind not in BINNED:
+            if not column.is_binned:
                 columns[name] = label_series(column, places), None
                 continue
             is_missing = places >= self._values(column)
@@ -556,7 +555,7 @@ class ResolutionLevels:
         widths_by_name = {}
         for name in self.encoder.domain.names:
             widths = [1]
-            if self.encoder.schema[name].kind in BINNED:
+            if self.encoder.schema[name].is_binned:
                 while _bins_of(self._value_codes(name), widths[0]) > _COARSE:
                     widths.insert(0, widths[0] * _BRANCH)
             widths_by_name[name] = tuple(widths)

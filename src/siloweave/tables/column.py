@@ -172,6 +172,16 @@ class Column(
         return ()
 
     @property
+    def is_number(self) -> bool:
+        """Whether its values are numbers."""
+        return self.kind in ("integer", "continuous")
+
+    @property
+    def is_binned(self) -> bool:
+        """Whether it is coded by bins: numbers and datetimes are."""
+        return self.is_number or self.kind == "datetime"
+
+    @property
     def modelled(self) -> bool:
         """Whether methods learn the column: no id and no text is ever learned."""
         return self.kind not in ("id", "text")
@@ -214,11 +224,10 @@ class Column(
 
     def _check_form(self, form: str) -> None:
         """Raise SchemaError, which does not name the column, for a format that its kind lacks."""
-        is_number = self.kind in ("integer", "continuous")
         is_pattern = not {"[", "\\"}.isdisjoint(form)
-        if is_number and form in UNITS:
+        if self.is_number and form in UNITS:
             return
-        if is_number:
+        if self.is_number:
             number_form(form)
         elif self.kind == "id" or (self.kind == "text" and is_pattern):
             text_form(form)
@@ -306,7 +315,7 @@ class Column(
             value = getattr(self, bound)
             if value is None:
                 continue
-            if self.kind not in ("integer", "continuous", "datetime"):
+            if not self.is_binned:
                 raise SchemaError(
                     f"{where}: kind {self.kind!r} takes no {bound}; drop it"
                 )

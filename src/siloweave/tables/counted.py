@@ -514,7 +514,7 @@ class _Coding:
         value = column.other if column.fallback is None else column.fallback
         if not self.moves or value is None:
             return None
-        if column.kind in _BINNED:
+        if column.is_binned:
             edges = self.encoder.edges(column.name)
             return int(np.searchsorted(edges[1:-1], fallback_of(column), side="right"))
         return column.options.index(value)

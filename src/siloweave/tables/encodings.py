@@ -29,7 +29,6 @@ from msgspec.structs import replace
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import (
-    BINNED,
     SPIKE_SHARE,
     as_written,
     edges_of,
@@ -1161,7 +1160,7 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
 
 def declared(column: Column) -> ColumnEncoding:
     """Build a column's encoding from its schema alone; its number lies between -1 and 1."""
-    if column.kind not in BINNED:
+    if not column.is_binned:
         return encoding_of_options(column.name, None, options_of(column))
     bounds = encoding_of_bounds(column)
     if bounds.low == bounds.high:

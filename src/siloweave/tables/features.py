@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, InputError, count_of
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
-from siloweave.tables.bins import BINNED, as_written, with_decimals
+from siloweave.tables.bins import as_written, with_decimals
 from siloweave.tables.cells import (
     codes_of,
     labels_of,
@@ -475,7 +475,7 @@ class Features:
         check_rows(schema, table)
         encodings: list[ColumnEncoding] = []
         for column in schema.coded:
-            if column.kind in BINNED:
+            if column.is_binned:
                 encodings.append(_fitted_numeric(column, table, numeric))
                 continue
             options = options_of(column)
@@ -548,7 +548,7 @@ class Features:
                 continue
             weights = _weights(encoder, column.name, counts[column.name])
             encoding: ColumnEncoding
-            if column.kind in BINNED:
+            if column.is_binned:
                 encoding = counted(column, weights, numeric)
             else:
                 encoding = encoding_of_options(column.name, weights, len(weights))
@@ -712,10 +712,10 @@ def check_rows(schema: Schema, table: Table) -> None:
 def _covers(encoding: ColumnEncoding, column: Column) -> bool:
     """Return whether a received encoding has a place for every value of a column."""
     if isinstance(encoding, CategoricalEncoding):
-        if column.kind in BINNED:
+        if column.is_binned:
             return False
         return _covers_options(encoding, options_of(column))
-    if column.kind not in BINNED:
+    if not column.is_binned:
         return False
     # A party's own features have links, and none that it is sent.
     if isinstance(encoding, LinkedEncoding):
@@ -786,7 +786,7 @@ def far_off(column: Column, codes: Ints, shares: Floats) -> bool:
     should hold is above 0.05 + 0.4 √(ranges / n). Codes and shares are those of `Cells`: numbers
     beyond the last range count as in it, and missing ones do not count. False for other columns.
     """
-    if column.kind not in ("integer", "continuous") or len(shares) < 4:
+    if not column.is_number or len(shares) < 4:
         return False
     counts = np.bincount(codes, minlength=len(shares)).astype(np.float64)
     # The last two cells are of other numbers, which count as in the last range, and of gaps.
@@ -936,7 +936,7 @@ class Cells(msgspec.Struct, frozen=True):
     def codes(self, table: Table) -> Ints:
         """Return the cell of every row of a table."""
         name = self.column.name
-        if self.column.kind in BINNED:
+        if self.column.is_binned:
             values, is_missing = numbers_of(self.column, table)
             numbers = np.where(is_missing, 0, values)
             places = np.searchsorted(np.asarray(self.ends), numbers, side="left")
@@ -1003,7 +1003,7 @@ class _SharesFile(msgspec.Struct, frozen=True):
 
 def _counted(column: Column, table: Table) -> Cells:
     """Build the cells of a column from a table's rows."""
-    if column.kind in BINNED:
+    if column.is_binned:
         values, is_missing = numbers_of(column, table)
         distinct, counts = np.unique(values[~is_missing], return_counts=True)
         numbers = distinct.astype(np.float64)

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError, SchemaError
 from siloweave.tables.arrays import Bools
 from siloweave.tables.bins import (
-    BINNED,
     as_written,
     coarser_step,
     last_at,
@@ -100,7 +99,7 @@ def written(
     column: Column, cells: CellValues, like: Table | None
 ) -> tuple[_Array, _Mask | None]:
     """Return a column's values, and where they are missing, as `Table.from_columns` takes them."""
-    if column.kind not in BINNED:
+    if not column.is_binned:
         codes = np.where(cells.gone, len(column.options), cells.values)
         return labels_of(column, codes)
     # The lowest value stands where a cell is missing: it is within the bounds.
@@ -210,7 +209,7 @@ class _MergedColumns(_RuleTransform):
         """Convert a value of a column to a number or a code; None for a missing one."""
         if value is None:
             return None
-        if column.kind in BINNED:
+        if column.is_binned:
             return number_at(column, value)
         return _place(column, value)
 
@@ -1203,7 +1202,7 @@ class Modelled:
 
         Nobody else would look at them: encoding sees the learned columns alone.
         """
-        if column.kind not in BINNED:
+        if not column.is_binned:
             return
         low = -np.inf
         if column.low is not None:

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import InputError, count_of
-from siloweave.tables.bins import BINNED
 from siloweave.tables.cells import missing_cells, placed_cells
 from siloweave.tables.column import Category, Column
 from siloweave.tables.display import listed
@@ -153,7 +152,7 @@ def _is_open(column: Column) -> bool:
 def _is_unknown(column: Column, table: Table) -> np.ndarray:
     """Return which cells hold a value that the column lacks."""
     is_missing = missing_cells(column, table)
-    if column.kind in BINNED:
+    if column.is_binned:
         numbers = table.numbers(column.name, column.format)
         is_no_number: np.ndarray = numbers.is_null().to_numpy()
         return is_no_number & ~is_missing

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
-from siloweave.tables.bins import BINNED, coarser_step, step_of
+from siloweave.tables.bins import coarser_step, step_of
 from siloweave.tables.cells import (
     CellValues,
     NumberRows,
@@ -186,7 +186,7 @@ def _numbers_but(
 ) -> list[Column]:
     """Return the columns of numbers and datetimes that are in none of some groups."""
     grouped = set(chain(*groups))
-    return [c for c in columns if c.kind in BINNED and c.name not in grouped]
+    return [c for c in columns if c.is_binned and c.name not in grouped]
 
 
 def _gap_pattern(cells: CellValues) -> bytes:
@@ -1121,7 +1121,7 @@ def _ranges(
 ) -> list[CategoryRanges]:
     """Find columns whose range a category decides, with the category that has most such rows."""
     deciding = [c for c in columns if 2 <= len(c.options) <= _FEW]
-    numbers = [c for c in columns if c.kind in BINNED]
+    numbers = [c for c in columns if c.is_binned]
     tests = sum(len(by.options) for by in deciding) * len(numbers)
     best: dict[str, tuple[int, CategoryRanges]] = {}
     if not deciding or not numbers:

@@ -643,7 +643,7 @@ def _sdv_record(column: Column) -> dict[str, Any]:
         sdtype = _PERSONAL.get(column.format or "", "unknown")
         return {"sdtype": sdtype, "pii": True}
     record: dict[str, Any] = {"sdtype": column.kind}
-    if column.kind in ("integer", "continuous"):
+    if column.is_number:
         form = "Int64" if column.kind == "integer" else "Float"
         record = {"sdtype": "numerical", "computer_representation": form}
     if column.kind == "datetime" and column.format is not None:

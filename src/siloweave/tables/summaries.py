@@ -11,7 +11,7 @@ import numpy as np
 
 from siloweave.errors import DataError
 from siloweave.tables.arrays import Floats
-from siloweave.tables.bins import BINNED, SPIKE_SHARE
+from siloweave.tables.bins import SPIKE_SHARE
 from siloweave.tables.cells import codes_of, options_of
 from siloweave.tables.column import Column
 from siloweave.tables.encodings import (
@@ -134,7 +134,7 @@ def summarise(
     check_rows(schema, table)
     summaries = []
     for column in schema.coded:
-        if column.kind in BINNED:
+        if column.is_binned:
             summaries.append(_of_numbers(column, table, numeric))
             continue
         codes = codes_of(column, table)
@@ -228,7 +228,7 @@ def agreed_features(
     check_numeric(numeric, of_rows=False)
     encodings: list[ColumnEncoding] = []
     for column, column_summaries in _by_column(schema, summaries):
-        if column.kind not in BINNED:
+        if not column.is_binned:
             counts = _counts(column_summaries).sum(0)
             encoding = encoding_of_options(column.name, counts, len(counts))
             encodings.append(encoding)
@@ -251,7 +251,7 @@ def agreed_shares(
         row_counts = [max(summary.rows, 1) for summary in column_summaries]
         # An owner's weight is that of all its rows together.
         row_weights = np.asarray(weights) / np.array(row_counts)
-        if column.kind not in BINNED:
+        if not column.is_binned:
             counts = row_weights @ _counts(column_summaries)
             cells.append(Cells.of_options(column, counts, sum(row_counts)))
             continue
@@ -281,7 +281,7 @@ def distances(
     """
     columns = []
     for column, column_summaries in _by_column(schema, summaries):
-        if column.kind in BINNED:
+        if column.is_binned:
             owner_distances = _distances_of_numbers(
                 column, column_summaries, alike=alike
             )
@@ -361,22 +361,21 @@ def _by_column(
 def _check_summary(column: Column, summary: ColumnSummary) -> None:
     """Refuse a summary that cannot be one of a column."""
     name = f"the summary of column {column.name!r}"
-    is_binned = column.kind in BINNED
     num_counts = len(summary.counts)
-    num_options = 0 if is_binned else options_of(column)
+    num_options = 0 if column.is_binned else options_of(column)
     if num_counts != num_options:
         raise DataError(
             f"{name} has {num_counts} counts, and the schema knows {num_options} categories"
         )
     has_numbers = summary.values or summary.rest or summary.missing
-    if has_numbers and not is_binned:
+    if has_numbers and not column.is_binned:
         raise DataError(f"{name} lists numbers, and the column holds categories")
     if summary.missing and not column.missing:
         raise DataError(
             f"{name} counts {summary.missing:,} missing values; the schema has none"
         )
 
-    if is_binned and summary.values:
+    if column.is_binned and summary.values:
         bounds = encoding_of_bounds(column)
         first = summary.values[0]
         last = summary.values[-1]

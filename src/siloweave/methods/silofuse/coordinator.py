@@ -42,7 +42,6 @@ from siloweave.protocols.columns import (
 )
 from siloweave.protocols.networks import NetworkModel, split_key, way_of
 from siloweave.tables.arrays import Floats, Matrix
-from siloweave.tables.bins import BINNED
 from siloweave.tables.cells import options_of
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.schema import Schema
@@ -187,7 +186,7 @@ def _classes(
     if target is None or not has_target:
         return None
     column = schema[target]
-    most = _CLASSES if column.kind in BINNED else options_of(column)
+    most = _CLASSES if column.is_binned else options_of(column)
     options = checked.number("options", reply.options[0].value, least=1, most=most)
     return one_hot(name, reply.classes[0].value, options, rows)
 
