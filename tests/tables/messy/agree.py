@@ -12,7 +12,7 @@ from siloweave.tables.read import is_text_file
 
 HERE = Path(__file__).parent
 ALWAYS = ("kind", "decimals", "missing", "missing_values")
-DEFAULTS = {"decimals": None, "missing": False, "missing_values": [], "format": None}
+DEFAULTS: dict = {"decimals": None, "missing": False, "missing_values": [], "format": None}
 
 
 def wrong(column, wanted):
