@@ -23,7 +23,7 @@ DARK = "#3d4450"
 PALE = "#e8edf3"
 """Of a table's cells."""
 GREY = "#7d8590"
-"""Of arrows: 3.6 to 1 or more against white and against the site's dark background."""
+"""Of arrows: 3.7 to 1 or more against white and against the site's dark background."""
 
 PARTIES = ("North", "East", "South")
 CELL = 13
@@ -128,10 +128,11 @@ def picture() -> str:
         '<marker id="head" viewBox="0 0 10 10" refX="8" refY="5" markerWidth="6" '
         f'markerHeight="6" orient="auto"><path d="M0 0L10 5L0 10z" fill="{GREY}"/></marker>'
     )
+    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+    label = 'role="img" aria-labelledby="title text"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-            f'width="{WIDTH}" height="{HEIGHT}" role="img" aria-labelledby="title text">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>',
             '<title id="title">How siloweave works</title>',
             f'<desc id="text">{escape(DESCRIPTION)}</desc>',
             f"<style>{style}</style>",

@@ -61,10 +61,10 @@ def picture(lines: list[str]) -> str:
         f'<circle cx="{MARGIN + 4 + 18 * place}" cy="15" r="5.5" fill="{colour}"/>'
         for place, colour in enumerate(("#e0625a", "#e0b04a", "#62b356"))
     ]
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}" role="img" aria-labelledby="title">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">',
             '<title id="title">What `siloweave demo` prints in a terminal</title>',
             f"<style>{style}</style>",
             f'<rect width="{width}" height="{height}" rx="8" fill="#1f242c" stroke="#4a525e"/>',
