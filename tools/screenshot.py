@@ -17,7 +17,7 @@ PICTURE = ROOT / "docs" / "images" / "report.png"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, HEIGHT = 1100, 1110
 SCALE = 0.7
-"""Pixels of the picture for one of the page: a page of the site is about as wide, and 130 kB will do."""
+"""Pixels of the picture for one of the page, which makes it as wide as a page of the site."""
 
 
 def browser() -> str:
