@@ -64,12 +64,12 @@ def type_in(command: str) -> None:
 
 
 def write_files(folder: Path, rows: Any) -> Path:
-    """Make a folder with the files of two parties, which the README takes as given."""
+    """Make a folder with the files of two parties of the demo, which the README takes as given."""
     study_folder = folder / STUDY
     study_folder.mkdir()
-    tables = sw.split_rows(rows, 2, by="clusters", method="pca", seed=0)
-    for name, table in zip(("north", "south"), tables, strict=True):
-        write(table, study_folder / f"{name}.csv")
+    north, _, south, _ = sw.split_rows(rows, 4, by="clusters", method="pca", seed=0)
+    write(north, study_folder / "north.csv")
+    write(south, study_folder / "south.csv")
     return study_folder
 
 
