@@ -36,8 +36,8 @@ demo: $(VENV)/.demo-ready
 	$(BIN)/siloweave demo
 
 # All of them run even if one fails, so that one run shows everything. The first three use one core
-# each, so two of them run at a time.
-test:
+# each, so two of them run at a time; the environment that two of them use is built before.
+test: $(VENV)/.test-ready
 	@failed=; \
 	  $(MAKE) --no-print-directory --keep-going --jobs=2 lint types docs || failed=" lint, types or docs"; \
 	  $(MAKE) --no-print-directory unit || failed="$$failed unit"; \
@@ -65,8 +65,8 @@ slow: $(VENV)/.test-ready
 engine: $(FLOWER)/.ready
 	$(FLOWER)/bin/python -m pytest -m "engine and not slow" $(PYTEST_ARGS) tests
 
-# Sources are read and not imported, so the site needs nothing that siloweave needs.
-docs: $(DOCS)/.ready
+# Sources are read and not imported, so the site's environment needs nothing that siloweave needs.
+docs: $(DOCS)/.ready build/examples/.ready
 	$(DOCS)/bin/python tools/build_site.py
 
 format: $(VENV)/.test-ready
@@ -99,6 +99,11 @@ $(FLOWER)/.ready: requirements-flower.lock pyproject.toml | $(BIN)/python
 $(DOCS)/.ready: requirements-docs.lock | $(BIN)/python
 	$(BIN)/python -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-docs.lock
+	@touch $@
+
+# The pages of a small run, a minute of one core: made anew if what writes reports has changed.
+build/examples/.ready: tools/example_pages.py $(wildcard src/siloweave/report/*) | $(VENV)/.demo-ready
+	$(BIN)/python tools/example_pages.py
 	@touch $@
 
 $(BIN)/python:

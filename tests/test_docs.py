@@ -8,9 +8,11 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
+from siloweave.app.cli import main
 from tests.test_english import problems, prose
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,12 +115,15 @@ def test_a_choice_has_evidence_and_a_command():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
+    made = import_module("example_pages").PAGES  # with the site, and not stored
     shown = re.sub(r"```.*?```|`[^`\n]+`", "", text_of(page), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", shown):
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")
         linked = (page.parent / file).resolve() if file else page
+        if linked.parent == DOCS / "examples" and linked.name in made:
+            continue
         assert linked.is_file() or (linked.is_dir() and page.parent == ROOT), f"no file {target}"
         if page.is_relative_to(DOCS):
             assert linked.is_relative_to(DOCS), f"{target} is not a page of the site"
@@ -178,6 +183,33 @@ def test_the_built_site_is_checked(tmp_path):
         "a.html links to b.html#c, which does not exist",
         "b.html loads https://x.org/y.js",
     ]
+
+
+def test_the_study_of_the_example_pages_can_run(tmp_path, capsys):
+    import_module("example_pages").write_study(tmp_path)
+    assert main(["check", str(tmp_path), "--rows"]) == 0
+    printed = capsys.readouterr().out
+    assert "example: TwoRound, 3 parties" in printed
+    assert "holdout" not in printed
+    study = (tmp_path / "study.toml").read_text("utf-8")
+    assert study.count("[[parties]]") == 3
+
+
+def test_every_example_page_is_explained():
+    text = text_of(DOCS / "examples" / "README.md")
+    links = re.findall(r"\]\(([\w-]+\.html)\)", text)
+    assert links == list(import_module("example_pages").PAGES)
+
+
+def test_a_terminal_is_drawn_without_anything_from_elsewhere():
+    terminal = import_module("terminal")
+    drawn = ElementTree.fromstring(terminal.picture(["$ siloweave list", "", "a & b <c>"]))
+    lines = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert lines == ["$ siloweave list", "a & b <c>"]
+    stored = terminal.PICTURE.read_text("utf-8")
+    assert "$ siloweave demo" in stored
+    assert re.findall(r"https?://[^\s\"']+", stored) == ["http://www.w3.org/2000/svg"]
+    assert len(stored) < 100_000
 
 
 def test_docstrings_are_rewritten_for_the_reference(monkeypatch):

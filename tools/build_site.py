@@ -17,15 +17,19 @@ from notebooks import page
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "build" / "docs"
+EXAMPLES = ROOT / "build" / "examples"
 SITE = ROOT / "build" / "site"
 # With this script Zensical's search would work from files, and would ask a stranger's server.
 OUTSIDE = '<script src="https://unpkg.com/iframe-worker/shim" type="text/javascript"></script>'
 
 
 def copy_pages() -> None:
-    """Copy docs/ and write a page for each notebook."""
+    """Copy docs/ and the example pages, and write a page for each notebook."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(ROOT / "docs", PAGES)
+    if not EXAMPLES.is_dir():
+        raise SystemExit("there are no example pages: run tools/example_pages.py, or `make docs`")
+    shutil.copytree(EXAMPLES, PAGES / "examples", dirs_exist_ok=True)
     for path in PAGES.rglob("*.md"):
         path.write_text(path.read_text("utf-8").replace(".ipynb)", ".md)"), "utf-8")
     for path in PAGES.rglob("*.ipynb"):
