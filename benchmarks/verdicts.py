@@ -15,7 +15,7 @@ Every claim of the five papers that a figure or a proof can decide, in one of fi
 no comparison of the papers' own models, since settings, features and raking are ours, and see
 what a floor takes away from it. **not reproduced**: ours shows the opposite, or less.
 **refuted**: an argument or an attack shows that the claim is false. **not run**: why. Figures are
-those of the sections below; published ones stand there beside a floor and a ceiling where the
+those of the other appendices; published ones stand there beside a floor and a ceiling where the
 measure has them.
 """
 
@@ -414,7 +414,7 @@ def page() -> str:
         lines = [f"### {paper}", "", "| claim | verdict | figures, or why not |"]
         lines.append("| --- | --- | --- |")
         for claim in claims:
-            link = f" ([below](#{claim.where}))" if claim.where else ""
+            link = f" ([figures](#{claim.where}))" if claim.where else ""
             lines.append(f"| {claim.text} | **{claim.verdict}** | {claim.evidence}{link} |")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
