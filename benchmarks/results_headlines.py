@@ -6,6 +6,7 @@ Each chart is drawn from the lines in results/ that the appendix linked beside i
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -317,6 +318,79 @@ def of_verdicts(results: Path) -> Headline:
     )
 
 
+CURVES = {
+    ("two_round", 1): "TwoRound, one place",
+    ("secure_two_round", 2): "SecureTwoRound, 2 parties",
+    ("aim", 1): "AIM, one place",
+    ("privmrf", 1): "PrivMRF, one place",
+    ("vertimrf_fo", 2): "VertiMRF-FO, 2 parties",
+    ("vertigan", 2): "VertiGAN, 2 parties",
+}
+"""Methods of the picture of errors by ε, and their names there."""
+ERRORS_TOP, ERRORS_BOTTOM = 46.0, 260.0
+COLOURS = ("#3f63d6", "#12806a", "#d9822b", "#a04bb8", "#b3323f", "#2b8fb3")
+
+
+def error_height(error: float) -> float:
+    """Return how far down an error between .001 and .3 is drawn, on a logarithmic axis."""
+    share = math.log(error / 0.001) / math.log(0.3 / 0.001)
+    return ERRORS_BOTTOM - (ERRORS_BOTTOM - ERRORS_TOP) * share
+
+
+def draw_errors(results: Path, file: Path) -> None:
+    """Draw the error of three columns by ε on the tables of columns_split.py, for choosing.md."""
+    tables = {"adult_privmrf": "Adult, 45,222 rows", "nltcs": "NLTCS, 21,574 rows of 16 bits"}
+    runs = [row for row in rows_of(results / "columns_split.jsonl") if "3way" in row]
+    runs = [row for row in runs if not {"split", "columns"} & row.keys()]
+    floors = rows_of(results / "columns_split_floors.jsonl")
+    epsilons = sorted({row["epsilon"] for row in runs})
+    width, height, top, bottom = 860.0, 310.0, ERRORS_TOP, ERRORS_BOTTOM
+    body = f"<style>{STYLE}{EXTRA}</style>" + plots.rect(0, 0, width, height, "paper")
+    for panel, (table, title) in enumerate(tables.items()):
+        left, room = 60.0 + 320 * panel, 240.0
+        here = [
+            row
+            for row in runs
+            if (row["table"], row["rows"]) == (table, columns_split_page.PAPER[table])
+        ]
+        body += plots.text(left, top - 18, title, "title")
+        for mark in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3):
+            body += plots.line(left, error_height(mark), left + room, error_height(mark), "grid")
+            body += plots.text(left - 6, error_height(mark) + 4, f"{mark:g}", "ax", "end")
+        for place, epsilon in enumerate(epsilons):
+            x = left + room * place / (len(epsilons) - 1)
+            body += plots.text(x, bottom + 18, f"{epsilon:g}", "ax", "middle")
+        (floor,) = [row for row in floors if (row["table"], row["parties"]) == (table, "each")]
+        level = error_height(mean(floor["3way"]))
+        body += plots.path([(left, level), (left + room, level)], "guide")
+        for (method, parties), colour in zip(CURVES, COLOURS, strict=True):
+            points = []
+            for place, epsilon in enumerate(epsilons):
+                found = [
+                    row["3way"]
+                    for row in here
+                    if (row["method"], row["parties"], row["epsilon"]) == (method, parties, epsilon)
+                ]
+                if found:
+                    x = left + room * place / (len(epsilons) - 1)
+                    points.append((x, error_height(mean(found))))
+            drawn = " ".join(f"{plots.num(x)},{plots.num(y)}" for x, y in points)
+            body += f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            for x, y in points:
+                body += f'<circle cx="{plots.num(x)}" cy="{plots.num(y)}" r="3" fill="{colour}"/>'
+        body += plots.text(left + room / 2, bottom + 38, "ε", "ax", "middle")
+    for place, (name, colour) in enumerate(zip(CURVES.values(), COLOURS, strict=True)):
+        y = top + 14 + 26 * place
+        body += f'<circle cx="652" cy="{plots.num(y - 4)}" r="5" fill="{colour}"/>'
+        body += plots.text(664, y, name)
+    y = top + 14 + 26 * len(CURVES)
+    body += plots.path([(642, y - 4), (660, y - 4)], "guide")
+    body += plots.text(664, y, "columns without any link")
+    desc = "Mean total variation distance of three columns, by ε, for six methods on two tables."
+    drawn = plots.figure(width, height, body, title="Error by ε", desc=desc)
+    file.write_text(drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n")
+
+
 CHARTS = (
     of_rows_split,
     of_columns_split,
@@ -361,3 +435,4 @@ def draw(results: Path, images: Path) -> None:
         headline = make(results)
         drawn = chart(headline.title, headline.axis, headline.bars, headline.decimals)
         (images / headline.file).write_text(drawn)
+    draw_errors(results, images / "error-by-epsilon.svg")

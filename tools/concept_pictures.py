@@ -154,7 +154,8 @@ def draw_protocols() -> None:
             for i, name in enumerate(("Party A", "Party B"))
         ],
         "shares of rows",
-        Box(340, 72, 220, "Parties, coordinator", ("count together what", "none of them sees"), "hub"),
+        Box(340, 72, 220, "Parties, coordinator", ("count together what", "none of them sees"),
+            "hub"),
         Box(640, 72, 204, "What leaves", out, "out"),
     )  # fmt: skip
 
@@ -204,8 +205,8 @@ def draw_epsilon() -> None:
             body += plots.text(right + width * share + 6, y + 15, shown(share), "small")
     desc = "; ".join(
         f"at epsilon {epsilon:g} at most "
-        f"{shown(words.attacker_power(FALSE_ALARMS, epsilon, DELTA))} are found, and a suspicion of "
-        f"one half becomes at most {shown(largest_share(epsilon))}"
+        f"{shown(words.attacker_power(FALSE_ALARMS, epsilon, DELTA))} are found, and a suspicion "
+        f"of one half becomes at most {shown(largest_share(epsilon))}"
         for epsilon in EPSILONS
     )
     written("epsilon.svg", 800, 376, body, "What an attacker can gain at most", desc)
