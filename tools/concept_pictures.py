@@ -257,7 +257,7 @@ TREE = Question(
             ),
         ),
         (
-            "Parties with different rows",
+            "Different rows",
             Question(
                 "Can all parties answer four times?",
                 (
@@ -271,7 +271,7 @@ TREE = Question(
             ),
         ),
         (
-            "Parties with different columns",
+            "Different columns",
             Question(
                 "Does the result leave the organisations?",
                 (
