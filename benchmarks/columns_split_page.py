@@ -125,7 +125,7 @@ history. No other run is left out: some seeds were run twice, with fresh noise, 
 count.
 
 The paper's distances are plots, but for those on NLTCS at ε = 0.8 over VertiBench's splits. These
-and its costs on Adult stand below beside ours. The last lines of each table are **floors**, exact
+and its costs on Adult stand beside ours. The last lines of each table are **floors**, exact
 tables that link no columns or no parties, and a **ceiling**, as many real rows drawn with
 repetition (`columns_split_floors.py`); they have no ε. Rows of none of these methods are raked.
 

@@ -213,7 +213,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "Models without privacy are at high risk of membership attacks (TabDDPM 94 on Adult), "
             "and private ones are not.",
             "not run",
-            "Their attacks have shadow models of each generator; ours on this page have none.",
+            "Their attacks have shadow models of each generator; ours here have none.",
             _PRIVATE,
         ),
         Claim("All figures on loan and cardio.", "not run", "The tables are not among ours."),
