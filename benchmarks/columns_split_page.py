@@ -1,4 +1,4 @@
-"""The part of docs/reference/results.md on private synthesis over split columns.
+"""The part of docs/reference/results/ on private synthesis over split columns.
 
 Lines are columns_split.py's. Published: Zhao et al. 2024, "VertiMRF" (KDD 2024), whose figures are
 plots but for table 2 (NLTCS, epsilon = 0.8) and its costs on Adult.
@@ -117,7 +117,7 @@ weighting estimates by their noise. The rule by which TwoRound and SecureTwoRoun
 tables was chosen on other tables, but figures of these three had been seen (decision 0036). Every
 line in `results/` names the commit that it was run at. TwoRound and SecureTwoRound were run again
 when a pair came to keep only what noise does not explain
-(0036); [before and after](#before-a-pair-kept-only-what-noise-does-not-explain) stand below. AIM
+(0036; [before and after](#before-a-pair-kept-only-what-noise-does-not-explain)). AIM
 with its own workload was run again when its triples came to weigh less (0042) and when its last fit
 had less entropy (0053), PrivMRF and VertiMRF when PrivMRF's had (0055). Older runs are
 kept in `columns_split_before.jsonl` with a label, and shown there alone; the oldest are in the
@@ -125,7 +125,7 @@ history. No other run is left out: some seeds were run twice, with fresh noise, 
 count.
 
 The paper's distances are plots, but for those on NLTCS at ε = 0.8 over VertiBench's splits. These
-and its costs on Adult stand below beside ours. The last lines of each table are **floors**, exact
+and its costs on Adult stand beside ours. The last lines of each table are **floors**, exact
 tables that link no columns or no parties, and a **ceiling**, as many real rows drawn with
 repetition (`columns_split_floors.py`); they have no ε. Rows of none of these methods are raked.
 
@@ -157,10 +157,11 @@ ratio nearer than that to what is wanted says little.
 """
 OTHERS = """### Other tables with at most 30 columns
 
-As above, three columns alone. Numbers with more than 40 values have 16 bins between their ends,
-which are taken as public; identifiers (churn) are left out. Some of these tables had a part in
-choosing constants of TwoRound's second round (churn, abalone, california_housing, bank_marketing,
-heloc; decisions 0036, 0051 and 0054), which both sides share.
+Three columns alone, in the setting of [the paper's
+tables](#private-synthesis-over-split-columns). Numbers with more than 40 values have 16 bins
+between their ends, which are taken as public; identifiers (churn) are left out. Some of these
+tables had a part in choosing constants of TwoRound's second round (churn, abalone,
+california_housing, bank_marketing, heloc; decisions 0036, 0051 and 0054), which both sides share.
 """
 BEFORE = """### Before a pair kept only what noise does not explain
 

@@ -1,9 +1,9 @@
 """One masked sum of many integers whose parties vanish: seconds and bytes, by number of parties.
 
 Run: ``python benchmarks/dropouts.py`` runs what is missing in results/dropouts.jsonl, prints the
-table, and fills docs/reference/scaling.md. Each point is a process of its own, all parties of which
-share it; frames pass the wire as on a network. Half of those that vanish do so before they mask,
-half before they open the sum.
+table, and fills docs/reference/scaling-network.md. Each point is a process of its own, all parties
+of which share it; frames pass the wire as on a network. Half of those that vanish do so before they
+mask, half before they open the sum.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from siloweave.federation.session import Session
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "dropouts.jsonl"
-PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
+PAGE = HERE.parent / "docs" / "reference" / "scaling-network.md"
 POINTS = [(4, 0), (4, 1), (10, 0), (10, 2), (30, 0), (30, 5), (100, 0), (100, 10), (100, 30)]
 
 

@@ -1,4 +1,4 @@
-"""The part of docs/reference/results.md on networks over split rows; written by results_page.py.
+"""The part of docs/reference/results/ on networks over split rows; written by results_page.py.
 
 Cells without a run say so. Of runs with the same key the last line counts.
 """

@@ -1,9 +1,9 @@
 """The network engine by number of parties and by size of a message: seconds, processor, memory.
 
 Run, with the flower extra: ``python benchmarks/network.py`` runs what is missing in
-results/network.jsonl, prints the tables, and fills docs/reference/scaling.md. All parties share
-this process and answer with what they are sent; the SuperLink, what pairs it with the coordinator,
-and each party's node are processes of their own, over TLS on this machine's loopback.
+results/network.jsonl, prints the tables, and fills docs/reference/scaling-network.md. All parties
+share this process and answer with what they are sent; the SuperLink, what pairs it with the
+coordinator, and each party's node are processes of their own, over TLS on this machine's loopback.
 
 Of a masked sum, parties vanish with their nodes: half of those that do before they mask, half
 before the sum is opened. The coordinator waits for them until its deadline.
@@ -47,7 +47,7 @@ from siloweave.federation.session import Session  # noqa: E402
 from siloweave.protocols.secure_sums import exchange_keys  # noqa: E402
 
 RESULTS = HERE / "results" / "network.jsonl"
-PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
+PAGE = HERE.parent / "docs" / "reference" / "scaling-network.md"
 NODES, MEGABYTES = (2, 10, 20, 100), (20, 100, 250)
 SUM, VANISH = 100, (0, 10)  # parties of a sum, and of those that vanish
 WAIT_S = 60.0  # deadline of a party of a sum, unless another is given

@@ -1,4 +1,4 @@
-"""The part of docs/reference/results.md on neural generators; written by results_page.py.
+"""The part of docs/reference/results/ on neural generators; written by results_page.py.
 
 Cells without a run say so. Of runs with the same key the last line counts.
 """
@@ -72,11 +72,11 @@ from the network. **As drawn** are the same model's rows without raking. No run 
 that way, so the column says "not run": every line of `neural_quality.jsonl`, and the networks' of
 `neural_privacy.jsonl`, would have to be run again, which `neural_run.py` now scores both ways.
 Fed-TGAN was scored both ways, and raking alone decided most of its comparisons
-([below](#how-many-published-cells-are-reached)).
+([figures](#how-many-published-cells-are-reached)).
 
 None of the models is a paper's own, whatever its name: settings, features and steps are ours.
 Figures published for SiloFuse's GAN(conv) stand beside CTAB-GAN, those for its LatentDiff and E2E
-beside ours, which have smaller networks and far fewer steps ([below](#columns-split)). TabDDPM
+beside ours, which have smaller networks and far fewer steps ([figures](#columns-split)). TabDDPM
 learns categories by
 another loss than the paper's (decision 0018), and diffusions put noise back while rows are drawn
 (decision 0022).
@@ -353,7 +353,7 @@ def latent_or_not(rows: list[Row], split: list[Row]) -> str:
         "TabDDPM on every table. `point_diff` and\n`silofuse` are ours, with sphere codes: "
         "`silofuse` is `point_diff` over four parties, the same model\nexcept for latents in half "
         "precision. `latent_diff` has autoencoders, as the paper's LatentDiff has, but\nsmaller "
-        "networks and fewer steps ([below](#columns-split)). All are raked; none was scored as "
+        "networks and fewer steps ([figures](#columns-split)). All are raked; none was scored as "
         "drawn.\n\nSiloFuse's paper has its latent diffusion ahead of TabDDPM on tables that "
         "are sparse once one-hot\ncoded. **That is not reproduced: `latent_diff` is behind "
         "`tabddpm` on churn and on covertype**, in\nresemblance and in utility, and ahead in "

@@ -1,4 +1,4 @@
-"""The part of docs/reference/results.md on speed and memory of neural generators."""
+"""The part of docs/reference/results/ on speed and memory of neural generators."""
 
 from __future__ import annotations
 

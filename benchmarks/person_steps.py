@@ -114,7 +114,7 @@ def lines(path: Path = RESULTS) -> list[Row]:
 
 
 def page(results: Path) -> str:
-    """The part of docs/reference/results.md; empty without runs."""
+    """The part of docs/reference/results/; empty without runs."""
     found = lines(results / FILE)
     if not found:
         return ""

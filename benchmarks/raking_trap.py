@@ -46,8 +46,8 @@ have .516 after five rounds and its rows as drawn .535, and after all rounds bot
 detector that stops when its first rounds gain nothing, or that has only a few, calls raked rows
 nearly real. The copula's rows, which have one correlation for each two columns, are recognised
 either way. (A reader saw .489 after ten rounds with other rows, which reads as "better than real";
-that was not measured here.) Detectors on this page run a fixed number of rounds, but for AIM's AUCs
-on two tables in [workload and bins](#workload-and-bins), whose rows are not raked.
+that was not measured here.) Detectors of all pages here run a fixed number of rounds, but for AIM's
+AUCs on two tables in [workload and bins](#workload-and-bins), whose rows are not raked.
 
 """
 

@@ -1,10 +1,10 @@
 """How long each refusal takes: what is malformed, forged, repeated or too large, at both ends.
 
 Run: ``python benchmarks/refusals.py`` tries what is missing in results/refusals.jsonl, prints the
-table, and fills docs/reference/scaling.md. Frames go to a party's socket, as an engine hands them
-over, answers to a coordinator in process, and connections to a server with TLS, all on this
-machine. A frame of the party's coordinator is answered between two that are refused: what refuses
-must go on. Nodes with unknown keys, and orders of strangers, are tried by ``make engine``.
+table, and fills docs/reference/scaling-network.md. Frames go to a party's socket, as an engine
+hands them over, answers to a coordinator in process, and connections to a server with TLS, all on
+this machine. A frame of the party's coordinator is answered between two that are refused: what
+refuses must go on. Nodes with unknown keys, and orders of strangers, are tried by ``make engine``.
 """
 
 import argparse
@@ -42,7 +42,7 @@ sys.path.insert(0, str(HERE.parent))
 from tests.federation.tls import server  # noqa: E402
 
 RESULTS = HERE / "results" / "refusals.jsonl"
-PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
+PAGE = HERE.parent / "docs" / "reference" / "scaling-network.md"
 DOMAIN = Domain(tuple("abcd"), (1200, 1200, 1200, 2))
 TIMES = 10_000
 """How often something is tried at most; less where a try takes long."""

@@ -1,7 +1,9 @@
-"""Write docs/reference/results.md from the figures that the benchmarks left in results/.
+"""Write docs/reference/results.md and its appendices from what the benchmarks left in results/.
 
     python benchmarks/results_page.py
 
+results.md has the headlines, which results_headlines.py counts and draws. Everything that was
+measured is in docs/reference/results/, one page for each subject; results_split.py cuts it so.
 The parts on neural generators are neural_page.py's and neural_speed_page.py's.
 
 Published figures of FLAIM: Maddock, Cormode & Maple 2024, "FLAIM" (KDD 2024), tables 1 and 2.
@@ -29,6 +31,8 @@ import person_steps
 import private_counts
 import private_ideas_page
 import raking_trap
+import results_headlines
+import results_split
 import silofuse_page
 import skewed_sums
 import tabular_page
@@ -37,6 +41,7 @@ import verdicts
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reference" / "results.md"
+APPENDICES = PAGE.with_suffix("")
 
 # (workload error, NLL) as published, at the setting of the module's docstring.
 PUBLISHED: dict[str, dict[str, tuple[float | None, float | None]]] = {
@@ -75,38 +80,6 @@ PUBLISHED: dict[str, dict[str, tuple[float | None, float | None]]] = {
         "DistAIM (simulated)": (0.54, 55.19),
     },
 }
-
-TOP = """# Results
-
-Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; do not edit by hand.
-
-- [What the papers claim](#what-the-papers-claim): a verdict for every claim of the five papers
-- [Rows split](#rows-split): AIM and FLAIM over a hundred parties
-- [Neural generators](#neural-generators): quality, privacy and speed
-- [Tables by TabSyn's protocol](#tables-by-tabsyns-protocol): generators on eight tables, ours and
-  peers, and the detectors behind the figures
-- [Columns split](#columns-split): SiloFuse and E2EDistr beside the central models, and their bytes
-- [Private synthesis over split columns](#private-synthesis-over-split-columns): SecureTwoRound,
-  VertiMRF and VertiGAN beside central methods
-- [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
-  its ablations and MD-TGAN, and federated diffusions
-- [Errors foreseen by check](#errors-foreseen-by-check): what ε buys, before it is spent and after
-- [One row more in a file](#one-row-more-in-a-file): every private family with and without it
-- [A person as the unit](#a-person-as-the-unit): fidelity beside a row as the unit
-- [A person with a hundred rows](#a-person-with-a-hundred-rows): found or not, and what that costs
-- [Invented links](#invented-links): a class of few rows beside codes that it does not depend on
-- [Ideas of others beside ours](#ideas-of-others-beside-ours): parities, dense tables, PrivTree's
-  bins, merged rare values and residuals, tried in one run
-
-TwoRound, SecureTwoRound and DistAIM changed on 2026-11-28
-([decision 0036](../decisions/0036-two-rounds.md)), and were run again. Their mean
-three-way errors are not above those before: see *Workload and bins* and, for split columns,
-[before and after](#before-a-pair-kept-only-what-noise-does-not-explain). Later that day tables of
-three columns and more began to be cleaned as pairs are. They are measured where columns have few
-codes. *Invented links* and nltcs in *Workload and bins* were run again; seven other tables there
-kept their errors to four digits, and split columns and FLAIM's tables were not run again.
-FLAIM's own lines are from before its tables were raked to single columns (decision 0004).
-"""
 
 HEAD = """## Rows split
 
@@ -266,8 +239,8 @@ def deeper(text: str) -> str:
     return re.sub(r"\n(#+ )", r"\n#\1", text)
 
 
-def page() -> str:
-    """The whole page, from the lines that are there."""
+def measured() -> str:
+    """Return everything that was measured, as one text, from the lines that are there."""
     text = HEAD
     tail = HERE / "results" / "notes.md"
     for table in PUBLISHED:
@@ -283,7 +256,7 @@ def page() -> str:
     neural += neural_speed_page.page(results)
     neural += raking_trap.page(results)
     tabular = tabular_page.page(results) + detector_agreement.page(results)
-    parts = [TOP, verdicts.page(), deeper(text), neural, tabular, silofuse_page.page(results)]
+    parts = [verdicts.page(), deeper(text), neural, tabular, silofuse_page.page(results)]
     parts.append(columns_split_page.page(results))
     parts.append(fed_tgan_page.page(results))
     parts.append(person_steps.page(results))
@@ -297,13 +270,24 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def pages() -> dict[Path, str]:
+    """Return every page and its text: the headlines, and the appendices beside them."""
+    found = {PAGE: results_headlines.page(HERE / "results")}
+    for name, text in results_split.pages(measured()).items():
+        found[APPENDICES / f"{name}.md"] = text
+    return found
+
+
 def main() -> None:
-    """Write the page and its picture."""
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page())
-    silofuse_page.draw(HERE / "results", PAGE.parent / "images")
-    columns_split_page.draw(HERE / "results", PAGE.parent / "images")
-    tabular_page.draw_picture(HERE / "results", PAGE.parent / "images")
+    """Write the pages and their pictures."""
+    APPENDICES.mkdir(parents=True, exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text)
+    images = PAGE.parent / "images"
+    silofuse_page.draw(HERE / "results", images)
+    columns_split_page.draw(HERE / "results", images)
+    tabular_page.draw_picture(HERE / "results", images)
+    results_headlines.draw(HERE / "results", images)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The part of docs/reference/results.md on parties that hold different columns.
+"""The part of docs/reference/results/ on parties that hold different columns.
 
 Lines are silofuse.py's; central runs on the same rows are those of neural.py. Published: Shankar et
 al. 2024, "SiloFuse" (ICDE), its tables of resemblance, utility and privacy.
@@ -54,20 +54,21 @@ CENTRAL = ("point_diff", "latent_diff", "e2e", "tabddpm")
 HEAD = """## Columns split
 
 Parties hold different columns of the same people. Rows, splits of rows, scores and the central runs
-in these tables are those of the neural generators above; so are floors, ceilings and ▽. **silofuse,
-autoencoders (ours)** has an autoencoder at every party and one diffusion of their latents, as
-SiloFuse's paper has, and the figures published for SiloFuse stand in its row. **It is not the
-model of that paper**: widths add up to 512 where the paper has 1,024; the denoiser has two layers
-of 512 units with SiLU where the paper has eight bilinear ones with GELU and a dropout of .01; T is
-1,000 and not 200; the network gives a velocity, and not the clean latent or the noise; rows are
-drawn in 50 steps and not 25; the diffusion takes 1,200 to 60,000 steps (10,000 or more but on small
-tables) after 4,000 to 12,000 of the autoencoders, and not 500,000 in all; a row has 17 latents on
-Adult and 64 on intrusion, and not one for each column; and the class is sent in the clear on every
-table but abalone. `methods/silofuse/method.py` lists every departure. **silofuse, sphere codes
-(ours)** is our variant and the package's default, which no paper has; `point_diff` is the same on
-the pooled table. **e2e_distr** is trained over the wire, for half the steps, since a step there
-costs about twice as much; it has networks of the same sizes, and gives the clean latent. 4 parties
-with neighbouring columns unless a row says otherwise; permuted: seed 12343.
+in these tables are those of the [neural generators](#neural-generators); so are floors,
+ceilings and ▽. **silofuse, autoencoders (ours)** has an autoencoder at every party and one
+diffusion of their latents, as SiloFuse's paper has, and the figures published for SiloFuse stand in
+its row. **It is not the model of that paper**: widths add up to 512 where the paper has 1,024; the
+denoiser has two layers of 512 units with SiLU where the paper has eight bilinear ones with GELU and
+a dropout of .01; T is 1,000 and not 200; the network gives a velocity, and not the clean latent or
+the noise; rows are drawn in 50 steps and not 25; the diffusion takes 1,200 to 60,000 steps (10,000
+or more but on small tables) after 4,000 to 12,000 of the autoencoders, and not 500,000 in all; a
+row has 17 latents on Adult and 64 on intrusion, and not one for each column; and the class is sent
+in the clear on every table but abalone. `methods/silofuse/method.py` lists every departure.
+**silofuse, sphere codes (ours)** is our variant and the package's default, which no paper has;
+`point_diff` is the same on the pooled table. **e2e_distr** is trained over the wire, for half the
+steps, since a step there costs about twice as much; it has networks of the same sizes, and gives
+the clean latent. 4 parties with neighbouring columns unless a row says otherwise; permuted: seed
+12343.
 
 **Figure 11 of the paper is not reproduced.** It asks whether other numbers of parties and permuted
 columns harm SiloFuse. Our runs with eight parties and permuted columns have sphere codes, which

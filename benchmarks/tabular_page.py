@@ -1,4 +1,4 @@
-"""The part of docs/reference/results.md on TabSyn's protocol; written by results_page.py.
+"""The part of docs/reference/results/ on TabSyn's protocol; written by results_page.py.
 
 Cells without a run say so. Figures are means over seeds, and of runs with the same key the last
 line counts.

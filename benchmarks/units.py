@@ -199,7 +199,7 @@ from all rows, ages in eight ranges.
 
 
 def page() -> str:
-    """The part of docs/reference/results.md with both tables."""
+    """The part of docs/reference/results/ with both tables."""
     heads = ("method", "unit", "fits each way", "rows without, with her", "AUC", "ε at least")
     rows = [heads, ("---",) * len(heads)]
     found = lines("audit")

@@ -15,7 +15,7 @@ Every claim of the five papers that a figure or a proof can decide, in one of fi
 no comparison of the papers' own models, since settings, features and raking are ours, and see
 what a floor takes away from it. **not reproduced**: ours shows the opposite, or less.
 **refuted**: an argument or an attack shows that the claim is false. **not run**: why. Figures are
-those of the sections below; published ones stand there beside a floor and a ceiling where the
+those of the other appendices; published ones stand there beside a floor and a ceiling where the
 measure has them.
 """
 
@@ -213,7 +213,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "Models without privacy are at high risk of membership attacks (TabDDPM 94 on Adult), "
             "and private ones are not.",
             "not run",
-            "Their attacks have shadow models of each generator; ours on this page have none.",
+            "Their attacks have shadow models of each generator; ours here have none.",
             _PRIVATE,
         ),
         Claim("All figures on loan and cardio.", "not run", "The tables are not among ours."),
@@ -414,7 +414,7 @@ def page() -> str:
         lines = [f"### {paper}", "", "| claim | verdict | figures, or why not |"]
         lines.append("| --- | --- | --- |")
         for claim in claims:
-            link = f" ([below](#{claim.where}))" if claim.where else ""
+            link = f" ([figures](#{claim.where}))" if claim.where else ""
             lines.append(f"| {claim.text} | **{claim.verdict}** | {claim.evidence}{link} |")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)

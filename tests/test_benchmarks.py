@@ -2,8 +2,10 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -290,10 +292,9 @@ def test_one_run_shows_the_interval_of_its_drawn_rows(load, tmp_path):
 
 def cells_of(page):
     """The means of the page's Fed-TGAN tables by scenario and method, and the published figures."""
-    part = page[page.index("## Networks over parties with different rows") :]
     found, published, scenario, drawn = {}, {}, "", ""
-    for one in part.splitlines():
-        if one.startswith("### "):
+    for one in page.splitlines():
+        if one.startswith("## "):
             scenario, drawn = one, ""
         elif one.startswith(("As the networks", "Raked")):
             drawn = "raw" if one.startswith("As") else "raked"
@@ -309,7 +310,7 @@ def cells_of(page):
 
 def test_the_page_counts_what_its_tables_show_raked_and_unraked():
     """Counted from the page itself, not by the code that wrote it."""
-    page = (HERE.parent / "docs/reference/results.md").read_text("utf-8")
+    page = (HERE.parent / "docs/reference/results/rows-split-networks.md").read_text("utf-8")
     found, published = cells_of(page)
     assert {drawn for drawn, *_ in published} == {"raw"}
     for method in {method for _, _, method, _ in published}:
@@ -325,8 +326,49 @@ def test_the_page_counts_what_its_tables_show_raked_and_unraked():
     assert "Fed-TGAN reaches 7 of 24 published cells as it draws rows, and 24 of 24 raked." in page
 
 
-def test_the_page_of_results_is_what_its_lines_give(load):
-    assert load("results_page").page() == load("results_page").PAGE.read_text("utf-8")
+def test_the_pages_of_results_are_what_their_lines_give(load):
+    tool = load("results_page")
+    pages = tool.pages()
+    assert set(pages) == {tool.PAGE, *tool.APPENDICES.glob("*.md")}
+    for path, text in pages.items():
+        assert text == path.read_text("utf-8"), path.name
+
+
+def test_every_line_that_was_measured_stands_on_one_page_of_results(load):
+    """Cutting the text into appendices loses nothing; only headings and links differ."""
+
+    def bare(text):
+        without_links = re.sub(r"\]\([^)\s]+\)", "]()", text)
+        return Counter(
+            line for line in without_links.splitlines() if line and not line.startswith("#")
+        )
+
+    tool = load("results_page")
+    appendices = load("results_split").pages(tool.measured())
+    note = bare(load("results_split").NOTE)
+    written = sum((bare(text) - note for text in appendices.values()), Counter())
+    assert written == bare(tool.measured())
+
+
+def test_the_headlines_are_one_screen_with_a_chart_each(load):
+    tool = load("results_headlines")
+    page = load("results_page").PAGE
+    text = page.read_text("utf-8")
+    assert len(re.findall(r"\S*\w\S*", text)) <= 600
+    charts = re.findall(r"!\[.+\]\((images/headline-\S+)\)", text)
+    assert len(charts) == len(tool.CHARTS)
+    for make in tool.CHARTS:
+        headline = make(HERE / "results")
+        drawn = tool.chart(headline.title, headline.axis, headline.bars, headline.decimals)
+        assert drawn == (page.parent / "images" / headline.file).read_text("utf-8")
+
+
+def test_a_chart_is_readable_in_both_colour_schemes(load):
+    tool = load("results_headlines")
+    drawn = tool.chart("T", "error", [tool.Bar("a", 2.0), tool.Bar("b", 1.0, tool.BOUNDS)], 1)
+    assert "prefers-color-scheme:dark" in drawn
+    widths = [float(w) for w in re.findall(r'width="([\d.]+)" height="14"', drawn)]
+    assert widths[0] == pytest.approx(2 * widths[1], abs=0.1)
 
 
 def test_risks_with_shadow_models_stand_apart_from_those_without(load, tmp_path):

@@ -1,6 +1,7 @@
 """The site of the documentation: pages are reachable, links lead somewhere, tutorials run."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from siloweave.app.cli import main
+from siloweave.methods.registry import METHODS
 from tests.test_english import problems, prose
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,6 +113,106 @@ def test_a_choice_has_evidence_and_a_command():
         script = re.match(r"`((?:benchmarks|tests)/\S+\.py)", command)
         assert script, command
         assert (ROOT / script[1]).is_file(), script[1]
+
+
+#: Pages that may be long: what was measured, decided, or is written from the program.
+APPENDICES = ("decisions/", "reference/results/", "api/", "reference/commands.md")
+SHORT = [
+    page
+    for page in sorted(DOCS.rglob("*.md"))
+    if not page.relative_to(DOCS).as_posix().startswith(APPENDICES)
+]
+
+
+def counted(text: str) -> int:
+    """How many words a text has; the targets of links are none."""
+    return len(re.findall(r"\S*\w\S*", re.sub(r"\]\([^)]*\)", "]", text)))
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs and the points of lists, without code, headings, tables and pictures."""
+    text = re.sub(r"```.*?```|<!--.*?-->", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"^(?:#|\||\[?!\[).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^(\s*(?:[*-]|\d+\.) )", r"\n\1", text, flags=re.MULTILINE)
+    return [part for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def test_a_page_is_short():
+    sizes = {page.relative_to(DOCS).as_posix(): counted(text_of(page)) for page in SHORT}
+    assert {name: size for name, size in sizes.items() if size > 2_500} == {}
+    assert sum(sizes.values()) <= 60_000
+
+
+@pytest.mark.parametrize("folder", ["guides", "concepts"])
+def test_a_paragraph_is_short(folder):
+    found = [
+        f"{page.name}: {counted(part)} words from {part.strip()[:60]!r}"
+        for page in SHORT
+        if page.relative_to(DOCS).parts[0] == folder
+        for part in paragraphs(text_of(page))
+        if counted(part) > 80
+    ]
+    assert found == []
+
+
+def test_paragraphs_are_found():
+    text = "# A\n\none\ntwo\n- three\n- four\n  five\n\n```\nsix\n```\n| a |\n\nseven"
+    assert [" ".join(part.split()) for part in paragraphs(text)] == [
+        "one two",
+        "- three",
+        "- four five",
+        "seven",
+    ]
+    assert counted("See [this page](a-b.md#c) at ε = 1.") == 6
+
+
+@pytest.mark.parametrize("page", SHORT, ids=lambda p: p.relative_to(DOCS).as_posix())
+def test_a_guide_has_no_history(page):
+    """What was measured once and mended since belongs into decisions and the changelog."""
+    if page.relative_to(DOCS).parts[0] in ("guides", "concepts"):
+        assert not re.search(r"\bmended (?:then|since)\b|\bit was mended\b", text_of(page), re.I)
+
+
+def test_the_pictures_of_concepts_are_as_their_script_draws_them(tmp_path, monkeypatch):
+    tool = import_module("concept_pictures")
+    monkeypatch.setattr(tool, "IMAGES", tmp_path)
+    tool.draw_protocols()
+    tool.draw_epsilon()
+    tool.draw_tree()
+    drawn = sorted(tmp_path.glob("*.svg"))
+    assert len(drawn) == 5
+    for picture in drawn:
+        assert picture.read_text("utf-8") == (DOCS / "images" / picture.name).read_text("utf-8")
+        assert "prefers-color-scheme:dark" in picture.read_text("utf-8")
+
+
+def test_the_decision_tree_leads_to_methods_and_headings():
+    tool = import_module("concept_pictures")
+    guide = DOCS / "guides" / "choosing.md"
+    text = text_of(guide)
+    assert tool.tree_in_words() in text
+    for _, _, _, answer in tool.leaves(tool.TREE):
+        assert answer.method in METHODS
+        file, _, anchor = answer.page.partition("#")
+        page = guide.with_name(file) if file else guide
+        assert not anchor or anchor in anchors(page)
+        assert page.is_file()
+
+
+def test_the_odds_on_the_page_are_those_of_the_formula():
+    """Each row of the table in docs/concepts/epsilon.md, computed here again."""
+    rows = re.findall(
+        r"^\| ([\d.]+) \| ([\d.,]+) \| ([\d.]+) % \| ([\d.]+) % \|$",
+        text_of(DOCS / "concepts" / "epsilon.md"),
+        re.MULTILINE,
+    )
+    assert [row[0] for row in rows] == ["0.1", "1", "3"]
+    for epsilon, factor, half, hundredth in rows:
+        odds = math.exp(float(epsilon)) + 1e-6 / 1e-4
+        # Bounds are rounded up, never down.
+        assert 0 <= float(factor) - odds <= 0.01
+        assert 0 <= float(half) - 100 * odds / (1 + odds) <= 0.1
+        assert 0 <= float(hundredth) - 100 * odds / (99 + odds) <= 0.1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
