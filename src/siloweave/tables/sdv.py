@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, time
 from typing import Any
 
-import polars as pl
-
 from siloweave.errors import SchemaError
 from siloweave.tables.column import Category, Column, Kind
 from siloweave.tables.forms import SEMANTIC, written_time
-from siloweave.tables.parsing import times_of
+from siloweave.tables.parsing import time_of
 
 EXTRA = "siloweave"
 """The key of our own schema in metadata of version 1, beside the tables."""
@@ -319,8 +317,7 @@ def _categories(name: str, values: Any) -> tuple[Category, ...]:
 
 def _read_bound(name: str, bound: Any, form: str | None) -> str:
     """Return a bound of datetimes as `Column` has it: ISO-8601 in UTC, without a zone."""
-    times = times_of(pl.Series(name, [str(bound)]), form)
-    (when,) = times.to_list()
+    when = time_of(name, str(bound), form)
     if when is None:
         raise SchemaError(
             f"SDV metadata: the bound {bound!r} of column {name!r} is no datetime of its "
@@ -329,7 +326,7 @@ def _read_bound(name: str, bound: Any, form: str | None) -> str:
     timespec = "auto"
     if when.microsecond and when.microsecond % 1000 == 0:
         timespec = "milliseconds"
-    return str(when.isoformat(timespec=timespec))
+    return when.isoformat(timespec=timespec)
 
 
 def _shorten_days(ranges: dict[str, Any]) -> None:
