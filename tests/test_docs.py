@@ -241,6 +241,11 @@ def test_every_setting_is_spelled_out_in_the_reference(monkeypatch):
     )
     assert "model = sw.AIM().fit(table, schema, budget=budget)" in above
     assert "**Source**: McKenna, Mullins, Sheldon & Miklau 2022" in above
+    # So it is in settings that refer to others.
+    text = "Settings.\n\nAttributes:\n    width: See `NetSettings`.\n    deep: How deep.\n"
+    more = class_of("MoreSettings", text)
+    tool.Docstrings().on_package(pkg=SimpleNamespace(members=classes | {"MoreSettings": more}))
+    assert more.docstring.value.endswith("    width: Units of it.\n    deep: How deep.\n")
     # A setting that nobody describes stops the build.
     bare = class_of("Bare", "A net.", (base,), [("width", "int", "8")])
     with pytest.raises(ValueError, match="Bare: the setting width is described nowhere"):

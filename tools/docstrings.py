@@ -86,6 +86,8 @@ class Docstrings(griffe.Extension):
         for cls in classes:
             if cls.docstring and _is_synthesizer(cls):
                 rewritten[cls.path] = _complete(cls, holders, methods.get(cls.name))
+            elif cls.docstring and _PART.fullmatch(cls.name):
+                rewritten[cls.path] = _spelled_out(cls, holders)
         for cls in classes:
             if cls.docstring and cls.path in rewritten:
                 cls.docstring.value = rewritten[cls.path]
@@ -176,6 +178,16 @@ def _complete(
             meaning = f"{meaning} Its settings: {links}."
         meanings[name] = meaning
     return with_settings(cls.docstring.value, meanings, facts.use if facts else "")
+
+
+def _spelled_out(cls: griffe.Class, holders: dict[str, griffe.Class]) -> str:
+    """Return a docstring whose entries say themselves what they refer to elsewhere."""
+
+    def meaning(entry: re.Match[str]) -> str:
+        return f"    {entry[1]}: {_meaning(entry[1], cls, holders)}"
+
+    referring = r"^    (\w+): See `.*(?:\n     .*)*"
+    return re.sub(referring, meaning, cls.docstring.value, flags=re.MULTILINE)
 
 
 def _fields(cls: griffe.Class) -> dict[str, str]:
