@@ -190,25 +190,30 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     def to_sdv(self, *, version: int = 2) -> dict[str, Any]:
         """Return SDV metadata of one table, as plain data for `json.dump`.
 
-        SDV calls the table ``table``: `fit` of SDV 2 takes ``{"table": frame}``.
+        For SDV 2 it holds kinds, categories, bounds, decimals, the formats of datetimes and ids,
+        and where values may be missing. SDV 2 refuses a file with a key that it does not know, so
+        what it has no key for **is lost**:
+
+        - constraints, which SDV takes in `add_constraints` of a synthesizer;
+        - `outside`, `fallback`, `missing_values`, `padded`, `resolution`, `zone`, the format of
+          numbers, `why`, and which facts are from data or learned;
+        - categories of a column that has an `other`, since SDV refuses rows with values that are
+          not listed;
+        - kinds that SDV lacks: a text of a pattern becomes an id, and a boolean that is written as
+          two values a categorical of these;
+        - bounds of datetimes outside the years 1678 to 2261, or in formats such as ``%-d``, which
+          SDV cannot read.
+
+        For SDV 1 it holds kinds and formats. The whole schema stands beside the tables, under the
+        key ``siloweave``, which SDV 1 ignores there, and drops when it saves the file again;
+        `from_sdv` reads it back without loss. `to_json` always keeps everything.
 
         Args:
-            version: That of the SDV which is to read the file: 1 or 2.
+            version: 1 or 2, that of the SDV which is to read the file.
 
         Returns:
-            For version 2, kinds, categories, bounds, decimals, the formats of datetimes and ids,
-            and where values may be missing. SDV 2 refuses a file with any other key, so what it
-            has no key for **is lost**: constraints (SDV takes them in `add_constraints`), `other`
-            (such a column lists no categories, as SDV refuses rows with other values than those
-            listed), `outside`, `fallback`, `missing_values`, `padded`, `resolution`, `zone`, the
-            format of numbers, and which facts are from data. A text of a pattern becomes an id, a
-            boolean that is written as two values a categorical of these. Bounds of datetimes are
-            left out where SDV cannot read them: outside the years 1678 to 2261, and in formats
-            such as ``%-d``. Keep `to_json` for the schema itself.
-
-            For version 1 SDV has kinds and formats only. The whole schema is beside the tables,
-            under the key ``siloweave``, which SDV 1 ignores there, and drops when it saves the
-            file again; `from_sdv` reads it back without loss.
+            The metadata, whose one table is called ``table``: `fit` of SDV 2 takes
+            ``{"table": frame}``.
 
         Raises:
             SchemaError: For another version.

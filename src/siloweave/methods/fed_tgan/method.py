@@ -364,8 +364,8 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
         rounds: Critics change places between them.
         epochs: Passes over the mean number of rows of a party, in a round.
         weights: How parties' feedback is weighted in the mean, with the choices of Fed-TGAN.
-        average: Refused unless it is 0: there is no moving average.
-        identifiability: Refused unless it is None: no distance from real rows is measured.
+        average: Any but 0 is refused: there is no moving average.
+        identifiability: Any but None is refused: no distance from real rows is measured.
 
     Example:
         >>> MDTGAN(rounds=10, weights="rows").info.guarantee
