@@ -361,6 +361,7 @@ def test_other_sdtypes_are_personal_unless_they_say_otherwise(record, kind, form
         ({"primary_key": "a"}, ["id", "text"]),
         ({"primary_key": "b", "alternate_keys": ["a"]}, ["id", "text"]),
         ({"primary_key": ["a", "b"]}, ["text", "text"]),
+        ({"primary_key": ["a"]}, ["id", "text"]),
     ],
 )
 def test_a_personal_column_that_is_a_key_is_an_id(keys, kinds):
@@ -377,6 +378,10 @@ def test_a_key_that_is_no_column_and_a_pattern_that_cannot_be_drawn_are_refused(
         Schema.from_sdv({"columns": columns})
     with pytest.raises(SchemaError, match="the key 'z' is no column"):
         Schema.from_sdv({"columns": {"a": {"sdtype": "id"}}, "primary_key": "z"})
+    with pytest.raises(SchemaError, match="the key 5 is no column"):
+        Schema.from_sdv({"columns": {"a": {"sdtype": "id"}}, "primary_key": 5})
+    with pytest.raises(SchemaError, match="alternate_keys must be a list"):
+        Schema.from_sdv({"columns": {"a": {"sdtype": "id"}}, "alternate_keys": "a"})
 
 
 @pytest.mark.parametrize(

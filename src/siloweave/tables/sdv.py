@@ -230,16 +230,22 @@ def _table(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _keys(table: Mapping[str, Any], records: Mapping[str, Any]) -> set[str]:
     """Return the columns that identify a row alone, which those of a joint key do not."""
-    keys = [table.get("primary_key"), *(table.get("alternate_keys") or ())]
-    single = {key for key in keys if isinstance(key, str)}
-    for key in keys:
-        # A joint key is a list of names, and no key None.
-        names = [key] if isinstance(key, str) else key or ()
+    alternate_keys = table.get("alternate_keys") or []
+    if not isinstance(alternate_keys, list | tuple):
+        raise SchemaError("SDV metadata: alternate_keys must be a list; correct it")
+    single = set()
+    for key in (table.get("primary_key"), *alternate_keys):
+        if key is None:
+            continue
+        # A joint key is a list of names.
+        names = key if isinstance(key, list | tuple) else [key]
         for name in names:
             if name not in records:
                 raise SchemaError(
                     f"SDV metadata: the key {name!r} is no column; correct it"
                 )
+        if len(names) == 1:
+            single.add(names[0])
     return single
 
 
