@@ -334,3 +334,65 @@ def test_docstrings_are_rewritten_for_the_reference(monkeypatch):
     method.bases, method.docstring.value = ["Settings"], "One."
     import_module("docstrings").Docstrings().on_instance(obj=method)
     assert method.docstring.value == "One."
+
+
+def class_of(name, text, bases=(), fields=()):
+    """A class as the site's parser sees it, without bases that it resolves."""
+    members = {}
+    for field, annotation, value in fields:
+        labels = {"class-attribute", "instance-attribute"}
+        members[field] = SimpleNamespace(labels=labels, annotation=annotation, value=value)
+    members["method"] = SimpleNamespace(labels={"class-attribute"}, annotation="Method", value="")
+    return SimpleNamespace(
+        name=name, path=f"pkg.{name}", bases=[base.name for base in bases], members=members,
+        docstring=SimpleNamespace(value=text), mro=lambda: list(bases), is_alias=False,
+        is_module=False, is_class=True,
+    )  # fmt: skip
+
+
+def test_every_setting_is_spelled_out_in_the_reference(monkeypatch):
+    stub = SimpleNamespace(Extension=object, Object=object)
+    monkeypatch.setitem(sys.modules, "griffe", stub)
+    tool = import_module("docstrings")
+    base = class_of("Synthesizer", "A method.")
+    net = class_of("NetSettings", "Settings.\n\nAttributes:\n    width: Units\n        of it.\n",
+                   fields=[("width", "int", "8"), ("joint", "bool", "True")])  # fmt: skip
+    counts = class_of("CountSettings", "Settings.\n\nAttributes:\n    share: A share.\n")
+    text = (
+        "A net.\n\nArgs:\n    share: See `a.CountSettings`; of all.\n    part: Its net.\n\n"
+        "Examples:\n    >>> 1"
+    )
+    fields = [("joint", "bool", "field(default=True, init=False)"), ("share", "float", "0.1"),
+              ("part", "NetSettings", "NetSettings()")]  # fmt: skip
+    method = class_of("AIM", text, (base, net), fields)
+    classes = {cls.name: cls for cls in (base, net, counts, method)}
+    tool.Docstrings().on_package(pkg=SimpleNamespace(members=classes))
+    above, _, below = method.docstring.value.partition("Args:\n")
+    assert below == (
+        "    width: Units of it.\n    share: A share. Of all.\n"
+        "    part: Its net. Its settings: [`NetSettings`][pkg.NetSettings].\n\nExamples:\n    >>> 1"
+    )
+    assert "model = sw.AIM().fit(table, schema, budget=budget)" in above
+    assert "**Source**: McKenna, Mullins, Sheldon & Miklau 2022" in above
+    # So it is in settings that refer to others.
+    text = "Settings.\n\nAttributes:\n    width: See `NetSettings`.\n    deep: How deep.\n"
+    more = class_of("MoreSettings", text)
+    tool.Docstrings().on_package(pkg=SimpleNamespace(members=classes | {"MoreSettings": more}))
+    assert more.docstring.value.endswith("    width: Units of it.\n    deep: How deep.\n")
+    # A setting that nobody describes stops the build.
+    bare = class_of("Bare", "A net.", (base,), [("width", "int", "8")])
+    with pytest.raises(ValueError, match="Bare: the setting width is described nowhere"):
+        tool.Docstrings().on_package(pkg=SimpleNamespace(members={"Bare": bare}))
+
+
+def test_the_reference_knows_the_source_of_every_method(monkeypatch):
+    monkeypatch.setitem(sys.modules, "griffe", SimpleNamespace(Extension=object, Object=object))
+    tool = import_module("docstrings")
+    methods = tool.methods_in(tool.METHODS.read_text("utf-8"))
+    assert sorted(methods) == sorted(kind.__name__ for kind in METHODS.values())
+    for kind in METHODS.values():
+        info = kind().info
+        facts = methods[kind.__name__]
+        assert (facts.source, facts.guarantee) == (info.paper, info.guarantee)
+        given = {"rows": "[north, south]", "columns": '{"work": work, "tax": tax}'}
+        assert given.get(info.split, "table") in facts.use

@@ -77,8 +77,10 @@ def test_a_study_says_what_its_file_says(file: Path):
 def test_the_schema_may_be_sdv_metadata(file: Path):
     import json
 
-    (file.parent / "schema.json").write_text(json.dumps(SCHEMA.to_sdv()))
-    assert Study.load(file).read_schema() == SCHEMA
+    for version in (1, 2):
+        metadata = json.dumps(SCHEMA.to_sdv(version=version))
+        (file.parent / "schema.json").write_text(metadata)
+        assert Study.load(file).read_schema().declared() == SCHEMA
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def frame():
 def test_a_schema_is_written_and_read_with_its_constraints():
     whole = schema(*ALL)
     assert sw.Schema.from_json(whole.to_json()) == whole
-    assert sw.Schema.from_sdv(whole.to_sdv()) == whole
+    assert sw.Schema.from_sdv(whole.to_sdv(version=1)) == whole
     assert "constraints" not in sw.Schema(COLUMNS).to_json()
     assert whole.digest() != sw.Schema(COLUMNS).digest()
     assert whole.differences(schema(*ALL[1:])) == [
@@ -417,6 +417,16 @@ def test_constraints_of_sdv_are_mapped_or_named(caplog):
     found = sw.Schema.from_sdv(metadata).constraints
     assert found == (sw.Inequality("a", "b", strict=True), sw.Inequality("b", "c", strict=True))
     assert "OneHotEncoding" in caplog.text
+    # As SDV's constraints describe themselves today; a range that does not say is strict.
+    metadata["constraints"] = [
+        {"class_name": "Inequality", "parameters": {
+            "low_column_name": "a", "high_column_name": "b", "strict_boundaries": False,
+            "table_name": None}},
+        {"class_name": "Range", "parameters": {
+            "low_column_name": "a", "middle_column_name": "b", "high_column_name": "c"}},
+    ]  # fmt: skip
+    rules = sw.Schema.from_sdv(metadata).constraints
+    assert rules == (sw.Inequality("a", "b"), *found)
     metadata["constraints"] = [{"constraint_class": "Inequality"}]
     with pytest.raises(SchemaError, match="constraint Inequality lacks"):
         sw.Schema.from_sdv(metadata)

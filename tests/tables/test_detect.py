@@ -1022,9 +1022,10 @@ def test_reasons_are_no_facts():
 
 def test_sdv_metadata_have_patterns():
     schema = Schema((Column("key", "id", format="P[0-9]{3}"), Column("note", "text")))
-    metadata = schema.to_sdv()
-    assert metadata["columns"]["key"] == {"sdtype": "id", "regex_format": "P[0-9]{3}"}
-    assert metadata["columns"]["note"]["sdtype"] == "unknown"
+    metadata = schema.to_sdv(version=1)
+    columns = metadata["tables"]["table"]["columns"]
+    assert columns["key"] == {"sdtype": "id", "regex_format": "P[0-9]{3}"}
+    assert columns["note"]["sdtype"] == "unknown"
     assert Schema.from_sdv(metadata) == schema
 
 

@@ -169,25 +169,25 @@ class GANSettings:
 
     Attributes:
         noise: Random inputs of the generator.
-        generator: Units of its hidden layers.
+        generator: Units of the generator's hidden layers.
         residual: Whether each generator layer is batch-normalised and joined to its input, or
             plain.
         critic: Units of the critic's hidden layers.
         pac: Rows that the critic sees at once.
         dropout: Share of the critic's hidden units that are dropped.
-        temperature: Of the Gumbel-softmax.
+        temperature: Temperature of the Gumbel-softmax.
         conditional: Whether to train with conditions on the categoricals.
         penalty: Weight of the gradient penalty.
-        rate: Of Adam, for both networks.
-        betas: Of Adam.
-        decay: Times a parameter, added to its gradient, for both networks.
+        rate: Learning rate of Adam, for both networks.
+        betas: The two decay rates of Adam's moments.
+        decay: Weight decay: so many times a parameter is added to its gradient, for both networks.
         clip: Largest norm of the generator's gradient; None for no bound.
         batch: Rows in a step, a multiple of `pac`.
         epochs: Passes over the rows, each of rows // batch steps and at least one.
         average: Share of the old weights in the moving average of the generator that rows are
             drawn from; 0 draws from the last weights.
         identifiability: None, or what the distance from real rows means (ADS-GAN).
-        identifiability_weight: Of that distance in the generator's loss.
+        identifiability_weight: Weight of that distance in the generator's loss.
 
     Raises:
         InputError: A value is out of bounds.
@@ -236,8 +236,8 @@ class CTABSettings:
 
     Attributes:
         noise, temperature, rate, betas, decay, epochs, average: See `GANSettings`.
-        channels: Of the critic's first convolution; doubled from layer to layer.
-        epsilon: Of Adam.
+        channels: Channels of the critic's first convolution; doubled from layer to layer.
+        epsilon: The small number in Adam's denominator.
         batch: Rows in a step.
 
     Raises:
@@ -269,8 +269,8 @@ class PrivateGANSettings:
 
     Attributes:
         noise, generator, critic, temperature, penalty, betas, average: See `GANSettings`.
-        critic_rate: Of the critic's Adam.
-        generator_rate: Of the generator's Adam.
+        critic_rate: Learning rate of the critic's Adam.
+        generator_rate: Learning rate of the generator's Adam.
         batch: Expected number of real rows in a critic step.
         steps: Critic steps.
         ratio: Critic steps to one of the generator.
@@ -323,14 +323,14 @@ class VertiGANSettings:
 
     Attributes:
         noise: Random inputs of the trunk.
-        trunk: Units of its layers; the last are the entries of a hidden row, which travel.
+        trunk: Units of the trunk's layers; the last are the entries of a hidden row, which travel.
         head: Units of a head's hidden layers.
         critic: Units of a critic's hidden layers.
-        temperature: Of the Gumbel-softmax.
+        temperature: Temperature of the Gumbel-softmax.
         penalty: Weight of the gradient penalty.
-        critic_rate: Of the critics' Adam.
-        generator_rate: Of the Adam of trunk and heads.
-        betas: Of Adam.
+        critic_rate: Learning rate of the critics' Adam.
+        generator_rate: Learning rate of the Adam of trunk and heads.
+        betas: The two decay rates of Adam's moments.
         batch: Expected number of real rows in a critic step.
         made: Hidden rows of a round.
         rounds: Steps of the generator, each a message to every party.
@@ -378,21 +378,21 @@ class DiffusionSettings:
     Attributes:
         hidden: Widths of the hidden layers.
         embed: Width of the first projection and of the time embedding.
-        timesteps: T.
+        timesteps: Steps between a row and noise, the paper's T.
         schedule: "cosine" or "linear".
         steps: Gradient steps.
         passes: How often a fit uses each row at most; None is no bound. Tables of few rows take
             fewer steps for it: more steps would memorise the rows. Private fits and joint
             trainings take all `steps`.
-        batch: Rows a step.
-        learning_rate: At the start; it falls linearly to 0.
-        weight_decay: Of AdamW.
-        decay: Of the moving average of the weights.
+        batch: Rows of a gradient step.
+        learning_rate: Learning rate at the start; it falls linearly to 0.
+        weight_decay: Weight decay of AdamW.
+        decay: Share of the old weights in their moving average.
         dropout: Share of hidden units dropped in training.
         act: Activation of the hidden layers.
         residual: Whether hidden layers of equal width add to their input.
-        prediction: Of numbers: "noise" (the paper's), "clean" (the row before the noise), or
-            "velocity", a mixture of both that is well scaled at every time.
+        prediction: What the network predicts of numbers: "noise" (the paper's), "clean" (the row
+            before the noise), or "velocity", a mixture of both that is well scaled at every time.
         loss_weight: Squared errors of numbers are weighed by (1 - ᾱ)^loss_weight, so early times
             count more than late ones; 0 weighs all equally. With "velocity", 1 is the error of the
             clean row.

@@ -110,9 +110,9 @@ class MarginalSettings:
             with two codes each, and with a `target` sets of four such columns; TwoRound and its
             like measure triples that lower the expected error.
         target: A column that is to be predicted from the others.
-        bins: Of a column of numbers at most. None: as many as rows, budget and columns make useful
-            (workload.py, `bins_for`), and one for each value where there are at most twice as many
-            values. Where columns are not cut: 16.
+        bins: Bins of a column of numbers, at most. None: as many as rows, budget and columns make
+            useful (workload.py, `bins_for`), and one for each value where there are at most twice
+            as many values. Where columns are not cut: 16.
         counts_share: Share of the budget for a noisy histogram of columns of numbers that are in a
             query and have more values than bins, by which they are cut (histograms.py); 0 cuts
             them equally wide, and so does an `Encoder` instead of a schema.

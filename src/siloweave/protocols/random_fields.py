@@ -85,7 +85,7 @@ class FieldSettings:
         candidates: Marginals whose error is asked for in a step, at most.
         widest: Columns of a marginal at most. The paper has 6, and 10 where columns are binary.
         sweeps: Sweeps of each fit.
-        final_sweeps: Sweeps of the last.
+        final_sweeps: Sweeps of the last fit.
         shrinkage: Entropy per unit of noise in the fits; a fifth of it in the last.
     """
 

@@ -107,8 +107,10 @@ class TwoRoundSettings(MarginalSettings):
 
     Attributes:
         pairs_share: Share of the budget for the first round, all pairs.
-        plan_sweeps, plan_shrinkage: Of the fits by which it is planned, see models/estimate.py.
-        final_sweeps, shrinkage: Of the last fit.
+        plan_sweeps: Sweeps of the fits by which the second round is planned.
+        plan_shrinkage: Entropy per unit of noise in these fits.
+        final_sweeps: Sweeps of the last fit.
+        shrinkage: Entropy per unit of noise in the last fit.
     """
 
     pairs_share: float = 0.3

@@ -3,12 +3,12 @@
 A constraint is a public fact, as a column's bounds are: declared, or taken from rows and marked
 so. What is checked here needs no row. `modelled.py` holds rows to constraints, and says what
 methods learn instead of the columns. The Synthetic Data Vault (Patki, Wedge & Veeramachaneni 2016)
-has most of these kinds, by the names that `sdv_of` gives.
+has most of these kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise, product
 from typing import Any, Literal, get_args
@@ -782,29 +782,11 @@ def _typed(row: Sequence[Value]) -> tuple[tuple[bool, Value], ...]:
 # SDV's form: a list of classes and their parameters
 
 
-def sdv_of(constraints: Sequence[Constraint]) -> Iterator[dict[str, Any]]:
-    """Yield, in the form of the Synthetic Data Vault, those constraints that it has a class for."""
-    for rule in constraints:
-        if isinstance(rule, FixedCombinations | Unique):
-            parameters: dict[str, Any] = {"column_names": list(rule.columns)}
-        elif isinstance(rule, Inequality):
-            parameters = {
-                "low_column_name": rule.low,
-                "high_column_name": rule.high,
-                "strict_boundaries": rule.strict,
-            }
-        else:
-            continue
-        yield {
-            "constraint_class": type(rule).__name__,
-            "constraint_parameters": parameters,
-        }
-
-
 def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
     """Read constraints from SDV's form; return them, and the classes that are ignored.
 
-    Combinations are not listed there, so they are left open.
+    `records` are the dictionaries by which SDV's constraints describe themselves. Combinations
+    are not listed there, so they are left open.
     """
     rules: list[Constraint] = []
     ignored = []
@@ -812,10 +794,14 @@ def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
         return (), ()
     for record in records:
         kind = "?"
-        if isinstance(record, Mapping):
-            kind = str(record.get("constraint_class"))
         try:
-            translated = _of_sdv(kind, record["constraint_parameters"])
+            # The first names are those of `get_constraint_dict`, the others of earlier releases.
+            if "class_name" in record:
+                class_key, parameters_key = "class_name", "parameters"
+            else:
+                class_key, parameters_key = "constraint_class", "constraint_parameters"
+            kind = str(record[class_key])
+            translated = _of_sdv(kind, record[parameters_key])
         except (KeyError, TypeError, AttributeError):
             raise SchemaError(
                 f"not SDV metadata: constraint {kind} lacks its constraint_parameters"
@@ -828,7 +814,9 @@ def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
 
 def _of_sdv(kind: str, parameters: Any) -> list[Constraint]:
     """Convert one constraint of SDV; an empty list if it has no equal here."""
-    is_strict = bool(parameters.get("strict_boundaries", False))
+    # What SDV takes where a file does not say: only a range is strict.
+    default = kind == "Range"
+    is_strict = bool(parameters.get("strict_boundaries", default))
     if kind in ("FixedCombinations", "Unique"):
         columns = tuple(map(str, parameters["column_names"]))
         if kind == "Unique":

@@ -223,6 +223,19 @@ def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
     return parsed
 
 
+def time_of(name: str, text: str, pattern: str | None = None) -> datetime | None:
+    """Read one text as a UTC time, as `times_of` reads the column of that name.
+
+    None where the text is no time of the pattern.
+
+    Example:
+        >>> time_of("born", "31.01.2024", "%d.%m.%Y")
+        datetime.datetime(2024, 1, 31, 0, 0)
+    """
+    when: datetime | None = times_of(pl.Series(name, [text]), pattern).item()
+    return when
+
+
 def _polars_patterns(pattern: str) -> tuple[str, ...]:
     """Return the patterns with which polars reads the datetimes of one of Python's formats.
 

@@ -2,15 +2,14 @@
 
 A schema is declared, or proposed by `Schema.detect` from data; every fact that came from data is
 named in ``Column.from_data`` until somebody reviews it (`Schema.declared`). Nothing else in the
-package learns bounds or categories from rows for free. SDV metadata are read and written as a file
-format only; no code of theirs is used.
+package learns bounds or categories from rows for free.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Literal
@@ -21,22 +20,21 @@ from msgspec.structs import force_setattr, replace
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.column import FACTS, KINDS, LOW, Category, Column, Kind
-from siloweave.tables.constraints import (
-    TAGS,
-    Constraint,
-    check_constraints,
-    from_sdv,
-    sdv_of,
-)
+from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv
 from siloweave.tables.detect import ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.forms import (
-    SEMANTIC,
-    written_time,
-)
+from siloweave.tables.forms import written_time
 from siloweave.tables.parsing import UNITS
 from siloweave.tables.read import Table, read
 from siloweave.tables.relations import proposed
+from siloweave.tables.sdv import (
+    EXTRA,
+    SDVColumn,
+    allows_missing,
+    columns_of,
+    constraints_in,
+    to_metadata,
+)
 
 UNLISTED = "__other__"
 """The category for all values that are not listed, where `Schema.detect` made it up."""
@@ -89,6 +87,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Schema(msgspec.Struct, frozen=True, dict=True):
     """The public facts about a table: one `Column` each, in order, with unique names.
 
+    ``schema["age"]`` is the column of that name, ``for column in schema`` goes through all of them,
+    ``"age" in schema`` says whether there is one, and ``len(schema)`` counts them.
+
     Args:
         columns: Facts about each column.
         constraints: What every row keeps, such as `Inequality`; every sampled row keeps it, too.
@@ -100,6 +101,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         >>> schema = Schema((Column("age", "integer", low=17, high=90),))
         >>> schema.names, schema["age"].low
         (('age',), 17)
+        >>> [column.kind for column in schema], len(schema), "age" in schema
+        (['integer'], 1, True)
         >>> Schema.from_json(schema.to_json()) == schema
         True
     """
@@ -145,6 +148,15 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """Every column that is modelled, in order: all but ids and texts."""
         return tuple(column for column in self.columns if column.modelled)
 
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:
@@ -175,26 +187,56 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         file = versioned(text, _File, "a schema file")
         return cls(file.columns, file.constraints or ())
 
-    def to_sdv(self) -> dict[str, Any]:
-        """Return SDV metadata of a single table, as plain data for `json.dump`.
+    def to_sdv(self, *, version: int = 2) -> dict[str, Any]:
+        """Return SDV metadata of one table, as plain data for `json.dump`.
 
-        Facts that SDV has no word for are under the key ``siloweave``, which SDV ignores.
+        For SDV 2 it holds kinds, categories, bounds, decimals, the formats of datetimes and ids,
+        and where values may be missing. SDV 2 refuses a file with a key that it does not know, so
+        what it has no key for **is lost**:
+
+        - constraints, which SDV takes in `add_constraints` of a synthesizer;
+        - `outside`, `fallback`, `missing_values`, `padded`, `resolution`, `zone`, the format of
+          numbers, `why`, and which facts are from data or learned;
+        - categories of a column that has an `other`, since SDV refuses rows with values that are
+          not listed;
+        - kinds that SDV lacks: a text of a pattern becomes an id, and a boolean that is written as
+          two values a categorical of these;
+        - bounds of datetimes outside the years 1678 to 2261, or in formats such as ``%-d``, which
+          SDV cannot read.
+
+        For SDV 1 it holds kinds and formats. The whole schema stands beside the tables, under the
+        key ``siloweave``, which SDV 1 ignores there, and drops when it saves the file again;
+        `from_sdv` reads it back without loss. `to_json` always keeps everything.
+
+        Args:
+            version: 1 or 2, that of the SDV which is to read the file.
+
+        Returns:
+            The metadata, whose one table is called ``table``: `fit` of SDV 2 takes
+            ``{"table": frame}``.
+
+        Raises:
+            SchemaError: For another version.
+
+        Example:
+            >>> schema = Schema((Column("age", "integer", low=17, high=90),))
+            >>> schema.to_sdv()["tables"]["table"]["columns"]["age"]["range_max"]
+            90
         """
-        columns = {column.name: _sdv_record(column) for column in self.columns}
-        metadata: dict[str, Any] = {"METADATA_SPEC_VERSION": "SINGLE_TABLE_V1"}
-        metadata["columns"] = columns
-        metadata[_EXTRA] = msgspec.json.decode(self.to_json())
-        constraints = list(sdv_of(self.constraints))
-        if constraints:
-            metadata["constraints"] = constraints
-        ids = [column.name for column in self.columns if column.kind == "id"]
-        if len(ids) == 1:
-            metadata["primary_key"] = ids[0]
+        metadata = to_metadata(self.columns, version)
+        if version == 1:
+            metadata[EXTRA] = msgspec.json.decode(self.to_json())
         return metadata
 
     @classmethod
     def from_sdv(cls, metadata: Mapping[str, Any], *, table: Any = None) -> Schema:
-        """Read SDV metadata (single table).
+        """Read metadata of one table that SDV 1 or 2 wrote.
+
+        ``range_values``, ``range_min``, ``range_max``, ``range_is_nullable`` and
+        ``decimal_places`` of SDV 2 become categories, bounds, `missing` and decimals (none: an
+        integer). SDV's own detection takes them from the rows, and its file does not say so;
+        they are therefore marked as taken from data, until `declared`. An `ordinal` column is
+        categorical here, in the order of its values.
 
         A column of a personal sdtype is a text, and drawn anew: `email`, `phone_number`, `name`
         and other parts of names, `address` and `street_address`, `postcode`, `iban`, `url`,
@@ -202,52 +244,54 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         It is an id where it is the primary or an alternate key and has no form, and categorical
         where ``pii`` is false. An id's `regex_format` is its format.
 
+        As with `detect`, a column that has no other place for a cell that does not fit gets its
+        lowest value as a `fallback`.
+
         Args:
             metadata: The parsed JSON.
-            table: A `Table`, frame or path to take categories and bounds from, which SDV metadata
-                lack; each such fact is marked as taken from data. Not needed for metadata that
-                `to_sdv` wrote.
+            table: A `Table`, frame or path to take categories and bounds from, where the metadata
+                lack them, as those of SDV 1 do; each such fact is marked as taken from data.
 
         Raises:
             SchemaError: When the metadata are not such JSON, categories are nowhere to be found, or
                 a `regex_format` has what `forms.text_form` does not draw.
+
+        Example:
+            >>> age = {"sdtype": "numerical", "decimal_places": 0, "range_min": 17, "range_max": 90}
+            >>> people = {"columns": {"age": age}}
+            >>> metadata = {"METADATA_SPEC_VERSION": "V2", "tables": {"people": people}}
+            >>> column = Schema.from_sdv(metadata)["age"]
+            >>> column.kind, column.low, column.from_data
+            ('integer', 17, ('low', 'high'))
         """
-        records = _sdv_records(metadata)
-        if _EXTRA in metadata:
-            schema = cls.from_json(msgspec.json.encode(metadata[_EXTRA]))
-            if schema.names == tuple(records):
+        columns = columns_of(metadata)
+        if EXTRA in metadata:
+            schema = cls.from_json(msgspec.json.encode(metadata[EXTRA]))
+            if schema.names == tuple(column.name for column in columns):
                 return schema
             raise SchemaError(
                 "the metadata's columns and its 'siloweave' entry differ; remove that entry and "
                 "give table= to take the facts from data"
             )
 
-        keys = _sdv_keys(metadata, records)
-        columns = []
-        for name, record in records.items():
-            columns.append(_sdv_column(name, record, name in keys))
-        constraints, ignored = from_sdv(metadata.get("constraints"))
+        constraints, ignored = from_sdv(constraints_in(metadata))
         if ignored:
             _log.warning(
                 "SDV constraints that have no equal here: %s", ", ".join(ignored)
             )
-        if table is not None:
-            rows = read(table)
-            described = []
-            for name, kind, form in columns:
-                described.append(_filled(kind, name, form, rows))
-            return cls(tuple(described), constraints)
-
-        lacking = [name for name, kind, _ in columns if kind == "categorical"]
-        if lacking:
+        rows = None if table is None else read(table)
+        lacking = []
+        for column in columns:
+            if column.kind == "categorical" and "categories" not in column.ranges:
+                lacking.append(column.name)
+        if lacking and rows is None:
             raise SchemaError(
-                f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= "
-                "to take them from data (marked as such), or write the schema by hand"
+                f"the SDV metadata list no categories, needed for: {', '.join(lacking)}; give "
+                "table= to take them from data (marked as such), or write the schema by hand"
             )
-        bare = []
-        for name, kind, form in columns:
-            bare.append(Column(name, kind or "continuous", format=form))
-        return cls(tuple(bare), constraints)
+        missing = allows_missing(metadata)
+        described = tuple(_of_sdv(column, rows, missing) for column in columns)
+        return cls(described, constraints).with_fallbacks()
 
     @classmethod
     def detect(
@@ -618,115 +662,33 @@ def _bounds(
     return first.isoformat(timespec=timespec), last.isoformat(timespec=timespec)
 
 
-_EXTRA = "siloweave"
-# What is called the same here.
-_SDTYPES: tuple[Kind, ...] = ("categorical", "boolean", "datetime", "id")
-# The sdtypes of a text's formats; SDV also takes the names of faker's functions.
-_PERSONAL = {form: form for form in SEMANTIC} | {
-    "phone": "phone_number",
-    "ip": "ipv4_address",
-    "uuid": "uuid4",
-}
-_FORMATS = {sdtype: form for form, sdtype in _PERSONAL.items()} | {
-    "first_name": "name",
-    "last_name": "name",
-    "street_address": "address",
-    "zipcode": "postcode",
-    "ipv4": "ip",
-    "uuid": "uuid",
-}
+def _of_sdv(column: SDVColumn, rows: Table | None, missing: bool) -> Column:
+    """Build a column from SDV metadata, and from rows what these lack.
 
+    `missing` says whether a value may be missing where metadata and rows do not say.
+    """
+    name = column.name
+    ranges = dict(column.ranges)
+    from_data = [fact for fact in FACTS if fact in ranges]
+    if rows is None or column.is_complete:
+        ranges = {"missing": missing} | ranges
+        kind = column.kind or "continuous"
+        return Column(
+            name, kind, format=column.format, **ranges, from_data=tuple(from_data)
+        )
 
-def _sdv_record(column: Column) -> dict[str, Any]:
-    """Return a column as a record of SDV metadata."""
-    if column.kind == "text" and column.format in (None, *_PERSONAL):
-        sdtype = _PERSONAL.get(column.format or "", "unknown")
-        return {"sdtype": sdtype, "pii": True}
-    record: dict[str, Any] = {"sdtype": column.kind}
-    if column.is_number:
-        form = "Int64" if column.kind == "integer" else "Float"
-        record = {"sdtype": "numerical", "computer_representation": form}
-    if column.kind == "datetime" and column.format is not None:
-        record["datetime_format"] = column.format
-    if column.kind in ("id", "text") and column.format not in (None, *_PERSONAL):
-        record["regex_format"] = column.format
-    return record
-
-
-def _sdv_table(metadata: Mapping[str, Any]) -> Any:
-    """Return the metadata's only table; older versions have a list of tables."""
-    if "tables" not in metadata:
-        return metadata
-    tables = metadata["tables"]
-    if not isinstance(tables, Mapping) or len(tables) != 1:
-        raise SchemaError("SDV metadata must describe exactly one table; cut it to one")
-    (table,) = tables.values()
-    return table
-
-
-def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata's record of each column, by name."""
-    table = _sdv_table(metadata)
-    columns = None
-    if isinstance(table, Mapping):
-        columns = table.get("columns")
-    if not isinstance(columns, Mapping) or not columns:
-        raise SchemaError("not SDV metadata: it has no 'columns'")
-    return columns
-
-
-def _sdv_keys(metadata: Mapping[str, Any], records: Mapping[str, Any]) -> set[str]:
-    """Return the columns that identify a row alone, which those of a joint key do not."""
-    table = _sdv_table(metadata)
-    keys = [table.get("primary_key"), *(table.get("alternate_keys") or ())]
-    single = {key for key in keys if isinstance(key, str)}
-    for key in keys:
-        # A joint key is a list of names, and no key None.
-        names = [key] if isinstance(key, str) else key or ()
-        for name in names:
-            if name not in records:
-                raise SchemaError(
-                    f"SDV metadata: the key {name!r} is no column; correct it"
-                )
-    return single
-
-
-def _sdv_column(
-    name: str, record: Any, key: bool
-) -> tuple[str, Kind | None, str | None]:
-    """Read a column's name, kind (None: whatever number the data hold) and format."""
-    if not isinstance(record, Mapping) or not isinstance(record.get("sdtype"), str):
-        raise SchemaError(f"not SDV metadata: column {name!r} has no 'sdtype'")
-    sdtype = record["sdtype"]
-    if sdtype == "numerical":
-        representation = str(record.get("computer_representation", ""))
-        if representation.lower().startswith(("int", "uint")):
-            return name, "integer", None
-        if representation:
-            return name, "continuous", None
-        return name, None, None
-    # Earlier metadata have it for the sdtype text, too.
-    if "regex_format" in record:
-        return name, "id", record["regex_format"]
-    if sdtype == "datetime":
-        return name, "datetime", record.get("datetime_format")
-    for kind in _SDTYPES:
-        if kind == sdtype:
-            return name, kind, None
-    if record.get("pii") is False:
-        return name, "categorical", None
-    form = _FORMATS.get(sdtype)
-    if key and form is None:
-        return name, "id", None
-    return name, "text", form
-
-
-def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Column:
-    """Add to a column the facts that SDV metadata lack, marked as taken from data."""
-    column = describe(table, name, kind=kind, pattern=form)
-    declared = {"kind": kind, "format": form}
-    from_data = tuple(fact for fact in column.from_data if declared.get(fact) is None)
-    return replace(column, from_data=from_data)
+    described = describe(rows, name, kind=column.kind, pattern=column.format)
+    has_bounds = "low" in ranges or "high" in ranges
+    if has_bounds and not described.is_binned:
+        described = describe(rows, name, kind="continuous")
+    if "categories" in ranges:
+        ranges["other"] = None
+    declared = {"kind": column.kind, "format": column.format}
+    for fact in described.from_data:
+        if declared.get(fact) is None and fact not in from_data:
+            from_data.append(fact)
+    marked = tuple(fact for fact in FACTS if fact in from_data)
+    return replace(described, **ranges, from_data=marked)
 
 
 def outline(table: Table, schema: Schema | None = None) -> Table:

@@ -106,7 +106,7 @@ class AIM(Synthesizer, AIMSettings):
         gaussian_share: Share of the budget for measurements; the rest selects.
         rounds_per_column: T_max = 16 d in the paper: the first noise is sized for that many.
         sweeps: Sweeps of each fit; fewer where the model is large and the workload "auto".
-        final_sweeps: Sweeps of the last.
+        final_sweeps: Sweeps of the last fit.
         shrinkage: Entropy per unit of noise in the fits; less in the last of an "auto" workload.
 
     Example:

@@ -327,7 +327,11 @@ def _fit_gan(training: Training) -> Generator:
 class CTGAN(Synthesizer, GANSettings):
     """Conditional GAN with mode-specific normalisation; its classes are conditions, all alike.
 
-    Args: those of `siloweave.models.settings.GANSettings`, with its defaults.
+    It takes the settings of `siloweave.models.settings.GANSettings`, with the defaults there.
+
+    Example:
+        >>> CTGAN(epochs=100, batch=1000).info.guarantee
+        'none'
     """
 
     method: ClassVar[Method] = _method(
@@ -348,7 +352,12 @@ class ADSGAN(Synthesizer, GANSettings):
     plain generator was far worse within the training rows of California housing: resemblance 90.5
     against 96.3, utility 74 against 85.
 
-    Args: those of `GANSettings`, with ADS-GAN's networks and rates, and no conditions or packs.
+    It takes the settings of `GANSettings`, with ADS-GAN's networks and rates, and no conditions or
+    packs.
+
+    Example:
+        >>> ADSGAN(epochs=30).info.guarantee
+        'none'
     """
 
     noise: int = 100
@@ -395,8 +404,14 @@ def _fits_into_a_square(features: Features) -> None:
 class CTABGAN(Synthesizer, CTABSettings):
     """Convolutional GAN of rows folded into squares; at most 1,024 entries with all conditions.
 
-    Args: those of `siloweave.models.settings.CTABSettings`, and
+    It takes the settings of `siloweave.models.settings.CTABSettings`, too.
+
+    Args:
         target: A column of categories that a classifier must agree on with generated rows.
+
+    Example:
+        >>> CTABGAN(target="income", epochs=50).info.guarantee
+        'none'
     """
 
     target: str | None = None
@@ -459,8 +474,14 @@ class CopulaGAN(Synthesizer, GANSettings):
 
     That is a transform, not a likelihood; dependence is what the GAN learns.
 
-    Args: those of `GANSettings`, and
+    It takes the settings of `GANSettings`, too.
+
+    Args:
         family: Distribution of a numeric column: beta, norm, truncnorm, uniform, gamma or kde.
+
+    Example:
+        >>> CopulaGAN(family="norm", epochs=100).info.guarantee
+        'none'
     """
 
     family: Family = "beta"
@@ -491,8 +512,14 @@ def _fit_diffusion(training: Training) -> Generator:
 class TabDDPM(Synthesizer, DiffusionSettings):
     """Diffusion: Gaussian for numbers, multinomial for choices.
 
-    Args: those of `siloweave.models.settings.DiffusionSettings`, and
+    It takes the settings of `siloweave.models.settings.DiffusionSettings`, too.
+
+    Args:
         target: A column of categories that the network is conditioned on instead of diffusing it.
+
+    Example:
+        >>> TabDDPM(target="income", steps=5_000).info.guarantee
+        'none'
     """
 
     target: str | None = None
@@ -534,10 +561,14 @@ class LatentDiff(Synthesizer, LatentSettings):
 
     Args:
         target: A column of categories that the diffusion is conditioned on; it is not encoded.
-        autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs.
+        autoencoder: Settings of the autoencoder, as an object or as a mapping of what differs from
+            the default.
+        diffusion: Settings of the diffusion, alike.
         joint, scaled, numbers: See `siloweave.models.settings.LatentSettings`.
 
     Example:
+        >>> LatentDiff(diffusion={"steps": 500}).diffusion.steps
+        500
         >>> LatentDiff(diffusion={"step": 10})
         Traceback (most recent call last):
         ...
@@ -559,7 +590,14 @@ _WIDE = (256, 256, 256)
 class TLDM(Synthesizer, LatentSettings):
     """Variational autoencoder, then diffusion of its latent rows that predicts the noise.
 
-    Args: those of `LatentDiff`; networks are of 3 x 256 units, with a divergence.
+    Networks are of 3 x 256 units, with a divergence.
+
+    Args:
+        target, autoencoder, diffusion, joint, scaled, numbers: See `LatentDiff`.
+
+    Example:
+        >>> TLDM(diffusion={"steps": 500}).diffusion.hidden
+        (256, 256, 256)
     """
 
     autoencoder: AutoencoderSettings = AutoencoderSettings(
@@ -580,9 +618,16 @@ class TLDM(Synthesizer, LatentSettings):
 class E2E(Synthesizer, LatentSettings):
     """Encoder, denoiser and decoder trained as one: the baseline that SiloFuse is compared with.
 
-    Args: those of `LatentDiff` but joint; steps, batch and rates are those of ``diffusion``, and
-        what a joint training makes no use of is refused. Rows are drawn without noise (decision
-        0022). Networks and steps differ from the paper's as those of `LatentDiff` do.
+    Steps, batch and rates are those of ``diffusion``, and what a joint training makes no use of is
+    refused. Rows are drawn without noise (decision 0022). Networks and steps differ from the
+    paper's as those of `LatentDiff` do.
+
+    Args:
+        target, autoencoder, diffusion, scaled, numbers: See `LatentDiff`.
+
+    Example:
+        >>> E2E(diffusion={"steps": 500}).diffusion.prediction
+        'clean'
     """
 
     joint: bool = field(default=True, init=False)
@@ -601,7 +646,9 @@ class PointDiff(Synthesizer, LatentSettings):
     it, a number that equals another column or the sum of two in some rows does so in as many drawn
     ones, and the network sees numbers as waves, by which it learns tight shapes.
 
-    Args: those of `LatentDiff`; ``autoencoder`` has ``per_bit`` only.
+    Args:
+        autoencoder: Settings of the sphere codes, as an object or as a mapping: ``per_bit`` only.
+        target, diffusion, joint, scaled, numbers: See `LatentDiff`.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema

@@ -219,15 +219,15 @@ class DistAIM(Synthesizer, DistAIMSettings):
 
     Args:
         degree, queries, workload, target, counts_share, max_model_mb: See `MarginalSettings`.
-        bins: Of a column of numbers at most.
+        bins: Bins of a column of numbers, at most.
         pairs_share, plan_sweeps, plan_shrinkage, final_sweeps, shrinkage: See `TwoRoundSettings`.
-        rounds: T.
+        rounds: Rounds, the paper's T.
         participation: Probability p with which a party joins a round.
         selection: "planned", from noisy counts of all pairs; or "simulated", as published, which
             is without any guarantee.
         tolerated: Parties that may pool what they know about sums that are counted before.
-        gaussian_share, sweeps: Of "simulated": share of the budget for measurements, and sweeps of
-            the fit in a round.
+        gaussian_share: Share of the budget for measurements, where selection is "simulated".
+        sweeps: Sweeps of the fit in a round, where selection is "simulated".
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema

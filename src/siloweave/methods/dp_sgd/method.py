@@ -335,8 +335,14 @@ _GAN = PrivateTrainer(_gan, GANModel, "modes")
 class DPCTGAN(Synthesizer, PrivateSettings, PrivateGANSettings):
     """Conditional GAN whose critic is trained privately.
 
-    Args: those of `siloweave.models.settings.PrivateGANSettings`, and
+    It takes the settings of `siloweave.models.settings.PrivateGANSettings`, too.
+
+    Args:
         clip, counts_share, finest_bins: See `PrivateSettings`.
+
+    Example:
+        >>> DPCTGAN(steps=500, clip=0.5).info.guarantee
+        'dp'
     """
 
     method: ClassVar[Method] = _method(
@@ -352,8 +358,10 @@ class DPFedTGAN(Synthesizer, PrivateRowsSettings, PrivateGANSettings):
     the generator follows at the coordinator, from the critic and the paid counts. There are no
     weights of parties: the sum counts every row alike.
 
-    Args: those of `siloweave.models.settings.PrivateGANSettings`, ``batch`` of all parties
-        together, and
+    It takes the settings of `siloweave.models.settings.PrivateGANSettings`, too.
+
+    Args:
+        batch: Expected number of real rows in a critic step, of all parties together.
         clip, counts_share, finest_bins, tolerated, dropouts: See `PrivateRowsSettings`.
 
     Example:
@@ -436,11 +444,18 @@ _DIFFUSION = PrivateTrainer(_diffusion, DiffusionModel)
 class DPTabDDPM(Synthesizer, PrivateSettings, DiffusionSettings):
     """Diffusion of numbers and choices, every step private.
 
-    Args: those of `siloweave.models.settings.DiffusionSettings` but ``passes``, with smaller
-        networks than without privacy (decision 0019), and
+    It takes the settings of `siloweave.models.settings.DiffusionSettings`, too, with smaller
+    networks than without privacy (decision 0019).
+
+    Args:
+        passes: Refused: a private fit takes all `steps`.
         target: A column of categories that the network is conditioned on instead of diffusing it;
             its distribution comes from the paid counts.
         clip, counts_share, finest_bins: See `PrivateSettings`.
+
+    Example:
+        >>> DPTabDDPM(target="income", steps=500).info.guarantee
+        'dp'
     """
 
     # Chosen on rows of Adult split again: decision 0019.
@@ -479,10 +494,17 @@ _SMALL = DiffusionSettings(
 class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
     """TabDDPM that parties train together, every step a noisy masked sum.
 
-    Args: those of `siloweave.models.settings.DiffusionSettings` but ``passes``, ``batch`` of all
-        parties together, with smaller networks than without privacy, and
-        target: See `DPTabDDPM`.
+    It takes the settings of `siloweave.models.settings.DiffusionSettings`, too, with smaller
+    networks than without privacy.
+
+    Args:
+        batch: Expected number of rows in a step, of all parties together.
+        passes, target: See `DPTabDDPM`.
         clip, counts_share, finest_bins, tolerated, dropouts: See `PrivateRowsSettings`.
+
+    Example:
+        >>> DPFedTabDDPM(dropouts=1).info.guarantee
+        'dp'
     """
 
     hidden: tuple[int, ...] = _SMALL.hidden
@@ -561,13 +583,18 @@ class DPTLDM(Synthesizer, PrivateSettings):
     epsilon follows, and the ledger says so.
 
     Args:
-        autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs. Both
-            have the same `batch`, and each its own `steps`.
+        autoencoder: Settings of the autoencoder, as an object or as a mapping of what differs from
+            the default. It has the `batch` of the diffusion, and `steps` of its own.
+        diffusion: Settings of the diffusion, alike.
         numbers: What is read from the Gaussian heads: their "mean" or a "draw".
         target: A column of categories that the diffusion is conditioned on.
         clip: Largest norm of a unit's gradient, over encoder and decoder together.
         counts_share, finest_bins: See `CountsSettings`.
-        scope: What is private.
+        scope: What is private: "end-to-end" or "autoencoder".
+
+    Example:
+        >>> DPTLDM().info.guarantee, DPTLDM(scope="autoencoder").info.guarantee
+        ('dp', 'partial')
     """
 
     autoencoder: AutoencoderSettings = AutoencoderSettings(
@@ -608,7 +635,9 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
     """Latent diffusion whose choices are sphere codes, every step a noisy masked sum.
 
     Args:
-        autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs.
+        autoencoder: Settings of the sphere codes, as an object or as a mapping: ``per_bit`` only.
+        diffusion: Settings of the diffusion, as an object or as a mapping of what differs from the
+            default.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
         clip, counts_share, finest_bins, tolerated, dropouts: See `PrivateRowsSettings`.
 

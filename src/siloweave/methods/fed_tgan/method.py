@@ -118,7 +118,9 @@ class RoundsSettings:
     Attributes:
         rounds: How often the parties' networks are averaged.
         epochs: Passes of each party over its own rows in a round.
-        weights: How parties are weighted in the mean, see `coordinator.weights_of`.
+        weights: How parties are weighted in the mean: "similarity and size", Fed-TGAN's, by which
+            typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
+            of rows; or "typical", by rows too, and less for a party unlike the others.
 
     Raises:
         InputError: A value is out of bounds.
@@ -145,7 +147,9 @@ class PooledRoundsSettings:
     Attributes:
         rounds: How often networks and moments are averaged. The steps of the training are divided
             among the rounds, so more rounds send more bytes and take no more steps.
-        weights: How parties are weighted in the mean, see `coordinator.weights_of`.
+        weights: How parties are weighted in the mean: "similarity and size", Fed-TGAN's, by which
+            typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
+            of rows; or "typical", by rows too, and less for a party unlike the others.
 
     Raises:
         InputError: A value is out of bounds.
@@ -301,8 +305,11 @@ _GAN = RoundTrainer(_gan, GANModel, "modes")
 class FedTGAN(Synthesizer, RoundsSettings, GANSettings):
     """CTGAN that parties train together, those of typical rows counting more.
 
-    Args: those of `siloweave.models.settings.GANSettings`, and
-        rounds, epochs, weights: See `RoundsSettings`; weights ``"equal"`` are vanilla FL-TGAN's.
+    It takes the settings of `siloweave.models.settings.GANSettings`, too.
+
+    Args:
+        rounds, epochs: See `RoundsSettings`.
+        weights: See `RoundsSettings`; ``"equal"`` are vanilla FL-TGAN's.
 
     Example:
         >>> import siloweave as sw
@@ -351,10 +358,18 @@ def _check_critics(synth: MDTGAN) -> None:
 class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
     """CTGAN with its generator at the coordinator and a critic at every party.
 
-    Args: those of `siloweave.models.settings.GANSettings`, without a moving average, and
+    It takes the settings of `siloweave.models.settings.GANSettings`, too.
+
+    Args:
         rounds: Critics change places between them.
-        epochs: Of the mean number of rows of a party, in a round.
-        weights: Of the parties' feedback, see `coordinator.weights_of`.
+        epochs: Passes over the mean number of rows of a party, in a round.
+        weights: How parties' feedback is weighted in the mean, with the choices of Fed-TGAN.
+        average: Any but 0 is refused: there is no moving average.
+        identifiability: Any but None is refused: no distance from real rows is measured.
+
+    Example:
+        >>> MDTGAN(rounds=10, weights="rows").info.guarantee
+        'none'
     """
 
     rounds: int = 150
@@ -402,9 +417,17 @@ def _diffusion(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
 class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
     """TabDDPM that parties train together by federated averaging.
 
-    Args: those of `siloweave.models.settings.DiffusionSettings` but ``steps`` and ``passes``, and
+    It takes the settings of `siloweave.models.settings.DiffusionSettings`, too.
+
+    Args:
         rounds, epochs, weights: See `RoundsSettings`.
+        steps, passes, work, minutes, watched: Refused: rounds and epochs say how long the network
+            trains.
         target: A column of categories that the network is conditioned on instead of diffusing it.
+
+    Example:
+        >>> FedTabDDPM(rounds=10, epochs=5).info.guarantee
+        'none'
     """
 
     rounds: int = 100
@@ -456,9 +479,12 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     among them by their rows, and the network is conditioned on the party of a row. So parties' rows
     may be unlike each other. Whoever has the model could draw rows that are like one party's.
 
-    Args: those of `siloweave.models.settings.LatentSettings`, with ``autoencoder`` for the sphere
-        codes and a ``diffusion`` without ``minutes`` and ``watched``, and
+    Args:
         rounds, weights: See `PooledRoundsSettings`.
+        autoencoder: Settings of the sphere codes, as an object or as a mapping: ``per_bit`` only.
+        diffusion: Settings of the diffusion, as an object or as a mapping of what differs, without
+            ``minutes`` and ``watched``.
+        joint, scaled, numbers: See `LatentSettings`.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
 
     Example:

@@ -175,19 +175,20 @@ class FLAIM(Synthesizer, FLAIMSettings):
         degree, queries, workload, target, bins, counts_share, max_model_mb: See `MarginalSettings`.
         variant: "private" (AugFLAIM Private), "naive", "random", "naive_bayes", or "oracle",
             which is without any guarantee.
-        rounds: T; None anneals as AIM does, starting from 8 d.
+        rounds: Rounds, the paper's T; None anneals as AIM does, starting from 8 d.
         participation: Probability p with which a party joins a round.
         cap: Most rounds that a party joins; its rows pay for those only. Parties are then spread
             evenly over the rounds and `participation` is not used. None charges every row for
             every round.
-        local_steps: s, choices per party and round.
+        local_steps: Choices of a party in a round, the paper's s.
         tolerated: Parties of a cohort that may pool what they know with the coordinator.
         dropouts: Parties of a cohort that may vanish; in a small cohort fewer. One that did is not
             asked again before the run ends.
-        gaussian_share: r, share of the budget for measurements.
+        gaussian_share: Share of the budget for measurements, the paper's r.
         size_share: Share of the budget for a party's noisy number of rows.
-        sweeps, final_sweeps, shrinkage: Of the fits by the coordinator, see models/estimate.py; a
-            local step has a shrinkage of 0.5.
+        sweeps: Sweeps of each fit by the coordinator.
+        final_sweeps: Sweeps of the last fit.
+        shrinkage: Entropy per unit of noise in the coordinator's fits; a local step has 0.5.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema

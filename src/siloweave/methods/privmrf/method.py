@@ -63,9 +63,10 @@ class PrivMRF(Synthesizer, PrivMRFSettings):
     """Central PrivMRF: one curator holds all rows.
 
     Args:
-        degree, queries, workload, target, counts_share, max_model_mb: See `MarginalSettings`.
-            Pairs inside a query may become edges of the graph; `max_model_mb` bounds it, too.
-        bins: Of a column of numbers at most.
+        degree, queries, target, counts_share: See `MarginalSettings`.
+        workload: See `MarginalSettings`. Pairs inside a query may become edges of the graph.
+        max_model_mb: See `MarginalSettings`. It bounds the graph, too.
+        bins: Bins of a column of numbers, at most.
         scores_share, errors_share, theta, size_penalty, clique_cells, graph_cells, refined,
             refine_steps, candidates, widest, sweeps, final_sweeps, shrinkage: See `FieldSettings`.
 

@@ -162,8 +162,8 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
 
     Args:
         degree, queries, workload, target, counts_share, max_model_mb: See `MarginalSettings`.
-        bins: Of a column of numbers at most; None for as many as rows and budget carry, up to 16,
-            since a row is sent with a number for every code.
+        bins: Bins of a column of numbers, at most; None for as many as rows and budget carry, up
+            to 16, since a row is sent with a number for every code.
         pairs_share, plan_sweeps, plan_shrinkage, final_sweeps, shrinkage: See `TwoRoundSettings`.
 
     Example:

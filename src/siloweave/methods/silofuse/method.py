@@ -361,11 +361,16 @@ class E2EDistr(Synthesizer, E2EDistrSettings):
 
     Args:
         target, shared: See `SiloFuse`.
-        autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs from
-            the default; steps, batch and rates are those of ``diffusion``, and widths are those of
-            all parties together.
+        autoencoder: Settings of the autoencoders, as an object or as a mapping of what differs from
+            the default; widths are those of all parties together.
+        diffusion: Settings of the diffusion, alike; its steps, batch and rates are those of the
+            joint training.
         scaled, numbers: See `siloweave.models.settings.LatentSettings`; what a joint training
             makes no use of is refused.
+
+    Example:
+        >>> E2EDistr(diffusion={"steps": 500}, shared=False).diffusion.steps
+        500
     """
 
     method: ClassVar[Method] = Method(

@@ -197,11 +197,17 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
 class VertiGAN(Synthesizer, VertiGANFitSettings):
     """GAN over split columns: one trunk, a head and a private critic at every party.
 
-    Args: those of `siloweave.models.settings.VertiGANSettings` (``rounds`` is the number of
-        messages to each party) and of `siloweave.core.method.CountsSettings`, and
+    It takes the settings of `siloweave.models.settings.VertiGANSettings` and of
+    `siloweave.core.method.CountsSettings`, too.
+
+    Args:
         shared: Whether synthetic columns are put together; else each stays with its party.
         private: False to train without noise, and without a guarantee.
         clip: Largest norm of a row's gradient.
+
+    Example:
+        >>> VertiGAN().info.guarantee, VertiGAN(private=False).info.guarantee
+        ('dp', 'none')
     """
 
     method: ClassVar[Method] = Method(

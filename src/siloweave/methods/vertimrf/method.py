@@ -276,9 +276,9 @@ class VertiMRF(Synthesizer, VertiMRFSettings):
         clique_cells: Cells of the largest clique of the server's graph.
         theta: A pair is used if its mean count is so many times the noise of the parties' counts.
         refined: Pairs of two parties that are added, as a multiple of the columns.
-        refine_steps: In so many steps.
+        refine_steps: Steps in which they are added.
         consistent: Whether estimated pairs are first made consistent with the local fields.
-        bins: Of a column of numbers at most, equally wide.
+        bins: Bins of a column of numbers, at most; they are equally wide.
         max_model_mb: Bound on the junction tree, and on counts of a pair of two parties' columns as
             they are encoded, at 8 bytes a cell.
 
