@@ -4,8 +4,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from decimal import ROUND_CEILING, Context
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -96,6 +97,10 @@ HOW = {"declared": "declared", "paid": "paid for", "free": "from data, free"}
 _NO_FACTOR = 700
 # Relative; what floats may lose, so that a number that is exact is not rounded up by it.
 _ROUNDING = 1e-12
+# Day 0 of columns of dates.
+_EPOCH = date(1970, 1, 1)
+# From this size on numbers have too many digits to print whole.
+_LONGEST = 1e15
 # Columns named in a sentence.
 _NAMED = 5
 
@@ -110,6 +115,54 @@ def refusing(names: Sequence[str]) -> str:
         "a cell that does not fit there. One row may decide it, and ε does not cover it: declare a "
         "fallback instead."
     )
+
+
+def spans(edges: Sequence[float], *, whole: bool, dates: bool) -> tuple[str, ...]:
+    """Describe the cells between edges, each from its first to its last number.
+
+    Args:
+        edges: Where cells begin and end; dates as days since 1970.
+        whole: Whether the numbers are whole, so that a cell ends one before its edge.
+        dates: Whether they are days.
+
+    >>> spans([17, 20, 21], whole=True, dates=False)
+    ('17 to 19', '20')
+    >>> spans([0.0, 0.5, 1.0], whole=False, dates=False)
+    ('0 to 0.5', '0.5 to 1')
+    """
+    labels = []
+    for start, end in pairwise(edges):
+        last = end - 1 if whole else end
+        first_text = day(start) if dates else axis_number(start)
+        last_text = day(last) if dates else axis_number(last)
+        if first_text == last_text:
+            labels.append(first_text)
+        else:
+            labels.append(f"{first_text} to {last_text}")
+    return tuple(labels)
+
+
+def axis_number(value: float) -> str:
+    """Write a number of an axis: four digits, or thousands with separators.
+
+    >>> axis_number(0.12345), axis_number(48842), axis_number(0)
+    ('0.1235', '48,842', '0')
+    """
+    if 1000 <= abs(value) < _LONGEST:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def day(days: float) -> str:
+    """Write a day that is counted from 1970; as a number where the calendar has no such day.
+
+    >>> day(365.5)
+    '1971-01-01'
+    """
+    try:
+        return str(_EPOCH + timedelta(days=math.floor(days)))
+    except OverflowError:
+        return f"day {days:g}"
 
 
 def epsilon(value: float) -> str:
@@ -181,6 +234,16 @@ def count(value: float) -> str:
     '48,842'
     """
     return f"{value:,.0f}"
+
+
+def parties(number: int) -> str:
+    """Write a number of parties.
+
+    >>> parties(1), parties(1200)
+    ('1 party', '1,200 parties')
+    """
+    noun = "party" if number == 1 else "parties"
+    return f"{count(number)} {noun}"
 
 
 def size(value: float) -> str:
