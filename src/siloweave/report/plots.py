@@ -56,7 +56,7 @@ _CHART = 300.0
 # A bin is a single number, and no stretch of the axis, up to this share of the axis.
 _POINT = 1e-9
 # Steps between the marks of a histogram's axis, about.
-_MARKS = 4
+_MARKS = 5
 # Marks in this share of the axis at its ends are written inwards.
 _CORNER = 0.08
 # A gap of the associations that has the darkest colour.
@@ -805,7 +805,7 @@ def _scale(column: Marginal) -> _Scale:
 
 
 def ticks_between(low: float, high: float, *, whole: bool = False) -> list[float]:
-    """Return up to six round axis values from `low` to `high`; whole ones if asked.
+    """Return up to seven round axis values from `low` to `high`; whole ones if asked.
 
     >>> ticks_between(16.5, 90.5, whole=True)
     [20.0, 40.0, 60.0, 80.0]
