@@ -98,7 +98,7 @@ def test_they_stand_in_the_summary_the_report_and_the_status(ends, capsys):
 def test_a_run_in_one_process_says_nothing_of_parties_that_are_elsewhere(folder):
     folder.call("run", "study.toml")
     assert open_run(folder.path / "run").overhead is None
-    assert "How much of that wait" not in (folder.path / "run" / "report.html").read_text()
+    assert "computing at the parties" not in (folder.path / "run" / "report.html").read_text()
 
 
 def test_a_sentence_has_each_figure_for_one_message():

@@ -617,7 +617,7 @@ def _not_private_reason(fitted: Fit) -> str:
         )
     if info.guarantee != "dp":
         return f"{info.title} has the guarantee '{info.guarantee}'. {info.statement}"
-    return "The noise came from a seed: whoever knows it can take it away again."
+    return "The noise came from a seed: whoever knows the seed can subtract the noise."
 
 
 def _unprotected(fitted: Fit) -> Iterator[str]:
@@ -629,8 +629,8 @@ def _unprotected(fitted: Fit) -> Iterator[str]:
         if guarantee != "dp":
             bound = "no bound, since a ledger of this method has none"
         yield (
-            f"Vanished before the end, so that no ledger came: {names}. For each, ε here counts "
-            f"{bound}. What it has released is in its own ledger alone."
+            f"These parties vanished before the end, and their ledgers did not arrive: {names}. "
+            f"For each, ε here counts {bound}. Its own ledger has what it released."
         )
 
     unprotected = []
@@ -646,7 +646,7 @@ def _unprotected(fitted: Fit) -> Iterator[str]:
         spent_epsilon = words.epsilon(epsilon(noisy_events, delta))
         releases = "; ".join(dict.fromkeys(unprotected))
         yield (
-            f"Noise covers a part alone: ε = {spent_epsilon} at δ = {words.small(delta)} for that "
+            f"Noise covers only a part: ε = {spent_epsilon} at δ = {words.small(delta)} for that "
             f"part. Released without any: {releases}."
         )
 

@@ -250,8 +250,8 @@ def score(
         seed=seed,
         max_rows=max_rows,
         ceiling=sides.ceiling_text,
-        floor="the real rows against themselves with every column shuffled on its own; measures of "
-        "single columns see nothing wrong with it",
+        floor="the real rows against themselves with every column shuffled on its own, which "
+        "measures of single columns do not notice",
         target=target,
         left_out=aligned.left_out,
         caps={**CAPS, "rows of XGB-C2ST": detector_rows},
@@ -1257,7 +1257,8 @@ def _add_likelihood(
     )
     if model is None or encoder is None:
         reason = (
-            "it takes the model behind the synthetic rows; give model= and encoder="
+            "it needs the model behind the synthetic rows: in Python, score(..., model=..., "
+            "encoder=...)"
         )
         sheet.add_gap(heading.name, reason)
         return
@@ -1411,10 +1412,11 @@ def _edges(column: AlignedColumn, real: str, cells: int) -> tuple[Floats, bool]:
         low = float(inner_low)
         high = float(inner_high)
     if column.whole:
+        # The last cell ends where the numbers do, and may be narrower than the others.
         first = np.floor(low)
-        width = np.ceil((np.floor(high) - first + 1) / cells)
-        count = np.ceil((np.floor(high) - first + 1) / width)
-        return first + width * np.arange(count + 1), False
+        stop = np.floor(high) + 1
+        width = np.ceil((stop - first) / cells)
+        return np.append(np.arange(first, stop, width), stop), False
     edges: Floats = np.histogram_bin_edges(np.array([low, high]), bins=cells)
     return edges, False
 

@@ -195,7 +195,7 @@ def _reservations(record: Record) -> list[str]:
         )
     if record.alignment:
         reservations.append(
-            "Who is in the common table was found by comparing ids. No ε covers that."
+            "The rows that all parties have were found by comparing ids, and ε does not cover that."
         )
     return reservations
 
@@ -248,9 +248,9 @@ def _plain(record: Record) -> list[tuple[str, str]]:
         ]
     use = (
         f"{table} They may be used for counts and averages of large groups, for how columns go "
-        "together, for teaching, and to write and test programs and first models. Check on the "
-        "real rows whatever matters: noise hides small groups, and links that were not measured "
-        "are missing. No row is a fact about a person."
+        "together, for teaching, and to write and test programs and first models. Check results "
+        "that matter on the real rows: noise hides small groups, and links between columns that "
+        "were not measured are missing."
     )
     return [
         ("What may it be used for?", use),
@@ -267,7 +267,7 @@ def _described_table(record: Record) -> str:
     rows = words.count(record.synthetic.num_rows)
     return (
         f"{rows} synthetic rows, drawn from a model that {record.method.name} fitted to the "
-        f"rows of {owners}. They stand for nobody."
+        f"rows of {owners}. None of them describes a real person."
     )
 
 

@@ -63,6 +63,8 @@ _CORNER = 0.08
 _DARKEST_GAP = 0.5
 # Width of one of the two grids of a pair of columns.
 _GRID = 300.0
+# Letters of a label that is turned by a quarter, at most.
+_TURNED = 16
 # Points of a curve between two of a ROC curve, on a logarithmic axis.
 _BETWEEN = 24
 # Where heat maps begin, below their titles.
@@ -365,7 +367,8 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
         body += _curves(curves, parties, longest, high)
 
     top = max((curve[-1] for curve in curves if curve), default=0.0)
-    desc = f"{words.parties(len(parties))}, up to {longest} releases each; the highest ends at "
+    noun = "release" if longest == 1 else "releases"
+    desc = f"{words.parties(len(parties))}, up to {longest} {noun} each; the highest ends at "
     desc += f"ε = {words.epsilon(top)} of {words.epsilon(allowed)} allowed."
     return figure(WIDTH, 270, body, title="Cumulative ε by release", desc=desc)
 
@@ -1162,6 +1165,10 @@ def pair_grids(
     side = min(_GRID / max(len(column_labels), 1), 30.0)
     width = side * len(column_labels)
     height = side * len(row_labels)
+    # Turned labels take about as much room as their letters are wide, 16 letters at most.
+    longest = min(max(map(len, column_labels)), _TURNED)
+    below = _HEAT_TOP + height + 6.2 * longest + 22
+
     # The largest share of both grids is the darkest colour of both.
     most = max(max(map(max, real)), max(map(max, synthetic))) or 1.0
 
@@ -1178,9 +1185,7 @@ def pair_grids(
                 top = _HEAT_TOP + side * i + 0.5
                 body += rect(x + side * j + 0.5, top, side - 1, side - 1, cls, tip=tip)
         body += _turned_labels(column_labels, x, side, _HEAT_TOP + height + 6)
-        body += text(
-            x + width / 2, _HEAT_TOP + height + 116, columns[1], "ax", "middle"
-        )
+        body += text(x + width / 2, below, columns[1], "ax", "middle")
 
     short = words.shorten_apart(row_labels, 17)
     for i, (label, whole) in enumerate(zip(short, row_labels, strict=True)):
@@ -1190,9 +1195,7 @@ def pair_grids(
 
     desc = _differing_cell(labels, real, synthetic)
     title = f"{columns[0]} and {columns[1]}, real beside synthetic"
-    return figure(
-        left + 2 * _GRID + 30, _HEAT_TOP + height + 122, body, title=title, desc=desc
-    )
+    return figure(left + 2 * _GRID + 30, below + 6, body, title=title, desc=desc)
 
 
 def _differing_cell(
@@ -1219,7 +1222,7 @@ def _differing_cell(
 def _turned_labels(labels: Sequence[str], x: float, side: float, top: float) -> str:
     """Draw labels below the columns of a grid, turned by a quarter."""
     body = ""
-    short = words.shorten_apart(labels, 16)
+    short = words.shorten_apart(labels, _TURNED)
     for i, (label, whole) in enumerate(zip(short, labels, strict=True)):
         turned = text(0, 0, label, "ax", "end", whole=whole)
         place = f"{num(x + side * (i + 0.5) + 3.5)},{num(top)}"

@@ -70,8 +70,8 @@ NOT_PRIVATE = Verdict(
 PARTIAL_ONLY = Verdict(
     "bad",
     "Partly private",
-    "Noise covers a part of what was released, and nothing covers the rest. What is not covered "
-    "can give a row away whole, so no ε holds for this page or for the table.",
+    "Noise covers a part of what was released, and nothing covers the rest. The rest can reveal "
+    "whole rows, so no ε holds for this page or for the table.",
 )
 
 TRUST = {
@@ -111,9 +111,9 @@ def refusing(names: Sequence[str]) -> str:
     if len(names) > _NAMED:
         listed += ", …"
     return (
-        f'{listed}: outside = "refuse" in the schema. That there is a run shows that no party has '
-        "a cell that does not fit there. One row may decide it, and ε does not cover it: declare a "
-        "fallback instead."
+        f'{listed}: outside = "refuse" in the schema. A run that finishes reveals that every cell '
+        "of these columns fits the schema. A single row can decide that, and ε does not cover it: "
+        "declare a fallback instead."
     )
 
 
@@ -268,8 +268,8 @@ def overhead(spent: Overhead) -> str:
     return (
         f"The coordinator computed for {duration(spent.own)}, sealed, opened and signed for "
         f"{duration(spent.sealing)} ({each}), and waited {duration(spent.waiting)} for parties and "
-        f"for what carries messages ({waited}). How much of that wait parties computed it does not "
-        "know: no party sends it, as it may depend on rows."
+        f"for what carries messages ({waited}). Part of that wait is computing at the parties. No "
+        "party says how much, since it may depend on rows."
     )
 
 
@@ -463,12 +463,12 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     result = (
         f"{len(hits)} of {count} attacks have an interval above 0. The strongest by its lower end "
         f"is {best['attack'].replace('_', ' ')} ({best['variant']}): its risk is at least "
-        f"{best['low']:.3f}, and most likely {best['risk']:.3f}. Without a leak about "
-        f"{count * chance:.1f} of {count} would show as much."
+        f"{best['low']:.3f}, and most likely {best['risk']:.3f}. If nothing leaked, about "
+        f"{count * chance:.1f} of {count} would have such an interval by chance."
     )
     if caught or _chance_of(len(hits), count, chance) < 0.05:
         return "bad", f"{caught or 'Something was found. '}{result}"
-    return "caution", f"Hardly more than chance was found. {result}"
+    return "caution", f"The attacks found little more than chance would. {result}"
 
 
 def _chance_of(hits: int, count: int, chance: float) -> float:
@@ -507,10 +507,11 @@ def scored(parts: Sequence[Mapping[str, Any]]) -> str:
             "whether columns go together as they do in the real table."
         )
     worst = min(reached, key=reached.__getitem__)
+    noun = "measure" if len(reached) == 1 else "measures"
     return (
-        f"Where shuffled columns count 0% and real rows 100%, the synthetic table reaches "
-        f"{percent(median(reached.values()))} in the median of {len(reached)} measures, and least, "
-        f"{percent(reached[worst])}, in {worst}."
+        f"With shuffled columns at 0% and real rows at 100%, the synthetic table is at "
+        f"{percent(median(reached.values()))} in the median of {len(reached)} {noun}. "
+        f"The lowest is {worst}, at {percent(reached[worst])}."
     )
 
 
