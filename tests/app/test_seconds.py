@@ -106,7 +106,7 @@ def test_a_sentence_has_each_figure_for_one_message():
     assert "computed for 2.0 s" in said
     assert "for 500 ms (5.0 ms a message)" in said
     assert "waited 30.0 s for parties and for what carries messages (3.0 s a question)" in said
-    assert "no party sends it, as it may depend on rows" in said
+    assert "since it may depend on rows" in said
     words.overhead(Overhead(own=0.0, sealing=0.0, waiting=0.0, questions=0, messages=0))
 
 

@@ -92,6 +92,13 @@ def test_the_first_printed_page_has_the_verdict_and_who_signs(pages):
     assert page.index('id="terms"') < page.index('id="releases"') < ledger
 
 
+def test_warnings_do_not_push_the_sign_off_to_another_page(make):
+    page = render(make())
+    assert page.index('id="signoff"') < page.index("Two parties may not collude")
+    assert "Before you sign, read" in page
+    assert "Before you sign, read" not in render(make(warnings=()))
+
+
 def test_print_keeps_headings_with_what_follows_and_signatures_whole(pages):
     style = re.search(r"@media print\{(.*)\}\s*</style>", pages["owner"], re.S).group(1)
     rules = dict(re.findall(r"([^{}]+)\{([^{}]*)\}", style))

@@ -267,7 +267,7 @@ def _described_table(record: Record) -> str:
     rows = words.count(record.synthetic.num_rows)
     return (
         f"{rows} synthetic rows, drawn from a model that {record.method.name} fitted to the "
-        f"rows of {owners}. None of them describes a real person."
+        f"rows of {owners}. Each is a draw and no record of a person."
     )
 
 
