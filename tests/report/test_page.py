@@ -86,7 +86,8 @@ def test_page_is_small(pages, audience):
 
 def test_the_first_printed_page_has_the_verdict_and_who_signs(pages):
     page = pages["owner"]
-    places = [page.index(mark) for mark in ('id="verdict"', "Why green", 'id="signoff"', 'id="visibility"')]
+    marks = ('id="verdict"', "Why green", 'id="signoff"', 'id="visibility"')
+    places = [page.index(mark) for mark in marks]
     assert places == sorted(places)
     ledger = page.index("Ledger of Northgate</caption>")
     assert page.index('id="terms"') < page.index('id="releases"') < ledger
