@@ -1,12 +1,13 @@
 """From a fit to its record: what it shows, to whom, and in which words."""
 
 from dataclasses import replace
+from datetime import date
 
 import msgspec
 import numpy as np
 import pytest
 
-from siloweave.app.report import labels_of, record_of
+from siloweave.app.report import _axis_edges, labels_of, record_of
 from siloweave.core.method import View
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula
@@ -15,6 +16,7 @@ from siloweave.methods.registry import load
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Gaussian
 from siloweave.report.page import render
+from siloweave.report.record import Record
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table
@@ -136,6 +138,39 @@ def test_the_public_record_is_the_same_whatever_the_rows_are(flaim, tables):
         assert getattr(with_rows, name) == getattr(others, name) == getattr(without, name), name
 
 
+def test_a_record_says_where_bins_begin_and_end(flaim, tables):
+    """What has no bins has no edges."""
+    record = record_of(flaim, "a", owner=tables)
+    for view in (record.synthetic, record.owner):
+        edges = {m.column: m.edges for m in view.marginals}
+        assert edges["year"] == (1999, 2001, 2002, 2003, 2004)
+        assert edges["ill"] is msgspec.UNSET
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_edges_are_numbers_of_an_axis_and_dates_are_days():
+    encoder = Encoder(SCHEMA, 4)
+    assert _axis_edges(encoder, "pay") == (0, 375_000, 750_000, 1_125_000, 1_500_000)
+    assert _axis_edges(encoder, "score") == (0.0, 0.25, 0.5, 0.75, 1.0)
+    days = _axis_edges(encoder, "seen")
+    first = (date(2020, 1, 1) - date(1970, 1, 1)).days
+    assert (days[0], days[-1]) == (first, first + 366)
+
+
+def test_a_record_of_an_earlier_version_keeps_its_digest(flaim):
+    """It says nothing of edges, and neither does its JSON when it is read and written."""
+    record = record_of(flaim, "a")
+    plain = tuple(
+        msgspec.structs.replace(m, edges=msgspec.UNSET, others=msgspec.UNSET)
+        for m in record.synthetic.marginals
+    )
+    view = msgspec.structs.replace(record.synthetic, marginals=plain)
+    early = msgspec.structs.replace(record, synthetic=view)
+    assert "edges" not in early.to_json()
+    assert Record.from_json(early.to_json()).digest() == early.digest()
+    assert "share of rows per bin" in render(early)
+
+
 def test_the_owner_sees_how_far_the_synthetic_table_is(flaim, tables):
     owner = record_of(flaim, "a", owner=tables).owner
     assert set(owner.workload_errors) == {"over the queries", "over their closure"}
@@ -214,6 +249,9 @@ def test_a_wide_column_is_shown_by_its_frequent_values_of_the_synthetic_table():
     (wide, _), (owned, _) = record.synthetic.marginals, record.owner.marginals
     assert len(wide.labels) == 41
     assert wide.labels[-1] == "all others"
+    # 300 names and missing values are 301 codes, of which 40 are shown.
+    assert wide.others == owned.others == 261
+    assert "others</text>" in render(record, audience="owner")
     assert wide.labels == owned.labels
     assert not wide.missing
     assert sum(wide.proportions) == pytest.approx(1.0)

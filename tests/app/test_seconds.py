@@ -98,7 +98,7 @@ def test_they_stand_in_the_summary_the_report_and_the_status(ends, capsys):
 def test_a_run_in_one_process_says_nothing_of_parties_that_are_elsewhere(folder):
     folder.call("run", "study.toml")
     assert open_run(folder.path / "run").overhead is None
-    assert "How much of that wait" not in (folder.path / "run" / "report.html").read_text()
+    assert "computing at the parties" not in (folder.path / "run" / "report.html").read_text()
 
 
 def test_a_sentence_has_each_figure_for_one_message():
@@ -106,7 +106,7 @@ def test_a_sentence_has_each_figure_for_one_message():
     assert "computed for 2.0 s" in said
     assert "for 500 ms (5.0 ms a message)" in said
     assert "waited 30.0 s for parties and for what carries messages (3.0 s a question)" in said
-    assert "no party sends it, as it may depend on rows" in said
+    assert "since it may depend on rows" in said
     words.overhead(Overhead(own=0.0, sealing=0.0, waiting=0.0, questions=0, messages=0))
 
 

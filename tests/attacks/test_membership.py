@@ -142,7 +142,7 @@ def test_a_risk_that_coins_show_is_called_so():
     found = judged("noise", rng.random(100), rng.random(100), attacks=5, key=1)
     assert found.noise == noise_attacker(100, 5)
     assert found.threshold.risk <= found.noise
-    assert "no more than coins" in membership_part(found).note
+    assert "no leak" in membership_part(found).note
 
 
 def test_without_further_control_rows_there_is_no_ratio():

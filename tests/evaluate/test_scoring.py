@@ -1,6 +1,7 @@
 import json
 import tracemalloc
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -9,7 +10,7 @@ from tests.evaluate.made import people, shuffled
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.evaluate import scoring
 from siloweave.evaluate.predictive import Trees, svm_misclassification, utilities
-from siloweave.evaluate.scores import Scores
+from siloweave.evaluate.scores import Associations, Scores
 from siloweave.evaluate.scoring import (
     GROUPS,
     Heading,
@@ -18,6 +19,7 @@ from siloweave.evaluate.scoring import (
     jackknife,
     make_sides,
     score,
+    worst_pairs,
 )
 from siloweave.evaluate.similarity import (
     associations,
@@ -26,6 +28,7 @@ from siloweave.evaluate.similarity import (
     marginal_tvd,
 )
 from siloweave.models.mrf import MRF
+from siloweave.report.page import pair_chart
 from siloweave.tables import Column, Encoder, Schema, Table, align
 
 EVERY = {
@@ -86,7 +89,7 @@ def test_everything_is_measured_or_has_its_reason(fresh):
     assert set(gaps) == {"5-way TVD", "negative log-likelihood"} | INVENTED
     assert all("every pair of columns" in gaps[name] for name in INVENTED)
     assert gaps["5-way TVD"] == "5-way marginals take 5 columns; the tables have 4"
-    assert "give model= and encoder=" in gaps["negative log-likelihood"]
+    assert "encoder=" in gaps["negative log-likelihood"]
     assert len(fresh.names) == len(set(fresh.names))
     assert all(np.isfinite([p.value, p.ceiling, p.floor]).all() for p in fresh.parts)
 
@@ -224,8 +227,9 @@ def test_what_plots_need(fresh, real):
     for column in drawn.values():
         assert len(column.real) == len(column.synthetic) <= 30
         assert len(column.edges) == (len(column.real) + 1 if column.kind == "numeric" else 0)
-        assert sum(column.real) + column.missing[0] == pytest.approx(1)
-        assert sum(column.synthetic) + column.missing[1] == pytest.approx(1)
+        for place, shares in enumerate((column.real, column.synthetic)):
+            outside = column.below[place] + column.above[place]
+            assert sum(shares) + outside + column.missing[place] == pytest.approx(1)
         assert 0 <= column.distance < 0.2
     shares = real["job"].value_counts(sort=True, normalize=True)
     assert drawn["job"].cells == tuple(shares["job"])
@@ -451,3 +455,89 @@ def test_stages_say_how_long_all_of_it_takes_where_that_is_long():
     for seconds in (3.0, 62.0):
         scoring.with_forecast(lambda text, done: texts.append(text), seconds)("reading", 0.0)
     assert texts == ["reading", "reading (about 1 min 2 s of one core in all)"]
+
+
+def histograms_of(real, synthetic, **columns):
+    """The cells of columns that are made of arrays, by name."""
+    tables = {}
+    for i, name in enumerate((real, synthetic)):
+        parts = {column: (values[i], None) for column, values in columns.items()}
+        tables[name] = Table.from_columns(parts)
+    both = align(tables)
+    return {column.name: column for column in column_histograms(both, real, synthetic)}
+
+
+def test_cells_of_whole_numbers_begin_and_end_at_whole_numbers():
+    rng = np.random.default_rng(0)
+    ages = rng.integers(17, 91, 5000)
+    cells = histograms_of("real", "synthetic", age=(ages, ages + 50))["age"]
+    edges = np.array(cells.edges)
+    assert cells.whole
+    assert (edges == edges.astype(int)).all()
+    assert (np.diff(edges)[:-1] == 3).all()
+    # Per year real ages are even; what is beyond the cells has a share of its own.
+    density = np.array(cells.real) / np.diff(edges)
+    assert density == pytest.approx(np.full(len(density), 1 / 74), rel=0.35)
+    for place, shares in enumerate((cells.real, cells.synthetic)):
+        total = sum(shares) + cells.below[place] + cells.above[place]
+        assert total == pytest.approx(1)
+    assert cells.above[1] == pytest.approx(np.mean(ages + 50 >= edges[-1]))
+    assert cells.above[1] > 0.5
+
+
+def test_a_short_range_of_whole_numbers_has_a_cell_for_each():
+    few = np.repeat([1, 2, 3, 16], [5, 3, 1, 1])
+    cells = histograms_of("real", "synthetic", n=(few, few))["n"]
+    assert cells.edges == tuple(range(1, 18))
+    assert cells.real[:3] == pytest.approx((0.5, 0.3, 0.1))
+    assert cells.real[-1] == pytest.approx(0.1)
+
+
+def test_the_last_cell_of_a_continuum_holds_its_end():
+    values = np.linspace(0.0, 1.0, 11) + 0.25
+    cells = histograms_of("real", "synthetic", x=(values, values))["x"]
+    total = sum(cells.real) + cells.below[0] + cells.above[0]
+    assert total == pytest.approx(1)
+    assert not cells.whole
+
+
+def test_the_pair_that_differs_most_is_drawn_first():
+    rng = np.random.default_rng(1)
+    size = rng.normal(50, 9, 400)
+    tables = {}
+    for name, joined in (("real", True), ("synthetic", False)):
+        sex = np.where(size > 50, "m", "f")
+        if not joined:
+            sex = rng.permutation(sex)
+        noise = rng.choice(np.array(["a", "b"]), 400)
+        missing = rng.random(400) < 0.1
+        tables[name] = Table.from_columns(
+            {
+                "size": (size, missing),
+                "sex": (sex.astype(object), None),
+                "noise": (noise.astype(object), None),
+            }
+        )
+    both = align(tables)
+    links = Associations(
+        names=both.names,
+        real=tuple(map(tuple, associations(both, "real").tolist())),
+        synthetic=tuple(map(tuple, associations(both, "synthetic").tolist())),
+    )
+    pairs = worst_pairs(both, links, "real", "synthetic")
+    assert len(pairs) == 3
+    first = pairs[0]
+    assert first.columns == ("size", "sex")
+    assert first.strengths[0] > first.strengths[1] + 0.4
+    row_labels, column_labels = first.labels
+    assert row_labels[-1] == "missing"
+    assert len(row_labels) == 11
+    for grid in (first.real, first.synthetic):
+        assert np.shape(grid) == (len(row_labels), len(column_labels))
+        assert np.sum(grid) == pytest.approx(1)
+    real = np.array(first.real)
+    # In the real table sizes decide the sex: small ones have one sex, and large ones the other.
+    assert (real[0] > 0).sum() == (real[-2] > 0).sum() == 1
+    chart = pair_chart(msgspec.to_builtins(first))
+    assert chart["title"] == "size and sex"
+    assert chart["svg"].count("<rect") == 2 * (11 * 2 + 1)

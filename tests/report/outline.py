@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "rect", "line", "circle", "path", "polyline", "polygon", "br", "img", "link"}
+VOID = {"meta", "col", "rect", "line", "circle", "path", "polyline", "polygon", "br", "img", "link"}
 
 
 class Outline(HTMLParser):

@@ -123,10 +123,13 @@ def test_a_page_of_attacks_says_whether_anything_was_found():
     guessed = [*none, part(0.1, 0.5, train=0.4)]
     assert words.found_by_attacks(risks(*guessed))[0] == "good"
     tone, said = words.found_by_attacks(risks(*none, part(0.1, 0.5)))
-    assert (tone, said.split(".")[0]) == ("caution", "Hardly more than chance was found")
+    assert (tone, said.split(".")[0]) == (
+        "caution",
+        "The attacks found little more than chance would",
+    )
     tone, said = words.found_by_attacks(risks(*none, *[part(0.1, 0.5)] * 3))
     assert (tone, said.split(".")[0]) == ("bad", "Something was found")
-    assert "about 0.6 of 23 would show as much" in said
+    assert "about 0.6 of 23 would" in said
     tone, said = words.found_by_attacks(risks(*none, worst=caught))
     assert (tone, said.split(".")[0]) == (
         "bad",
@@ -143,10 +146,10 @@ def test_a_page_of_scores_begins_with_a_sentence(found):
     said = words.scored(
         [one, {**one, "name": "b", "value": 0.9}, {**one, "ceiling": 0.0}, better_shuffled]
     )
-    assert "reaches 70.0% in the median of 2 measures, and least, 50.0%, in a" in said
+    assert "70.0% in the median of 2 measures. The lowest is a, at 50.0%." in said
     assert "No measure here" in words.scored([{**one, "ceiling": None}])
     page = render_comparison(scores, title="t", version="1")
-    sentence = page.index('<p class="sentence">Where shuffled columns count 0%')
+    sentence = page.index('<p class="sentence">With shuffled columns at 0%')
     assert page.index("<h1>t</h1>") < sentence < page.index('<h2 id="scores">')
 
 

@@ -1,6 +1,7 @@
 import math
 import re
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -166,3 +167,150 @@ def test_labels_that_are_cut_can_be_told_apart_and_are_shown_whole():
     assert len(set(cut)) == 2
     assert {whole for whole, label in shown if "…" in label} == set(labels)
     assert all(len(label) <= 17 for label in cut)
+
+
+def ages(*proportions, **changes):
+    """38 to 40 and 41 to 42, as bins of three years and of two."""
+    fields = {
+        "column": "age",
+        "kind": "integer",
+        "labels": ("38 to 40", "41 to 42"),
+        "proportions": proportions,
+        "ordered": True,
+        "edges": (38.0, 41.0, 43.0),
+    }
+    return Marginal(**{**fields, **changes})
+
+
+def bars(svg, kind="syn"):
+    """Left ends, widths and heights of the bars of a picture."""
+    found = re.findall(
+        rf'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="([\d.]+)" '
+        rf'class="{kind}"',
+        svg,
+    )
+    return [tuple(map(float, bar)) for bar in found]
+
+
+def test_heights_are_shares_per_year():
+    heights = plots.densities(ages(0.0764, 0.0471))
+    assert [round(height, 4) for height in heights] == [0.0255, 0.0236]
+
+
+def test_bars_are_as_wide_as_their_bins_and_equal_shares_a_year_are_level():
+    svg = plots.distribution(ages(0.6, 0.4), None)
+    (left, wide, high), (right, narrow, low) = bars(svg)
+    assert high == low
+    assert wide / narrow == pytest.approx(1.5, abs=0.02)
+    assert right == pytest.approx(left + wide, abs=1.2)
+    assert "share of rows per unit" in svg
+    assert ">38</text>" in svg
+
+
+def test_a_record_without_edges_has_bars_of_one_width():
+    svg = plots.distribution(ages(0.6, 0.4, edges=msgspec.UNSET), None)
+    (_, wide, high), (_, narrow, low) = bars(svg)
+    assert (wide, round(high / low, 2)) == (narrow, 1.5)
+    assert "share of rows per bin" in svg
+
+
+def test_shares_without_a_place_on_the_axis_are_words():
+    pay = ages(
+        0.9,
+        0.05,
+        0.05,
+        kind="integer",
+        labels=("0", "1 to 9", "missing"),
+        edges=(0.0, 1.0, 10.0),
+        logarithmic=True,
+        missing=True,
+    )
+    svg = plots.distribution(pay, pay)
+    assert len(bars(svg)) == 1
+    assert ">0: 90.0% synthetic, 90.0% real</text>" in svg
+    assert ">missing: 5.0% synthetic, 5.0% real</text>" in svg
+    assert "logarithmic axis" in svg
+    # From .5 to 9.5: each whole number has its place from half before it to half after it.
+    assert plots.densities(pay) == pytest.approx([0.05 / math.log10(19)])
+
+
+def test_a_single_number_of_a_continuum_has_no_height():
+    spike = ages(
+        0.3,
+        0.5,
+        0.2,
+        kind="continuous",
+        labels=("0 to 1", "1", "1 to 2"),
+        edges=(0.0, 1.0, 1.0 + 1e-15, 2.0),
+    )
+    assert plots.densities(spike) == pytest.approx([0.3, 0.2])
+    assert ">1: 50.0%</text>" in plots.distribution(spike, None)
+    same = ages(1.0, kind="continuous", labels=("5",), edges=(5.0, 5.0))
+    assert ">5: 100.0%</text>" in plots.distribution(same, None)
+
+
+def test_heights_of_wide_bins_are_per_a_power_of_ten():
+    weights = ages(0.5, 0.5, labels=("0 to 46191", "46192 to 92383"), edges=(0.0, 46192.0, 92384.0))
+    assert plots.densities(weights) == pytest.approx([0.5 / 4.6192] * 2)
+    assert "share of rows per 10,000" in plots.distribution(weights, None)
+    days = ages(0.5, 0.5, kind="datetime", labels=("a", "b"), edges=(18262.0, 18272.0, 18282.0))
+    svg = plots.distribution(days, None)
+    assert "share of rows per 10 days" in svg
+    assert ">2020-01-01</text>" in svg
+
+
+def test_ticks_between_are_round_and_inside():
+    assert plots.ticks_between(0.5, 16.5, whole=True) == [5, 10, 15]
+    assert plots.ticks_between(0.5, 2.5, whole=True) == [1, 2]
+    assert plots.ticks_between(0.0, 1.0) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+
+
+def test_rest_categories_are_folded_once():
+    """30 cells of which the last is 23 others: 8 are drawn, and one bar has all the rest."""
+    labels = (*(f"v{i}" for i in range(29)), "23 others", "missing")
+    column = Marginal(
+        column="c",
+        kind="categorical",
+        labels=labels,
+        missing=True,
+        others=23,
+        proportions=(*(0.03,) * 29, 0.09, 0.04),
+    )
+    svg = plots.distribution(column, column)
+    assert re.findall(r">(\d+ others)</text>", svg) == ["45 others"]
+    assert "missing" in svg
+    few = Marginal(
+        column="c", kind="categorical", labels=("a", "3 others"), proportions=(0.2, 0.8), others=3
+    )
+    assert re.findall(r">(\w+|\d+ others)</text>", plots.distribution(few, None)) == [
+        "a",
+        "3 others",
+    ]
+
+
+def test_ties_are_straight_lines_also_on_a_logarithmic_axis():
+    """At a tie from (0, 0) to (1, 1) coins decide: as many are found as are called members."""
+    points = plots._roc_points([0.0, 1.0], [0.0, 1.0], 1e-3)
+    assert points[0] == pytest.approx((1e-3, 1e-3))
+    assert len(points) > 10
+    assert all(a == pytest.approx(b) for a, b in points)
+    steps = plots._roc_points([0.0, 0.0, 0.5, 0.5], [0.0, 0.4, 0.4, 1.0], 1e-3)
+    assert steps == [(1e-3, 0.4), (0.5, 0.4), (0.5, 1.0)]
+
+
+def test_pairs_are_drawn_real_beside_synthetic():
+    labels = (("a", "b"), ("<x>", "y"))
+    real = ((0.5, 0.0), (0.0, 0.5))
+    synthetic = ((0.25, 0.25), (0.25, 0.25))
+    svg = plots.pair_grids(("first", "second"), labels, real, synthetic)
+    assert "a, &lt;x&gt;: 50.0% real" in svg
+    assert "b, y: 25.0% synthetic" in svg
+    assert "<script" not in svg
+    assert "differ most" in svg
+    levels = re.findall(r'class="h(\d+)"', svg)
+    assert levels == ["10", "0", "0", "10", *["7"] * 4]
+
+
+def test_one_party_is_one_party():
+    assert "1 party, up to 1 releases" not in plots.staircase([row("a", 1, 0.5)], 1.0)
+    assert "1 party, up to 1 release each" in plots.staircase([row("a", 1, 0.5)], 1.0)

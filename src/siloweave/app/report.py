@@ -57,7 +57,13 @@ from siloweave.report.record import (
     Visibility,
 )
 from siloweave.statistics.marginals import cramers_v, marginal
-from siloweave.tables.bins import Cuts, above, as_datetimes, growing_starts
+from siloweave.tables.bins import (
+    Cuts,
+    above,
+    as_datetimes,
+    growing_starts,
+    step_of,
+)
 from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.column import Column
@@ -66,6 +72,7 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread, beside, read, rows_of, unread
 
+_DAY = 86_400_000_000  # in microseconds
 _BINS = 32  # of a column of numbers, where the model has none
 _TINY = 1e-300  # a number that is smaller in size is 0: bins may be cut just above it
 _WIDE = 64  # a column with more codes is shown by its most frequent ones
@@ -291,6 +298,12 @@ class ReportView:
             return labels
         shown_labels = [labels[code] for code in self.shown_codes[name]]
         return (*shown_labels, "all others")
+
+    def folded_count(self, name: str) -> int:
+        """Return how many codes of a column "all others" stands for."""
+        if name not in self.shown_codes:
+            return 0
+        return len(labels_of(self.bars, name)) - len(self.shown_codes[name])
 
 
 def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
@@ -603,7 +616,7 @@ def _not_private_reason(fitted: Fit) -> str:
         )
     if info.guarantee != "dp":
         return f"{info.title} has the guarantee '{info.guarantee}'. {info.statement}"
-    return "The noise came from a seed: whoever knows it can take it away again."
+    return "The noise came from a seed: whoever knows the seed can subtract the noise."
 
 
 def _unprotected(fitted: Fit) -> Iterator[str]:
@@ -615,8 +628,8 @@ def _unprotected(fitted: Fit) -> Iterator[str]:
         if guarantee != "dp":
             bound = "no bound, since a ledger of this method has none"
         yield (
-            f"Vanished before the end, so that no ledger came: {names}. For each, ε here counts "
-            f"{bound}. What it has released is in its own ledger alone."
+            f"These parties vanished before the end, and their ledgers did not arrive: {names}. "
+            f"For each, ε here counts {bound}. Its own ledger has what it released."
         )
 
     unprotected = []
@@ -632,7 +645,7 @@ def _unprotected(fitted: Fit) -> Iterator[str]:
         spent_epsilon = words.epsilon(epsilon(noisy_events, delta))
         releases = "; ".join(dict.fromkeys(unprotected))
         yield (
-            f"Noise covers a part alone: ε = {spent_epsilon} at δ = {words.small(delta)} for that "
+            f"Noise covers only a part: ε = {spent_epsilon} at δ = {words.small(delta)} for that "
             f"part. Released without any: {releases}."
         )
 
@@ -774,17 +787,29 @@ def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
         # Of no rows all shares are 0.
         proportions = counts / max(1.0, counts.sum())
         is_whole = name not in view.shown_codes
+        is_ordered = column.is_binned and is_whole
         column_marginal = Marginal(
             column=name,
             kind=column.kind,
             labels=view.labels(name),
             proportions=tuple(proportions.tolist()),
-            ordered=column.is_binned and is_whole,
+            ordered=is_ordered,
             missing=column.missing and is_whole,
             logarithmic=name in (view.bars.cuts or {}),
+            edges=_axis_edges(view.bars, name) if is_ordered else msgspec.UNSET,
+            others=view.folded_count(name) or msgspec.UNSET,
         )
         marginals.append(column_marginal)
     return tuple(marginals)
+
+
+def _axis_edges(encoder: Encoder, name: str) -> tuple[float, ...]:
+    """Return where a column's bins begin and end, as numbers of an axis; dates in days."""
+    edges = encoder.edges(name).astype(float)
+    column = encoder.schema[name]
+    if column.kind == "datetime":
+        edges = edges * (step_of(column) / _DAY)
+    return tuple(edges.tolist())
 
 
 def _association(codes: Codes) -> Association:

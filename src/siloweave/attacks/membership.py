@@ -278,7 +278,7 @@ def membership_part(result: Membership) -> RiskPart:
     guess = result.threshold
     note = ""
     if guess.risk <= result.noise:
-        note = f"no more than coins show ({result.noise:.3f}), so it says nothing about the rows"
+        note = f"guesses reach {result.noise:.3f} by chance, so this shows no leak"
     elif guess.low == 0:
         note = "its interval holds guessing at random"
 

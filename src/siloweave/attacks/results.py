@@ -60,8 +60,8 @@ class Membership(msgspec.Struct, frozen=True):
         roc: The curve, with the area under it.
         at: Points of the curve at false positive rates of 0.1% and 1%.
         threshold: Guesses with a threshold from one half of the rows, judged on the other.
-        noise: Risk that attackers who toss coins show at as many test rows, on average, when the
-            best of all membership attacks of this run is taken.
+        noise: The risk that as many attackers who guess reach by chance at as many test rows: the
+            best of them, on average.
         above_all: Members whose score is above every other's.
     """
 
@@ -360,7 +360,7 @@ def _membership_line(result: Membership, unit_name: str) -> str:
     return (
         f"{result.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), "
         f"{', '.join(points)}; risk {guess.risk:.3f} on {guess.test_sets} test {unit_name}, where "
-        f"coins show {result.noise:.3f}; {result.above_all.count} members above all others"
+        f"guesses reach {result.noise:.3f}; {result.above_all.count} members above all others"
     )
 
 

@@ -198,8 +198,9 @@ class Ledgers:
             if self.split == "columns"
             else "largest epsilon"
         )
+        noun = "party" if len(self.entries) == 1 else "parties"
         return (
-            f"Ledgers({len(self.entries)} parties, {count} releases, {whose} {most} at delta "
+            f"Ledgers({len(self.entries)} {noun}, {count} releases, {whose} {most} at delta "
             f"{self.delta:g})"
         )
 

@@ -94,13 +94,19 @@ class ColumnHistogram(msgspec.Struct, frozen=True):
 
     Args:
         cells: Names of the cells: categories, the most frequent real ones first; empty for numbers.
-        edges: Edges of the cells of numbers, one more than cells; the outer ones hold what lies
-            outside too. Empty for categories.
+        edges: Edges of the cells of numbers, one more than cells; empty for categories. A cell
+            begins at its edge and ends before the next; the last one holds its end too unless
+            numbers are whole.
         real: Share of the real rows in each cell.
         synthetic: Share of the synthetic rows in each cell.
         missing: Share of missing values, real and synthetic; it is in no cell.
         distance: Jensen-Shannon distance of the column, 0 to 1.
         datetimes: Whether the numbers are days since 1970.
+        whole: Whether all real numbers are whole, and edges with them.
+        growing: Whether cells grow by a factor instead of being equally wide.
+        below: Share of the numbers below the first cell, real and synthetic.
+        above: Share of those above the last cell.
+        others: How many categories the last cell stands for; 0 where each has a cell.
     """
 
     name: str
@@ -112,6 +118,29 @@ class ColumnHistogram(msgspec.Struct, frozen=True):
     missing: tuple[float, float]
     distance: float
     datetimes: bool = False
+    whole: bool = False
+    growing: bool = False
+    below: tuple[float, float] = (0.0, 0.0)
+    above: tuple[float, float] = (0.0, 0.0)
+    others: int = 0
+
+
+class PairHistogram(msgspec.Struct, frozen=True):
+    """The distribution of two columns' rows over the same grid of cells in both tables.
+
+    Args:
+        columns: The two columns; cells of the first are rows of the grid.
+        labels: Of the cells of each column: categories, ranges of numbers, "missing".
+        real: Share of the real rows in each cell of the grid.
+        synthetic: Share of the synthetic rows there.
+        strengths: How strongly the columns go together, real and synthetic, without sign.
+    """
+
+    columns: tuple[str, str]
+    labels: tuple[tuple[str, ...], tuple[str, ...]]
+    real: tuple[tuple[float, ...], ...]
+    synthetic: tuple[tuple[float, ...], ...]
+    strengths: tuple[float, float]
 
 
 class Associations(msgspec.Struct, frozen=True):
@@ -138,6 +167,7 @@ class Scores(msgspec.Struct, frozen=True):
         associations: How columns go together in both tables.
         distinguishing: The columns that give synthetic rows away, the clearest first, each with
             the area under the discriminator's ROC curve that is lost when the column is shuffled.
+        pairs: The pairs of columns whose associations differ most between the tables, to be drawn.
 
     Example:
         >>> part = Score("x", "family", 0.5, 1.0, 0.0, "higher", "0 to 1", "us")
@@ -153,6 +183,7 @@ class Scores(msgspec.Struct, frozen=True):
     columns: tuple[ColumnHistogram, ...]
     associations: Associations
     distinguishing: tuple[tuple[str, float], ...]
+    pairs: tuple[PairHistogram, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -135,9 +135,8 @@ def align_rows(
                 read(part), columns[name], policy, processes, most
             )
     if len(party_data) < 2:
-        raise RosterError(
-            f"data has {len(party_data)} parties; an alignment needs two or more"
-        )
+        held = "one party" if party_data else "no party"
+        raise RosterError(f"data has {held}; an alignment needs two or more")
 
     # No ledger has a limit: what an alignment releases has no finite epsilon.
     run_folder = Path(folder) if folder else None

@@ -406,8 +406,9 @@ def with_dropouts(
     shares_bytes = 2 * dropouts.SEED * seeds
     digest_bytes = dropouts.SEED * (1 + plan.vanish)
     sum_bytes = size * (shares_bytes + _SEALED_BYTES + digest_bytes)
+    noun = "party" if synth.dropouts == 1 else "parties"
     note = (
-        f"{synth.dropouts} parties of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
+        f"{synth.dropouts} {noun} of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
         f"more question for each of {sums:,} sums, {sum_bytes / 1e3:,.0f} kB more to and from a "
         f"party, and noise for {size - plan.missing} shares of {size} instead of "
         f"{size - plan.colluders}"

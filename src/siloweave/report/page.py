@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby
 from statistics import median
 from typing import Any, Literal
 
@@ -195,7 +195,7 @@ def _reservations(record: Record) -> list[str]:
         )
     if record.alignment:
         reservations.append(
-            "Who is in the common table was found by comparing ids. No ε covers that."
+            "The rows that all parties have were found by comparing ids, and ε does not cover that."
         )
     return reservations
 
@@ -248,9 +248,9 @@ def _plain(record: Record) -> list[tuple[str, str]]:
         ]
     use = (
         f"{table} They may be used for counts and averages of large groups, for how columns go "
-        "together, for teaching, and to write and test programs and first models. Check on the "
-        "real rows whatever matters: noise hides small groups, and links that were not measured "
-        "are missing. No row is a fact about a person."
+        "together, for teaching, and to write and test programs and first models. Check results "
+        "that matter on the real rows: noise hides small groups, and links between columns that "
+        "were not measured are missing."
     )
     return [
         ("What may it be used for?", use),
@@ -263,11 +263,11 @@ def _plain(record: Record) -> list[tuple[str, str]]:
 def _described_table(record: Record) -> str:
     """Describe the synthetic table: how many rows, and from whose."""
     parties = len(record.parties)
-    owners = "one party" if parties == 1 else f"{words.count(parties)} parties"
+    owners = "one party" if parties == 1 else words.parties(parties)
     rows = words.count(record.synthetic.num_rows)
     return (
         f"{rows} synthetic rows, drawn from a model that {record.method.name} fitted to the "
-        f"rows of {owners}. They stand for nobody."
+        f"rows of {owners}. Each is a draw and no record of a person."
     )
 
 
@@ -490,7 +490,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         (question_noun, words.count(questions)),
         ("releases", words.count(releases)),
         ("on the wire", words.size(wire)),
-        ("time", duration(seconds)),
+        ("time of the fit", duration(seconds)),
         ("synthetic rows", words.count(record.synthetic.num_rows)),
     ]
 
@@ -690,6 +690,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
         "charts": [column_chart(column) for column in scores["columns"][:COLUMNS]],
         "more_columns": max(len(scores["columns"]) - COLUMNS, 0),
         "pairs": pairs_chart(scores["associations"]),
+        "worst_pairs": [pair_chart(pair) for pair in scores["pairs"]],
         "settings": scores["settings"],
         "not_measured": scores["not_measured"],
         "distinguishing": scores["distinguishing"][:_DISTINGUISHING],
@@ -710,38 +711,47 @@ def column_chart(column: Mapping[str, Any]) -> dict[str, Any]:
 
 def _marginal(column: Mapping[str, Any], side: str) -> Marginal:
     """Return one table's distribution of a column; missing values have the last label."""
+    place = ("real", "synthetic").index(side)
     is_numeric = column["kind"] == "numeric"
     labels = list(column["cells"])
     shares = list(column[side])
     if is_numeric:
-        labels = [f"{_number(a)} to {_number(b)}" for a, b in pairwise(column["edges"])]
+        edges = column["edges"]
+        is_whole = column["whole"]
+        dates = column["datetimes"]
+        labels = list(words.spans(edges, whole=is_whole, dates=dates))
+
+        # What lies outside has no place on the axis, and is described below it.
+        write = words.day if dates else words.axis_number
+        last = edges[-1] - 1 if is_whole else edges[-1]
+        labels += [f"below {write(edges[0])}", f"above {write(last)}"]
+        shares += [column["below"][place], column["above"][place]]
 
     # Both tables have the label if one of them has such values: shares stand side by side.
-    real_missing, synthetic_missing = column["missing"]
-    has_missing = real_missing > 0 or synthetic_missing > 0
+    has_missing = any(share > 0 for share in column["missing"])
     if has_missing:
         labels.append("missing")
-        shares.append(synthetic_missing if side == "synthetic" else real_missing)
+        shares.append(column["missing"][place])
     return Marginal(
         column=column["name"],
-        kind=column["kind"],
+        kind=_axis_kind(column),
         labels=tuple(labels),
         proportions=tuple(shares),
         ordered=is_numeric,
         missing=has_missing,
-        logarithmic=is_numeric and _growing(column["edges"]),
+        logarithmic=column["growing"],
+        edges=tuple(column["edges"]),
+        others=column["others"],
     )
 
 
-def _growing(edges: Sequence[float]) -> bool:
-    """Return whether cells, apart from the first, grow by a factor and are not equally wide."""
-    widths = [b - a for a, b in pairwise(edges[1:])]
-    return len(widths) > 2 and widths[-1] > 2 * widths[0]
-
-
-def _number(value: float) -> str:
-    """Write a number for an axis: four digits, or thousands with separators."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+def _axis_kind(column: Mapping[str, Any]) -> str:
+    """Return a column's kind as histograms take it."""
+    if column["datetimes"]:
+        return "datetime"
+    if column["whole"]:
+        return "integer"
+    return str(column["kind"])
 
 
 def pairs_chart(associations: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -753,6 +763,22 @@ def pairs_chart(associations: Mapping[str, Any]) -> dict[str, Any] | None:
     return {
         "svg": plots.heat_maps(synthetic, real),
         "list": plots.strongest_pairs(synthetic, real),
+    }
+
+
+def pair_chart(pair: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw how two columns are distributed together, from a part of `Scores.pairs`."""
+    first, second = pair["columns"]
+    first_labels, second_labels = pair["labels"]
+    in_real, in_synthetic = pair["strengths"]
+    svg = plots.pair_grids(
+        (first, second), (first_labels, second_labels), pair["real"], pair["synthetic"]
+    )
+    return {
+        "title": f"{first} and {second}",
+        "real": in_real,
+        "synthetic": in_synthetic,
+        "svg": svg,
     }
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,8 +53,20 @@ _MECHANISM_COLOURS = 6
 _CURVE_COLOURS = 8
 # Width of a chart of one column.
 _CHART = 300.0
+# A bin is a single number, and no stretch of the axis, up to this share of the axis.
+_POINT = 1e-9
+# Steps between the marks of a histogram's axis, about.
+_MARKS = 5
+# Marks in this share of the axis at its ends are written inwards.
+_CORNER = 0.08
 # A gap of the associations that has the darkest colour.
 _DARKEST_GAP = 0.5
+# Width of one of the two grids of a pair of columns.
+_GRID = 300.0
+# Letters of a label that is turned by a quarter, at most.
+_TURNED = 16
+# Points of a curve between two of a ROC curve, on a logarithmic axis.
+_BETWEEN = 24
 # Where heat maps begin, below their titles.
 _HEAT_TOP = 22
 
@@ -355,9 +367,8 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
         body += _curves(curves, parties, longest, high)
 
     top = max((curve[-1] for curve in curves if curve), default=0.0)
-    desc = (
-        f"{len(parties)} parties, up to {longest} releases each; the highest ends at "
-    )
+    noun = "release" if longest == 1 else "releases"
+    desc = f"{words.parties(len(parties))}, up to {longest} {noun} each; the highest ends at "
     desc += f"ε = {words.epsilon(top)} of {words.epsilon(allowed)} allowed."
     return figure(WIDTH, 270, body, title="Cumulative ε by release", desc=desc)
 
@@ -407,7 +418,7 @@ def _curves(
         label = ", ".join(names[:3])
         is_crowd = len(names) > 3 or (len(names) > 1 and len(label) > 18)
         if is_crowd:
-            label = f"{words.count(len(names))} parties"
+            label = words.parties(len(names))
         spent = words.epsilon(curve[-1] if curve else 0.0)
         ends.append((stairs[-1][1], f"ε = {spent}: {words.shorten(label, 16)}"))
 
@@ -489,7 +500,7 @@ def byte_profile(parties: Sequence[PartyCost]) -> str:
     most = max(max(p.bytes_sent, p.bytes_received) for p in parties) or 1
     marks = [(share, words.size(most * share)) for share in (0.0, 0.5, 1.0)]
     body = axes.upwards(marks, grid=True)
-    label = f"{words.count(len(parties))} parties, each line from most to least"
+    label = f"{words.parties(len(parties))}, each line from most to least"
     body += axes.across((), label)
 
     # A line of thousands of parties needs no more points than it has pixels.
@@ -501,7 +512,7 @@ def byte_profile(parties: Sequence[PartyCost]) -> str:
         body += axes.path(points, f"curve line-{kind}")
 
     total = words.size(sum(p.bytes_sent + p.bytes_received for p in parties))
-    desc = f"{len(parties)} parties, {total} sent and received in total."
+    desc = f"{words.parties(len(parties))}, {total} sent and received in total."
     return figure(WIDTH, 214, body, title="Bytes on the wire by party", desc=desc)
 
 
@@ -585,24 +596,42 @@ def _roc_panel(
     body += axes.upwards(marks, grid=True)
     body += axes.path([(0.0, 0.0), (1.0, 1.0)], "curve chance")
     for number, (fpr, tpr) in enumerate(curves.values()):
-        points = [(place(a), place(b)) for a, b in _steps(fpr, tpr, least)]
+        points = [(place(a), place(b)) for a, b in _roc_points(fpr, tpr, least)]
         body += axes.path(points, f"curve p{number % _CURVE_COLOURS}")
     return body
 
 
-def _steps(fpr: Sequence[float], tpr: Sequence[float], least: float | None) -> Points:
-    """Return a ROC curve's points; from a least rate on as steps, as logarithms bend lines."""
+def _roc_points(
+    fpr: Sequence[float], tpr: Sequence[float], least: float | None
+) -> Points:
+    """Return a ROC curve's points; from a least rate on with points between, as logarithms bend.
+
+    Rows with equal scores raise both rates at once. Who breaks such ties by a coin is on the
+    straight line between both points, which a logarithmic axis shows as a curve and not as a step.
+    """
     points = list(zip(fpr, tpr, strict=True))
     if least is None:
         return points
-    start = max((b for a, b in points if a <= least), default=0.0)
-    steps = [(least, start)]
-    last = start
-    for a, b in points:
-        if a > least:
-            steps += [(a, last), (a, b)]
-            last = b
-    return steps
+    bent = []
+    for (a, b), (next_a, next_b) in pairwise(points):
+        # A line to the right, or up, has the same shape on any axis.
+        steps = _BETWEEN if next_a > a and next_b > b else 1
+        for step in range(steps):
+            # Most points near the left end, where the axis is widest.
+            share = (step / steps) ** 2
+            bent.append((a + (next_a - a) * share, b + (next_b - b) * share))
+    bent += points[-1:]
+    return _from_rate(bent, least)
+
+
+def _from_rate(points: Points, least: float) -> Points:
+    """Return the part of a curve from a least rate on, which begins where the curve is there."""
+    cut = []
+    for (a, b), (next_a, next_b) in pairwise(points):
+        if a < least < next_a:
+            share = (least - a) / (next_a - a)
+            cut.append((least, b + (next_b - b) * share))
+    return [*cut, *((a, b) for a, b in points if a >= least)]
 
 
 def distances(
@@ -647,15 +676,30 @@ def distribution(synthetic: Marginal, real: Marginal | None) -> str:
     draw = _histogram if synthetic.ordered else _categories
     body, height = draw(synthetic, real)
 
-    labels = synthetic.labels
-    mode = "none"
-    if labels:
-        most_frequent = max(range(len(labels)), key=synthetic.proportions.__getitem__)
-        mode = labels[most_frequent]
+    desc = _most_of(synthetic)
     tables = "synthetic against real" if real else "synthetic"
     title = f"{synthetic.column}, {tables}"
-    desc = f"{len(labels)} values, the most frequent is {mode}."
     return figure(_CHART, height, body, title=title, desc=desc)
+
+
+def _most_of(column: Marginal) -> str:
+    """Describe where most rows of a column are, for a reader who does not see the picture."""
+    if not column.labels:
+        return "No values."
+    if not column.ordered:
+        place = max(range(len(column.labels)), key=column.proportions.__getitem__)
+        noun = "value" if len(column.labels) == 1 else "values"
+        return (
+            f"{len(column.labels)} {noun}; the most frequent is {column.labels[place]}."
+        )
+
+    scale = _scale(column)
+    heights = scale.densities(column.proportions)
+    if not heights:
+        return "Every row has the same value, or none."
+    place = scale.bins[heights.index(max(heights))].number
+    noun = "bin" if len(heights) == 1 else "bins"
+    return f"{len(heights)} {noun}; most rows per unit are in {column.labels[place]}."
 
 
 def total_variation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -667,75 +711,234 @@ def total_variation(first: Sequence[float], second: Sequence[float]) -> float:
     return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / 2
 
 
+class _Bin(NamedTuple):
+    """A bin on an axis: which label it has, and where it begins and ends on the axis."""
+
+    number: int
+    start: float
+    end: float
+
+
+class _Scale(NamedTuple):
+    """A histogram's axis of values, and the unit that heights are shares of rows per.
+
+    Attributes:
+        bins: In order. On a logarithmic axis ends are powers of ten.
+        unit: In units of the axis; a factor of ten is 1 on a logarithmic one.
+        marks: Places on the axis, in the same numbers as the ends of bins, and their labels.
+        per: The unit in words.
+    """
+
+    bins: tuple[_Bin, ...]
+    unit: float
+    marks: tuple[tuple[float, str], ...]
+    per: str
+
+    def densities(self, proportions: Sequence[float]) -> list[float]:
+        """Return the share of rows per unit of every bin."""
+        return [
+            proportions[number] * self.unit / (end - start)
+            for number, start, end in self.bins
+        ]
+
+
+def densities(column: Marginal) -> list[float]:
+    """Return the heights of a histogram: shares of rows per unit of the axis, bin by bin.
+
+    A bin of three years that holds .09 of the rows has .03 a year. Bins of a single number of a
+    continuum have no height, and neither has 0 on a logarithmic axis: both are left out.
+
+    >>> ages = Marginal(column="age", kind="integer", labels=("38 to 40", "41 to 42"),
+    ...                 proportions=(0.6, 0.4), ordered=True, edges=(38.0, 41.0, 43.0))
+    >>> [round(density, 6) for density in densities(ages)]
+    [0.2, 0.2]
+    """
+    return _scale(column).densities(column.proportions)
+
+
+def _scale(column: Marginal) -> _Scale:
+    """Return the axis of a histogram."""
+    if not column.edges:
+        # Records of earlier versions do not say how wide bins are.
+        count = len(column.labels) - column.missing
+        even = tuple(_Bin(i, float(i), float(i + 1)) for i in range(count))
+        if not even:
+            return _Scale((), 1.0, (), "bin")
+        marks = ((0.0, column.labels[0]), (float(count), column.labels[count - 1]))
+        return _Scale(even, 1.0, marks, "bin")
+
+    edges = column.edges
+    # A whole number is the middle of its bar: 38 to 40 is drawn from 37.5 to 40.5.
+    shift = 0.5 if column.kind == "integer" else 0.0
+    bins = []
+    for number, (start, end) in enumerate(pairwise(edges)):
+        is_point = end - start <= _POINT * (edges[-1] - edges[0])
+        # Logarithms begin above 0.
+        if is_point or (column.logarithmic and start <= 0):
+            continue
+        first = start - shift
+        stop = end - shift
+        if column.logarithmic:
+            first = math.log10(first)
+            stop = math.log10(stop)
+        bins.append(_Bin(number, first, stop))
+    if not bins:
+        return _Scale((), 1.0, (), "unit")
+
+    first = bins[0].start
+    stop = bins[-1].end
+    if column.logarithmic:
+        decades = range(math.ceil(first - 1e-9), math.floor(stop + 1e-9) + 1)
+        every = math.ceil(len(decades) / _MARKS)
+        powers = tuple((float(k), words.axis_number(10.0**k)) for k in decades[::every])
+        return _Scale(tuple(bins), 1.0, powers, "factor of ten")
+
+    # The power of ten next to the width of bins, so that heights are shares one can read.
+    widths = sorted(column_bin.end - column_bin.start for column_bin in bins)
+    unit = 10.0 ** math.floor(math.log10(widths[len(widths) // 2]))
+    if column.kind == "datetime":
+        dates = ((first, words.day(first)), (stop, words.day(stop)))
+        return _Scale(tuple(bins), unit, dates, _days(unit))
+    numbers = tuple(
+        (mark, words.axis_number(mark))
+        for mark in ticks_between(first, stop, whole=column.kind == "integer")
+    )
+    per = "unit" if unit == 1 else words.axis_number(unit)
+    return _Scale(tuple(bins), unit, numbers, per)
+
+
+def ticks_between(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Return up to seven round axis values from `low` to `high`; whole ones if asked.
+
+    >>> ticks_between(16.5, 90.5, whole=True)
+    [20.0, 40.0, 60.0, 80.0]
+    """
+    exact_step = (high - low) / _MARKS
+    power = 10.0 ** math.floor(math.log10(exact_step))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= exact_step)
+    if whole:
+        step = max(step, 1.0)
+    first = math.ceil(low / step)
+    last = math.floor(high / step)
+    return [round(step * i, 12) for i in range(first, last + 1)]
+
+
+def _days(unit: float) -> str:
+    """Write a number of days that is a power of ten."""
+    return "day" if unit == 1 else f"{words.axis_number(unit)} days"
+
+
 def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
-    """Draw bins in order, with the outline of the real ones; missing values have a bar apart.
+    """Draw bins as wide as they are, with shares of rows per unit as heights.
+
+    The real ones are an outline. What has no place on the axis is described in words below it.
 
     Returns:
         The shapes, and their height.
     """
-    bins = len(synthetic.labels)
-    gap = 14.0 if synthetic.missing and bins > 1 else 0.0
-    width = (_CHART - gap) / max(bins, 1)
-    top = 10.0
-    bottom = 116.0
-    high = _height(synthetic.proportions, real.proportions if real else ())
+    scale = _scale(synthetic)
+    heights = scale.densities(synthetic.proportions)
+    real_heights = scale.densities(real.proportions) if real else []
+    high = _height(heights, real_heights)
+    axes = _Panel(40.0, 20.0, _CHART - 44.0, 100.0)
 
-    body = line(0, bottom, _CHART, bottom, "base")
-    outline: Points = [(0.0, bottom)]
-    for number, label in enumerate(synthetic.labels):
-        is_apart = bool(gap) and number == bins - 1
-        x = width * number
-        if is_apart:
-            x += gap
+    body = text(0, 10, f"share of rows per {scale.per}", "ax")
+    if synthetic.logarithmic:
+        body += text(_CHART, 10, "logarithmic axis", "ax", "end")
+    marks = [(mark / high, f"{100 * mark:.4g}%") for mark in ticks(high, 2)]
+    body += axes.upwards([mark for mark in marks if mark[0] <= 1], grid=True)
 
+    if scale.bins:
+        body += _histogram_bars(axes, scale, synthetic, real, high)
+    body += line(axes.x(0), axes.y(0), axes.x(1), axes.y(0), "base")
+    lines = _off_the_axis(synthetic, real, scale)
+    bottom = axes.y(0) + 22
+    for number, sentence in enumerate(lines, 1):
+        body += text(0, bottom + 14 * number - 4, sentence, "ax")
+    return body, bottom + 14 * len(lines)
+
+
+def _histogram_bars(
+    axes: _Panel,
+    scale: _Scale,
+    synthetic: Marginal,
+    real: Marginal | None,
+    high: float,
+) -> str:
+    """Draw the bars of a histogram, the outline of the real ones, and the axis below them."""
+    low = scale.bins[0].start
+    span = scale.bins[-1].end - low
+    heights = scale.densities(synthetic.proportions)
+    outline: Points = [(0.0, 0.0)]
+    real_heights = scale.densities(real.proportions) if real else []
+
+    body = ""
+    for place, (number, start, end) in enumerate(scale.bins):
+        left = axes.x((start - low) / span)
+        width = axes.width * (end - start) / span
         share = synthetic.proportions[number]
+        label = synthetic.labels[number]
         tip = f"{label}: {words.percent(share)} synthetic"
         if real:
             tip += f", {words.percent(real.proportions[number])} real"
-        height = (bottom - top) * min(share / high, 1.0)
-        cls = "syn missing" if is_apart else "syn"
-        bar_width = max(width - 1.2, 0.8)
-        body += rect(x + 0.6, bottom - height, bar_width, height, cls, tip=tip)
-        if share > high:
-            body += _cut_off(x, width, top, share)
+            y = min(real_heights[place] / high, 1.0)
+            outline += [((start - low) / span, y), ((end - low) / span, y)]
 
-        if real:
-            y = bottom - (bottom - top) * min(real.proportions[number] / high, 1.0)
-            if is_apart:
-                outline += [(outline[-1][0], bottom), (x, bottom)]
-            outline += [(x, y), (x + width, y)]
+        top = axes.y(min(heights[place] / high, 1.0))
+        # A hair between wide bars; narrow ones would lose too much of their width to it.
+        gap = min(1.0, width / 8)
+        body += rect(left + gap / 2, top, width - gap, axes.y(0) - top, "syn", tip=tip)
+        if heights[place] > high:
+            body += _cut_off(axes, left, width, f"{label}: {words.percent(share)}")
     if real:
-        body += path([*outline, (outline[-1][0], bottom)], "real-line")
-    return body + _histogram_labels(synthetic, gap, bottom + 15), 136.0
+        body += axes.path([*outline, (1.0, 0.0)], "real-line")
+    return body + _axis_marks(axes, scale)
 
 
-def _cut_off(x: float, width: float, top: float, share: float) -> str:
-    """Draw a break in a bar that is cut off so that the others can be seen, and its share."""
-    body = rect(x, top + 12, width, 3, "cut")
-    label = words.percent(share)
-    if x > _CHART / 2:
-        return body + text(x - 4, top + 18, label, "ax", "end")
-    return body + text(x + width + 4, top + 18, label, "ax", "start")
-
-
-def _histogram_labels(synthetic: Marginal, gap: float, y: float) -> str:
-    """Draw the first and the last label below the bins, and what else the axis needs."""
-    first = synthetic.labels[0]
-    body = text(0, y, words.shorten(first, 22), "ax", whole=first)
-
-    # The last bin of values, before the one of missing values.
-    last = len(synthetic.labels) - (2 if gap else 1)
-    end_x = _CHART
-    if last > 0:
-        end_x = 244.0 if gap else _CHART
-        label = synthetic.labels[last]
-        body += text(end_x, y, words.shorten(label, 22), "ax", "end", whole=label)
-
-    if synthetic.logarithmic:
-        body += text(end_x, 9, "logarithmic axis", "ax", "end")
-    if gap:
-        body += text(_CHART, y, "missing", "ax", "end")
+def _axis_marks(axes: _Panel, scale: _Scale) -> str:
+    """Draw the marks below a histogram; those at its ends stay inside the picture."""
+    low = scale.bins[0].start
+    span = scale.bins[-1].end - low
+    body = ""
+    for mark, label in scale.marks:
+        share = (mark - low) / span
+        x = axes.x(share)
+        body += line(x, axes.y(0), x, axes.y(0) + 3, "base")
+        anchor = "middle"
+        if share < _CORNER:
+            anchor = "start"
+        elif share > 1 - _CORNER:
+            anchor = "end"
+        short = words.shorten(label, 20)
+        body += text(x, axes.y(0) + 15, short, "ax", anchor, whole=label)
     return body
+
+
+def _cut_off(axes: _Panel, left: float, width: float, label: str) -> str:
+    """Draw a break in a bar that is cut off so that the others can be seen, and its share."""
+    body = rect(left, axes.top + 12, width, 3, "cut")
+    short = words.shorten(label, 26)
+    if left > axes.x(0.5):
+        return body + text(left - 4, axes.top + 18, short, "ax", "end", whole=label)
+    return body + text(left + width + 4, axes.top + 18, short, "ax", whole=label)
+
+
+def _off_the_axis(
+    synthetic: Marginal, real: Marginal | None, scale: _Scale
+) -> list[str]:
+    """Describe the shares that have no place on the axis: missing values, and single numbers."""
+    drawn = {column_bin.number for column_bin in scale.bins}
+    sentences = []
+    for number, label in enumerate(synthetic.labels):
+        share = synthetic.proportions[number]
+        real_share = real.proportions[number] if real else 0.0
+        if number in drawn or not share + real_share:
+            continue
+        sentence = f"{label}: {words.percent(share)}"
+        if real:
+            sentence += f" synthetic, {words.percent(real_share)} real"
+        sentences.append(words.shorten(sentence, 50))
+    return sentences
 
 
 def _height(synthetic: Sequence[float], real: Sequence[float]) -> float:
@@ -792,26 +995,35 @@ def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]
 
 def _fold(synthetic: Marginal, real: Marginal | None) -> list[_Category]:
     """Return the largest categories, by the synthetic table, and all others as one."""
-    order = sorted(
-        range(len(synthetic.labels)), key=lambda i: -synthetic.proportions[i]
-    )
+    places = list(range(len(synthetic.labels)))
+    # Categories that the table itself folded go into the same bar as those folded here.
+    folded_before = synthetic.others or 0
+    rest = []
+    if folded_before:
+        place = len(places) - 1 - synthetic.missing
+        places.remove(place)
+        rest.append(place)
+
+    places.sort(key=lambda i: -synthetic.proportions[i])
     # One bar for a single other category would be no shorter than the category itself.
     count = CATEGORIES
-    if len(order) <= CATEGORIES + 1:
+    if not rest and len(places) <= CATEGORIES + 1:
         count = CATEGORIES + 1
 
     categories = []
-    for i in order[:count]:
+    for i in places[:count]:
         real_share = real.proportions[i] if real else None
         categories.append(
             _Category(synthetic.labels[i], synthetic.proportions[i], real_share)
         )
 
-    rest = order[count:]
+    rest += places[count:]
     if rest:
+        folded_here = len(places[count:])
         share = sum(synthetic.proportions[i] for i in rest)
         real_share = sum(real.proportions[i] for i in rest) if real else None
-        categories.append(_Category(f"{len(rest)} others", share, real_share))
+        label = f"{words.count(folded_before + folded_here)} others"
+        categories.append(_Category(label, share, real_share))
     return categories
 
 
@@ -932,6 +1144,90 @@ def _cells(
         paths += f'<path class="{cls}" d="{"".join(squares)}"/>'
     place = f"translate({num(x)},{_HEAT_TOP}) scale({side:.3f})"
     return body + f'<g transform="{place}">{paths}</g>'
+
+
+def pair_grids(
+    columns: tuple[str, str],
+    labels: tuple[Sequence[str], Sequence[str]],
+    real: Sequence[Sequence[float]],
+    synthetic: Sequence[Sequence[float]],
+) -> str:
+    """Draw how two columns are distributed together: real rows beside synthetic ones.
+
+    Args:
+        columns: The first column's cells are rows of a grid.
+        labels: Of the cells of both columns.
+        real: Shares of rows, one row of the grid after the other.
+        synthetic: The same of the synthetic table.
+    """
+    row_labels, column_labels = labels
+    left = 130.0
+    side = min(_GRID / max(len(column_labels), 1), 30.0)
+    width = side * len(column_labels)
+    height = side * len(row_labels)
+    # Turned labels take about as much room as their letters are wide, 16 letters at most.
+    longest = min(max(map(len, column_labels)), _TURNED)
+    below = _HEAT_TOP + height + 6.2 * longest + 22
+
+    # The largest share of both grids is the darkest colour of both.
+    most = max(max(map(max, real)), max(map(max, synthetic))) or 1.0
+
+    body = ""
+    places = (("real", real, left), ("synthetic", synthetic, left + _GRID + 30))
+    for title, shares, x in places:
+        body += text(x, 14, title, "lab strong")
+        body += rect(x, _HEAT_TOP, width, height, "backdrop")
+        for i, row in enumerate(shares):
+            for j, share in enumerate(row):
+                tip = f"{row_labels[i]}, {column_labels[j]}: {words.percent(share)} {title}"
+                # Roots: where few cells hold most rows, the others are not all white.
+                cls = _level(math.sqrt(share / most), "heat")
+                top = _HEAT_TOP + side * i + 0.5
+                body += rect(x + side * j + 0.5, top, side - 1, side - 1, cls, tip=tip)
+        body += _turned_labels(column_labels, x, side, _HEAT_TOP + height + 6)
+        body += text(x + width / 2, below, columns[1], "ax", "middle")
+
+    short = words.shorten_apart(row_labels, 17)
+    for i, (label, whole) in enumerate(zip(short, row_labels, strict=True)):
+        y = _HEAT_TOP + side * (i + 0.5) + 3.5
+        body += text(left - 6, y, label, "ax", "end", whole=whole)
+    body += text(0, 14, words.shorten(columns[0], 18), "ax", whole=columns[0])
+
+    desc = _differing_cell(labels, real, synthetic)
+    title = f"{columns[0]} and {columns[1]}, real beside synthetic"
+    return figure(left + 2 * _GRID + 30, below + 6, body, title=title, desc=desc)
+
+
+def _differing_cell(
+    labels: tuple[Sequence[str], Sequence[str]],
+    real: Sequence[Sequence[float]],
+    synthetic: Sequence[Sequence[float]],
+) -> str:
+    """Describe the cell of two grids whose shares differ most."""
+    row_labels, column_labels = labels
+    gaps = []
+    for i, (real_row, row) in enumerate(zip(real, synthetic, strict=True)):
+        gaps += [
+            (abs(a - b), i, j)
+            for j, (a, b) in enumerate(zip(real_row, row, strict=True))
+        ]
+    _, i, j = max(gaps)
+    return (
+        f"The shares differ most at {row_labels[i]}, {column_labels[j]}: "
+        f"{words.percent(real[i][j])} of the real rows and "
+        f"{words.percent(synthetic[i][j])} of the synthetic ones."
+    )
+
+
+def _turned_labels(labels: Sequence[str], x: float, side: float, top: float) -> str:
+    """Draw labels below the columns of a grid, turned by a quarter."""
+    body = ""
+    short = words.shorten_apart(labels, _TURNED)
+    for i, (label, whole) in enumerate(zip(short, labels, strict=True)):
+        turned = text(0, 0, label, "ax", "end", whole=whole)
+        place = f"{num(x + side * (i + 0.5) + 3.5)},{num(top)}"
+        body += f'<g transform="translate({place}) rotate(-90)">{turned}</g>'
+    return body
 
 
 def _level(value: float, kind: str) -> str:

@@ -176,9 +176,14 @@ class Marginal(_Plain, frozen=True, kw_only=True):
         ordered: Whether the labels are bins in order (drawn as a histogram).
         logarithmic: Whether the bins grow by a factor instead of being equally wide.
         missing: Whether the last label stands for missing values.
+        edges: Where the first bins begin and end, one more than bins; dates as days since 1970.
+            Labels after those bins are described in words. Absent in early records, whose digests
+            are to stay as they were; bins are then drawn with equal widths.
+        others: How many categories the last label but the missing values stands for; absent where
+            every label is a single category.
 
     Raises:
-        InputError: There are more or fewer labels than proportions.
+        InputError: There are more or fewer labels than proportions, or too many edges.
     """
 
     column: str
@@ -188,8 +193,15 @@ class Marginal(_Plain, frozen=True, kw_only=True):
     ordered: bool = False
     missing: bool = False
     logarithmic: bool = False
+    edges: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
+    others: int | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
+        if self.edges and len(self.edges) > len(self.labels) + 1:
+            raise InputError(
+                f"marginal of {self.column!r} has {len(self.edges)} edges and "
+                f"{len(self.labels)} labels; give one label for each bin"
+            )
         if len(self.labels) != len(self.proportions):
             raise InputError(
                 f"marginal of {self.column!r} has {len(self.labels)} labels and "

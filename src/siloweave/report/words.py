@@ -4,8 +4,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from decimal import ROUND_CEILING, Context
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -69,8 +70,8 @@ NOT_PRIVATE = Verdict(
 PARTIAL_ONLY = Verdict(
     "bad",
     "Partly private",
-    "Noise covers a part of what was released, and nothing covers the rest. What is not covered "
-    "can give a row away whole, so no ε holds for this page or for the table.",
+    "Noise covers a part of what was released, and nothing covers the rest. The rest can reveal "
+    "whole rows, so no ε holds for this page or for the table.",
 )
 
 TRUST = {
@@ -96,6 +97,10 @@ HOW = {"declared": "declared", "paid": "paid for", "free": "from data, free"}
 _NO_FACTOR = 700
 # Relative; what floats may lose, so that a number that is exact is not rounded up by it.
 _ROUNDING = 1e-12
+# Day 0 of columns of dates.
+_EPOCH = date(1970, 1, 1)
+# From this size on numbers have too many digits to print whole.
+_LONGEST = 1e15
 # Columns named in a sentence.
 _NAMED = 5
 
@@ -106,10 +111,58 @@ def refusing(names: Sequence[str]) -> str:
     if len(names) > _NAMED:
         listed += ", …"
     return (
-        f'{listed}: outside = "refuse" in the schema. That there is a run shows that no party has '
-        "a cell that does not fit there. One row may decide it, and ε does not cover it: declare a "
-        "fallback instead."
+        f'{listed}: outside = "refuse" in the schema. A run that finishes reveals that every cell '
+        "of these columns fits the schema. A single row can decide that, and ε does not cover it: "
+        "declare a fallback instead."
     )
+
+
+def spans(edges: Sequence[float], *, whole: bool, dates: bool) -> tuple[str, ...]:
+    """Describe the cells between edges, each from its first to its last number.
+
+    Args:
+        edges: Where cells begin and end; dates as days since 1970.
+        whole: Whether the numbers are whole, so that a cell ends one before its edge.
+        dates: Whether they are days.
+
+    >>> spans([17, 20, 21], whole=True, dates=False)
+    ('17 to 19', '20')
+    >>> spans([0.0, 0.5, 1.0], whole=False, dates=False)
+    ('0 to 0.5', '0.5 to 1')
+    """
+    labels = []
+    for start, end in pairwise(edges):
+        last = end - 1 if whole else end
+        first_text = day(start) if dates else axis_number(start)
+        last_text = day(last) if dates else axis_number(last)
+        if first_text == last_text:
+            labels.append(first_text)
+        else:
+            labels.append(f"{first_text} to {last_text}")
+    return tuple(labels)
+
+
+def axis_number(value: float) -> str:
+    """Write a number of an axis: four digits, or thousands with separators.
+
+    >>> axis_number(0.12345), axis_number(48842), axis_number(0)
+    ('0.1235', '48,842', '0')
+    """
+    if 1000 <= abs(value) < _LONGEST:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def day(days: float) -> str:
+    """Write a day that is counted from 1970; as a number where the calendar has no such day.
+
+    >>> day(365.5)
+    '1971-01-01'
+    """
+    try:
+        return str(_EPOCH + timedelta(days=math.floor(days)))
+    except OverflowError:
+        return f"day {days:g}"
 
 
 def epsilon(value: float) -> str:
@@ -183,6 +236,16 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def parties(number: int) -> str:
+    """Write a number of parties.
+
+    >>> parties(1), parties(1200)
+    ('1 party', '1,200 parties')
+    """
+    noun = "party" if number == 1 else "parties"
+    return f"{count(number)} {noun}"
+
+
 def size(value: float) -> str:
     """Write a number of bytes in decimal units.
 
@@ -205,8 +268,8 @@ def overhead(spent: Overhead) -> str:
     return (
         f"The coordinator computed for {duration(spent.own)}, sealed, opened and signed for "
         f"{duration(spent.sealing)} ({each}), and waited {duration(spent.waiting)} for parties and "
-        f"for what carries messages ({waited}). How much of that wait parties computed it does not "
-        "know: no party sends it, as it may depend on rows."
+        f"for what carries messages ({waited}). Part of that wait is computing at the parties. No "
+        "party says how much, since it may depend on rows."
     )
 
 
@@ -400,12 +463,12 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     result = (
         f"{len(hits)} of {count} attacks have an interval above 0. The strongest by its lower end "
         f"is {best['attack'].replace('_', ' ')} ({best['variant']}): its risk is at least "
-        f"{best['low']:.3f}, and most likely {best['risk']:.3f}. Without a leak about "
-        f"{count * chance:.1f} of {count} would show as much."
+        f"{best['low']:.3f}, and most likely {best['risk']:.3f}. If nothing leaked, about "
+        f"{count * chance:.1f} of {count} would have such an interval by chance."
     )
     if caught or _chance_of(len(hits), count, chance) < 0.05:
         return "bad", f"{caught or 'Something was found. '}{result}"
-    return "caution", f"Hardly more than chance was found. {result}"
+    return "caution", f"The attacks found little more than chance would. {result}"
 
 
 def _chance_of(hits: int, count: int, chance: float) -> float:
@@ -444,10 +507,11 @@ def scored(parts: Sequence[Mapping[str, Any]]) -> str:
             "whether columns go together as they do in the real table."
         )
     worst = min(reached, key=reached.__getitem__)
+    noun = "measure" if len(reached) == 1 else "measures"
     return (
-        f"Where shuffled columns count 0% and real rows 100%, the synthetic table reaches "
-        f"{percent(median(reached.values()))} in the median of {len(reached)} measures, and least, "
-        f"{percent(reached[worst])}, in {worst}."
+        f"With shuffled columns at 0% and real rows at 100%, the synthetic table is at "
+        f"{percent(median(reached.values()))} in the median of {len(reached)} {noun}. "
+        f"The lowest is {worst}, at {percent(reached[worst])}."
     )
 
 
