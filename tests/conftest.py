@@ -37,12 +37,20 @@ os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
-# Sentences of the command line stay in one line, unless a test is about their width.
-os.environ.setdefault("COLUMNS", "1000")
-
 _MAPS = Path("/proc/self/maps")  # Linux alone has it
 _MOST_MAPS = 20_000  # a process has 65,530 at most, and a compiled program takes about 12
 _ran = itertools.count(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave sentences of commands in one line, for tests that are not about their width."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    # pytest's own lines stay as wide as the terminal is.
+    if reporter is not None:
+        writer = config.get_terminal_writer()
+        writer.fullwidth = writer.fullwidth
+    os.environ["COLUMNS"] = "1000"
 
 
 def pytest_runtest_teardown() -> None:

@@ -95,9 +95,8 @@ def test_tables_fit_where_they_are_piped(folder, columns, width):
         piped = subprocess.run(
             command, capture_output=True, text=True, check=True, cwd=folder.path, env=environment
         )
-        tables = re.findall("^.* {2,}.*$", piped.stdout, flags=re.MULTILINE)
-        assert max(map(len, tables)) <= width
-        assert last_word in " ".join(tables).split()
+        assert max(map(len, piped.stdout.splitlines())) <= width
+        assert last_word in piped.stdout.split()
 
 
 def test_from_files_to_a_report(folder):
@@ -339,10 +338,10 @@ def test_the_table_of_init_fits_the_terminal(folder, monkeypatch, width):
     (folder.path / "wide.csv").write_text(f'"{long}",grp\n{rows}')
     code, out, _ = folder.call("init", "wide.csv", "--folder", "new")
     assert code == 0
-    head, *lines = out.partition("column ")[2].partition("Wrote")[0].splitlines()
-    assert all(len(line) <= width for line in lines)
-    assert "why" in head
-    assert "from rows: integer, low 0, high 39" in " ".join(out.split())
+    assert all(len(line) <= width for line in out.splitlines())
+    words = " ".join(out.split())
+    assert f"{long}, integer: 40 different" in words
+    assert "from rows: integer, low 0, high 39" in words
 
 
 def test_init_takes_the_form_of_a_file_as_it_is_given(folder):
@@ -536,7 +535,7 @@ def test_a_constraint_is_proposed_checked_and_kept(folder):
     assert "constraint: town and country occur in 5 combinations only" in out
     code, out, _ = folder.call("check", "new")
     assert "(every drawn row keeps: fixed combinations of town, country)" in out
-    assert "look at this first: of the constraints 1 came from rows, and nobody paid" in out
+    assert "look at this first: 1 constraint was taken from rows" in out
     assert folder.call("run", "new")[0] == 0
     rows = {
         tuple(line.split(",")[:2])

@@ -696,8 +696,8 @@ def _print_work(console: Terminal, status: PartyStatus) -> None:
     computing = duration(status.computing)
     sealing = duration(status.sealing)
     console.say(
-        f"{computing} of its own computing "
-        f"and {sealing} of sealing, opening and signing; nobody is sent that"
+        f"{computing} of its own computing and {sealing} of sealing, opening and signing, "
+        "which no other end is told"
     )
     stored = words.size(status.stored)
     time_left = _time_left(status.left)

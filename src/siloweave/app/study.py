@@ -769,8 +769,8 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
     absent = [name for name in roster if name not in names]
     if absent:
         raise RosterError(
-            f"[study] roster names {len(roster)} parties, and {', '.join(absent)} "
-            "has no [[parties]] entry. Add it, or agree on a smaller roster with everyone."
+            f"[study] roster names {', '.join(absent)}, without a [[parties]] entry. Add it, or "
+            "agree on a smaller roster with everyone."
         )
     extra = [name for name in names if roster and name not in roster]
     if extra:

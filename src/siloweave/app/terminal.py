@@ -22,8 +22,9 @@ from siloweave.errors import printable
 
 _GAP = 2  # blanks between a table's columns
 _INDENT = 4  # blanks before what belongs to the line above
-# A command between backticks is one word, as it is typed in one line.
-_WORD = re.compile(r"(?:`[^`\n]{1,100}`|\S)+")
+# A command between backticks is one word, as it is typed in one line; so is a key's fingerprint,
+# as it is read aloud.
+_WORD = re.compile(r"(?:(?:[0-9a-f]{4} ){7}[0-9a-f]{4}|`[^`\n]{1,100}`|\S)+")
 
 
 class Terminal(Console):
@@ -78,8 +79,9 @@ class Terminal(Console):
         lines = [(printable(name), printable(value)) for name, value in facts]
         self.say(f"[bold]{escape(title)}[/]")
         widths = [cell_len(name) for name, _ in lines]
-        # A name that takes more than half of a line does not push all values aside.
-        column = max((width for width in widths if width <= self.width // 2), default=0)
+        # A name that takes most of a line does not push all values aside.
+        most = self.width * 3 // 5
+        column = max((width for width in widths if width <= most), default=0)
         for (name, value), width in zip(lines, widths, strict=True):
             start = 2 + max(column, width) + _GAP
             if start + cell_len(value) <= self.width:

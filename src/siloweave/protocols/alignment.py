@@ -27,7 +27,7 @@ from siloweave.core.fit import Cost, Ledgers
 from siloweave.core.party import Party, PartySide, direct_parties, named_parties
 from siloweave.core.run import session_with
 from siloweave.core.settings import Job
-from siloweave.errors import InputError, RosterError, naming_party, whole
+from siloweave.errors import InputError, RosterError, count_of, naming_party, whole
 from siloweave.federation.alignment import Alignment, align
 from siloweave.federation.alignment_party import (
     CHUNK,
@@ -136,7 +136,8 @@ def align_rows(
             )
     if len(party_data) < 2:
         raise RosterError(
-            f"data has {len(party_data)} parties; an alignment needs two or more"
+            f"data has {count_of(len(party_data), 'party', 'parties')}; an alignment needs two or "
+            "more"
         )
 
     # No ledger has a limit: what an alignment releases has no finite epsilon.
