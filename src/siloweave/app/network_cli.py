@@ -453,10 +453,11 @@ def provision(
     fingerprints = fingerprints_in(folders[COORDINATOR])
     lines += [f"{name}: {words}" for name, words in fingerprints.items()]
     lines.append(
-        "Then: send each party its folder. There its owner approves what `siloweave party "
-        "plan` shows, and runs `siloweave party start` with --data; here: siloweave coordinator "
-        f"{quote(str(folders[COORDINATOR]))}"
+        "Then send each party its folder. There its owner approves what `siloweave party plan` "
+        "shows, and runs `siloweave party start` with --data. Here, run"
     )
+    # A line of its own, in backticks: it is typed, and so never broken.
+    lines.append(f"`siloweave coordinator {quote(str(folders[COORDINATOR]))}`")
     keyless = [name for name in folders if name not in (*keys, COORDINATOR)]
     if keyless:
         print_warning(

@@ -24,7 +24,7 @@ _GAP = 2  # blanks between a table's columns
 _INDENT = 4  # blanks before what belongs to the line above
 # A command between backticks is one word, as it is typed in one line; so is a key's fingerprint,
 # as it is read aloud.
-_WORD = re.compile(r"(?:(?:[0-9a-f]{4} ){7}[0-9a-f]{4}|`[^`\n]{1,100}`|\S)+")
+_WORD = re.compile(r"(?:(?:[0-9a-f]{4} ){7}[0-9a-f]{4}|`[^`\n]{1,300}`|\S)+")
 
 
 class Terminal(Console):
