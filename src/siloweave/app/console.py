@@ -20,7 +20,7 @@ from siloweave.app.network import AccountView
 from siloweave.app.parties import Difference
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
-from siloweave.app.study import MethodFacts
+from siloweave.app.study import AboutMethod
 from siloweave.app.terminal import Terminal, quoted
 from siloweave.core.method import ErrorForecast
 from siloweave.errors import count_of, first_few
@@ -50,12 +50,21 @@ def print_json(value: Any) -> None:
     Terminal().print(json_of(value), markup=False, soft_wrap=True)
 
 
-def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
-    """Print one small result."""
+def print_result(
+    data: Mapping[str, Any],
+    text: str,
+    *,
+    json: bool,
+    call: tuple[str, str] | None = None,
+) -> None:
+    """Print one small result, and a command to be copied behind its introduction."""
     if json:
         print_json(data)
-    else:
-        Terminal().say(escape(text))
+        return
+    console = Terminal()
+    console.say(escape(text))
+    if call is not None:
+        console.command(*call)
 
 
 def print_summary(
@@ -882,7 +891,7 @@ def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
     console.command("All about one:", "siloweave list NAME")
 
 
-def print_method(method: MethodFacts, *, json: bool) -> None:
+def print_method(method: AboutMethod, *, json: bool) -> None:
     """Print all about one method."""
     if json:
         print_json(method)

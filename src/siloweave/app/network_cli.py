@@ -454,10 +454,9 @@ def provision(
     lines += [f"{name}: {words}" for name, words in fingerprints.items()]
     lines.append(
         "Then send each party its folder. There its owner approves what `siloweave party plan` "
-        "shows, and runs `siloweave party start` with --data. Here, run"
+        "shows, and runs `siloweave party start` with --data."
     )
-    # A line of its own, in backticks: it is typed, and so never broken.
-    lines.append(f"`siloweave coordinator {quote(str(folders[COORDINATOR]))}`")
+    call = f"siloweave coordinator {quote(str(folders[COORDINATOR]))}"
     keyless = [name for name in folders if name not in (*keys, COORDINATOR)]
     if keyless:
         print_warning(
@@ -466,7 +465,7 @@ def provision(
             "every party says so"
         )
     facts = {name: str(folder) for name, folder in folders.items()}
-    print_result(facts, "\n".join(lines), json=json)
+    print_result(facts, "\n".join(lines), json=json, call=("Here:", call))
 
 
 def _by_name(words: list[str], option: str, value_name: str) -> dict[str, str]:

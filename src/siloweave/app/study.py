@@ -818,7 +818,7 @@ def listed() -> dict[str, Info]:
     return {name: kind().info for name, kind in METHODS.items()}
 
 
-class MethodFacts(msgspec.Struct, frozen=True):
+class AboutMethod(msgspec.Struct, frozen=True):
     """All that `siloweave list NAME` shows of one method.
 
     Attributes:
@@ -834,7 +834,7 @@ class MethodFacts(msgspec.Struct, frozen=True):
     settings: dict[str, str]
 
 
-def about_method(name: str) -> MethodFacts:
+def about_method(name: str) -> AboutMethod:
     """Return what a method is, what it does, and its settings.
 
     Raises:
@@ -848,7 +848,7 @@ def about_method(name: str) -> MethodFacts:
     for field in fields(kind):
         if field.init:
             settings[field.name] = _shown(getattr(method, field.name))
-    return MethodFacts(
+    return AboutMethod(
         class_name=kind.__name__,
         summary=" ".join(summary.split()),
         info=method.info,

@@ -1,7 +1,7 @@
 """How results are laid out in a terminal: sentences wrap at words, and a row is one line.
 
-As wide as the terminal is; where there is none, as the environment variable COLUMNS says, or 80
-characters. A word longer than that is not cut, so that a path or a command can be copied.
+Lines are as wide as the terminal; without a terminal, as wide as the environment variable COLUMNS
+says, or 80 characters. A longer word is not cut, so that a path or a command can be copied.
 """
 
 from __future__ import annotations
