@@ -400,6 +400,16 @@ def test_parties_that_write_a_column_differently_are_named_before_a_study(folder
     assert "job" not in err
 
 
+def test_a_column_that_is_an_id_in_every_file_is_proposed_as_one(folder):
+    for name, factor in (("a", 1), ("b", 1000)):
+        rows = "".join(f"{factor * n},{n % 3}\n" for n in range(60))
+        folder.write(f"{name}.csv", f"kg,dose\n{rows}")
+    assert folder.call("init", "a.csv", "b.csv", "--folder", "new")[0] == 0
+    columns = json.loads((folder.path / "new/schema.json").read_text())["columns"]
+    assert columns[0]["kind"] == "id"
+    assert "fallback" not in columns[0]
+
+
 def test_check_reads_rows_where_it_is_asked_to(folder):
     unread = "rows were not read: `siloweave check --rows` compares what the files hold"
     assert unread in folder.call("check")[1]

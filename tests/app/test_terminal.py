@@ -5,9 +5,11 @@ import re
 import shutil
 
 import pytest
+import typer
 
 import siloweave as sw
 from siloweave.app import comparisons, console
+from siloweave.app.cli import app
 from siloweave.app.network import provision
 from siloweave.app.status import log_into
 from siloweave.app.terminal import Terminal
@@ -299,3 +301,25 @@ def test_a_path_that_cannot_be_replaced_safely_is_refused(folder, text):
     with pytest.raises(InputError, match="Copy the schema beside"):
         provision(inner, folder.path / "ends", trial=True)
     assert not (folder.path / "ends").exists()
+
+
+# Help
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_help_cuts_no_sentence_and_no_option(at, width):
+    assert "..." not in at("--help")(width).partition("Commands:")[2]
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        for words, part in [((name,), command), *below(name, command)]:
+            out = at(*words, "--help")(width)
+            assert max(map(len, out.splitlines())) <= width
+            options = [option for one in part.params if not one.hidden for option in one.opts]
+            for option in options:
+                assert not option.startswith("--") or option in out.split()
+
+
+def below(name, group):
+    """The commands below a group, each with its words."""
+    commands = getattr(group, "commands", {})
+    return [((name, word), command) for word, command in commands.items()]

@@ -6,6 +6,7 @@ interrupted; 1 a bug of ours. Results go to standard output, everything else to 
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 from collections.abc import Sequence
@@ -26,7 +27,8 @@ app = typer.Typer(
     help="One synthetic table from parties that hold parts of it, every release paid for.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    # Plain help wraps at words; tables cut names of options that have to be typed.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(party)
@@ -582,3 +584,8 @@ def list_all(
 
 network_cli.add_to(app)
 app.command()(status)
+
+# Otherwise the lists of commands cut their sentences in the middle.
+for _command in (*app.registered_commands, *party.registered_commands):
+    _help = inspect.getdoc(_command.callback) or ""
+    _command.short_help = _help.partition("\n")[0]

@@ -623,6 +623,7 @@ def _id_by_file(column: Column, form: str | None) -> Column:
         high=None,
         decimals=None,
         other=None,
+        fallback=None,
         format=form,
         from_data=facts,
         why=why,
