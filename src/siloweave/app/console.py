@@ -29,6 +29,8 @@ from siloweave.progress import duration
 from siloweave.report import words
 from siloweave.tables.display import listed
 
+# What a run's time has beside that of the fit, which its report shows.
+_AROUND_A_FIT = ("reading rows", "sampling", "report")
 _COLUMNS = 10  # whose errors are shown one by one: the noisiest
 _PARTIES = 12  # shown one by one; of more, the most expensive
 _FIRST = "[yellow]look at this first:[/]"
@@ -117,8 +119,12 @@ def _print_questions(console: Terminal, summary: RunSummary) -> None:
     if summary.alignment is not None:
         rounds = summary.alignment.rounds
         text += f", {rounds:,} before to align their rows,"
-    seconds = sum(summary.seconds.values())
-    console.say(f"Took {text} and {duration(seconds)}")
+    around = sum(summary.seconds.get(name, 0.0) for name in _AROUND_A_FIT)
+    fitting = sum(summary.seconds.values()) - around
+    console.say(
+        f"Took {text} and {duration(fitting)}, as in the report, and {duration(around)} more to "
+        "read rows, draw rows and write reports"
+    )
 
 
 def _print_vanished(console: Terminal, summary: RunSummary) -> None:
