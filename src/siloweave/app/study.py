@@ -35,6 +35,7 @@ from siloweave.errors import (
     InputError,
     RosterError,
     SchemaError,
+    count_of,
     naming_party,
     number,
     whole,
@@ -769,8 +770,9 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
     absent = [name for name in roster if name not in names]
     if absent:
         raise RosterError(
-            f"[study] roster names {', '.join(absent)}, without a [[parties]] entry. Add it, or "
-            "agree on a smaller roster with everyone."
+            f"[study] roster names {count_of(len(roster), 'party', 'parties')}, and there is no "
+            f"[[parties]] entry for {', '.join(absent)}. Add it, or agree on a smaller roster "
+            "with everyone."
         )
     extra = [name for name in names if roster and name not in roster]
     if extra:
