@@ -413,8 +413,8 @@ def _foreseen(
     note = (
         f"{count_of(len(sizes), 'column of numbers is', 'columns of numbers are')} cut into about "
         f"{bins} bins{' each' * (len(sizes) > 1)}; a column with at most {2 * bins} values keeps a "
-        f"bin for each. With about {case.rows:,} rows at epsilon = {case.budget.epsilon:g}, more bins "
-        "would drown in the noise. The run counts rows with noise first, and may choose "
+        f"bin for each. With about {case.rows:,} rows at epsilon = {case.budget.epsilon:g}, more "
+        "bins would drown in the noise. The run counts rows with noise first, and may choose "
         f"otherwise: to decide it now, set bins = {bins} in [method]"
     )
     return replace(encoder, bins_per_column=sizes), (note,)
