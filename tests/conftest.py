@@ -42,6 +42,17 @@ _MOST_MAPS = 20_000  # a process has 65,530 at most, and a compiled program take
 _ran = itertools.count(1)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave sentences of commands in one line, for tests that are not about their width."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    # pytest's own lines stay as wide as the terminal is.
+    if reporter is not None:
+        writer = config.get_terminal_writer()
+        writer.fullwidth = writer.fullwidth
+    os.environ["COLUMNS"] = "1000"
+
+
 def pytest_runtest_teardown() -> None:
     """Let compiled programs go in time: XLA's compiler crashes where no memory map is left."""
     if next(_ran) % 10 or "jax" not in sys.modules or not _MAPS.exists():

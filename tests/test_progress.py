@@ -1,6 +1,8 @@
 """`progress` means one thing: a bar where someone looks, silence elsewhere, or a function."""
 
 import io
+import logging
+import re
 import sys
 from types import SimpleNamespace
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import siloweave as sw
+from siloweave.app.status import log_into
 from siloweave.errors import InputError
 from siloweave.progress import Bar, bar_for, shows_progress
 
@@ -112,3 +115,44 @@ def test_a_notebook_shows_a_bar_below_its_cell(monkeypatch):
         bar("a < b", 0.25)
     assert shown == ['<progress value="0.2500"></progress> a &lt; b', ""]
     assert not sys.stderr.getvalue()
+
+
+def on_screen(stream):
+    """The lines that were written to a terminal, whatever was drawn over later."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    return [line.rstrip() for line in re.split(r"[\r\n]+", text)]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_bar_is_one_line_whatever_its_text_is(monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Bar() as bar:
+        bar("measuring [bold]all[/] pairs\nof " + "columns with long names " * 8, 0.5)
+    lines = on_screen(stream)
+    assert max(map(len, lines)) <= width
+    # A name that looks like markup is shown as it is.
+    assert any(line.startswith("measuring [bold]") and "50%" in line for line in lines)
+
+
+def test_a_warning_stands_above_a_bar(monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    log = logging.getLogger("siloweave")
+    handlers = list(log.handlers)
+    # The handler is there before the bar, as at a coordinator.
+    log_into(tmp_path)
+    try:
+        with Bar() as bar:
+            bar("planning", 0.3)
+            log.warning("party 'north' declines")
+            bar("fitting", 0.6)
+    finally:
+        for handler in set(log.handlers) - set(handlers):
+            log.removeHandler(handler)
+            handler.close()
+    assert "party 'north' declines" in on_screen(stream)

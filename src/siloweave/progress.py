@@ -19,7 +19,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from siloweave.errors import InputError
+from siloweave.errors import InputError, printable
 
 Progress = Callable[[str, float], None]
 """Called with a text and the share that is done."""
@@ -33,6 +33,10 @@ _STEP = re.compile(r"step \d+ of .*")
 _EVERY_S = 10.0
 # Seconds between two pictures of a bar in a notebook.
 _REDRAWN_S = 0.2
+# Characters of a bar, of what stands beside it (a percentage, a time and gaps), and of its text.
+_BAR_WIDTH = 20
+_BESIDE_BAR = 16
+_TEXT_WIDTH = 60
 # Whether a bar is shown, in this thread or task.
 _IN_BAR: ContextVar[bool] = ContextVar("a bar is shown", default=False)
 
@@ -154,11 +158,21 @@ class Bar:
             TimeElapsedColumn,
         )
         from rich.progress import Progress as Bars
+        from rich.table import Column
 
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        # A bar on two lines would be drawn over what is printed above it: its text is cut.
+        text_width = max(self._console.width - _BAR_WIDTH - _BESIDE_BAR, 1)
+        text_column = Column(
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=min(text_width, 24),
+            max_width=min(text_width, _TEXT_WIDTH),
+        )
         self._bars = Bars(
-            TextColumn("{task.description:<24}"),
-            BarColumn(),
+            # Names in a text are others', and no markup.
+            TextColumn("{task.description}", markup=False, table_column=text_column),
+            BarColumn(bar_width=_BAR_WIDTH),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             console=self._console,
@@ -184,12 +198,13 @@ class Bar:
 
     def __call__(self, text: str, done: float) -> None:
         """Show the name of a stage and the share of it that is done, from 0 to 1."""
+        text = printable(text, lines=False)
         # All steps of one training are one stage.
         stage = _STEP.sub("step", text)
         if not self._console.is_terminal and (
             stage != self._stage or self._is_due(text)
         ):
-            self._console.print(text)
+            self._console.print(text, markup=False, soft_wrap=True)
             self._printed = time.monotonic()
         self._stage = stage
         self._bars.update(self._task, description=text, completed=_within(done))

@@ -73,7 +73,7 @@ def test_a_table_and_a_result_show_it_escaped(capsys):
 
 
 class FakeInfo:
-    split = family = guarantee = trust = paper = NASTY
+    split = family = guarantee = trust = paper = title = NASTY
 
 
 @pytest.mark.parametrize("text", ["Größe, 年齢, é", "two\nlines\tand a tab", "", "plain [ok]"])

@@ -111,7 +111,7 @@ def test_ids_that_do_not_go_together_say_what_to_check(bank, words):
         ({"workers": 0}, InputError, "workers=0 must be a whole number, 1 or more"),
         ({"chunk": 0}, InputError, "chunk=0 must be a whole number, 1 or more"),
         ({"most": 4}, RosterError, "lets nobody bring more than most = 4 ids"),
-        ({"data": {"bank": BANK}}, RosterError, "one party; an alignment needs two"),
+        ({"data": {"bank": BANK}}, RosterError, "has 1 party; an alignment needs two"),
         ({"data": BANK}, RosterError, "give one table per party"),
         ({"data": [BANK, SHOP.head(0)]}, RosterError, "'party-2' has no row with an id"),
     ],

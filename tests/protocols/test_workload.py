@@ -350,7 +350,7 @@ def test_a_check_says_what_was_chosen_and_why():
         case, schema=sw.Schema((NUMBERS["w"], sw.Column("b", "boolean"))).with_fallbacks()
     )
     (bins,) = sw.AIM.method.forecast(sw.AIM(), one).notes[:1]
-    assert re.match(r"1 column of numbers is cut into about \d+ bins, or a bin", bins)
+    assert re.match(r"1 column of numbers is cut into about \d+ bins; a column with", bins)
     assert "a triple is a candidate where its columns have two codes each" in triples
     assert not sw.AIM.method.forecast(sw.AIM(degree=2, bins=16), case).notes
     (target,) = sw.TwoRound.method.forecast(sw.TwoRound(target="k", bins=16), case).notes

@@ -34,7 +34,7 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.detect import AMBIGUOUS
-from siloweave.tables.display import listed
+from siloweave.tables.display import MOST, listed
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.moved import moved_cells, without_others
@@ -58,7 +58,7 @@ from siloweave.tables.schema import Schema, place_words
 
 _NO_ERROR = (
     "how far drawn rows will be from the real ones is not forecast for {}: `siloweave score` shows "
-    "it after the run. To see it before, run the study on public or made-up rows, as many of them"
+    "it after the run. To see it before, run the study on as many public or made-up rows"
 )
 _BINS = 32  # to check rows with, where the method has no bins
 _LEAST = 2  # rows that a method needs
@@ -784,16 +784,15 @@ def _unpaid_facts(schema: Schema) -> Iterator[str]:
         if len(names) > 5:
             shown += ", ..."
         yield (
-            f"facts about {count} in the schema were taken "
-            f"from rows, and nobody paid for them ({shown}). "
-            "epsilon does not cover them: review them, and delete their from_data"
+            f"facts about {count} in the schema were taken from rows ({shown}), and epsilon does "
+            "not cover them. Review each: where it was known beforehand, delete its from_data"
         )
     rules = [rule.words for rule in schema.constraints if rule.from_data]
     if rules:
         yield (
-            f"of the constraints {len(rules)} came from rows, and nobody paid for that "
-            f"({'; '.join(rules)}). epsilon does not cover them: delete what only these rows keep, "
-            "and the from_data of the others"
+            f"{count_of(len(rules), 'constraint was', 'constraints were')} taken from rows "
+            f"({'; '.join(rules)}), and epsilon does not cover that. Delete each that only these "
+            "rows keep, and the from_data of the others"
         )
 
 
@@ -805,8 +804,8 @@ def _learning(schema: Schema, synth: MethodSettings, learn: float) -> str:
     facts = ", ".join(open_facts(Modelled(schema).schema))
     if not facts:
         return (
-            f"[schema] learn = {learn} is not used: the schema leaves nothing "
-            "open, and the whole budget goes to the run"
+            f"[schema] learn = {learn} is not used: the schema leaves nothing open, so the "
+            "whole budget goes to the run"
         )
     bins = getattr(synth, "bins", None) or COARSE
     return (
@@ -829,7 +828,10 @@ def _cell_places(schema: Schema, synth: MethodSettings) -> Iterator[str]:
     coded = schema.placed().coded
     places = [place_words(column) for column in coded if column.outside == "move"]
     if places:
-        yield f"a cell that does not fit its column counts as: {listed(places)}"
+        shown = places[:MOST]
+        if len(places) > len(shown):
+            shown.append(f"{len(places) - len(shown)} more")
+        yield f"what a cell counts as that does not fit its column: {'; '.join(shown)}"
 
 
 def _spends_budget(study: Study, synth: MethodSettings) -> bool:
@@ -878,9 +880,9 @@ def _source_name(source: Path | Database) -> str:
 def uncovered(on: Sequence[str]) -> str:
     """Say what no epsilon of a study with an alignment covers."""
     return (
-        f"Which people are in the common table was found by comparing {', '.join(on)}: parties "
-        "know which of their rows all of them have, and how many ids each brought. No epsilon "
-        "covers that"
+        f"The parties' common people are found by comparing {', '.join(on)}. Each party learns "
+        "which of its rows all others have too, and how many ids each of them brought. No "
+        "epsilon covers that"
     )
 
 

@@ -6,6 +6,7 @@ interrupted; 1 a bug of ours. Results go to standard output, everything else to 
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 from collections.abc import Sequence
@@ -26,7 +27,8 @@ app = typer.Typer(
     help="One synthetic table from parties that hold parts of it, every release paid for.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    # Plain help wraps at words; tables cut names of options that have to be typed.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(party)
@@ -45,6 +47,9 @@ ReportFile = Annotated[
     Path | None, typer.Option("--report", "-o", help="Write an HTML page here as well.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="The same one gives the same result.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="All columns, however wide the table gets.")
+]
 RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
 
 
@@ -446,10 +451,12 @@ def score(
     unit: Unit = "row",
     report: ReportFile = None,
     seed: Seed = 0,
+    wide: Wide = False,
     json: AsJson = False,
 ) -> None:
     """Score a synthetic table, from any tool: each measure beside its ceiling and its floor."""
-    from siloweave.app.console import print_compared
+    from siloweave.app.comparisons import compared, print_scores
+    from siloweave.app.console import print_json
     from siloweave.app.report import check_page, write_page
     from siloweave.app.study import schema_in
     from siloweave.evaluate.scoring import score as measure
@@ -472,7 +479,10 @@ def score(
         )
     title = f"{synthetic.name} beside {real.name}"
     page = write_page(report, title, scores=scores)
-    print_compared(scores, page, json=json)
+    if json:
+        print_json(compared(scores, page))
+    else:
+        print_scores(scores, page, is_wide=wide)
 
 
 @app.command()
@@ -511,10 +521,12 @@ def attack(
         ),
     ] = None,
     seed: Seed = 0,
+    wide: Wide = False,
     json: AsJson = False,
 ) -> None:
     """Attack a synthetic table, from any tool: what it shows of the rows it was made from."""
-    from siloweave.app.console import print_compared
+    from siloweave.app.comparisons import compared, print_risks
+    from siloweave.app.console import print_json
     from siloweave.app.report import check_page, write_page
     from siloweave.app.run import add_risks, check_attacked
     from siloweave.app.study import schema_in
@@ -543,18 +555,37 @@ def attack(
         )
     page = write_page(report, f"Attacks on {synthetic.name}", risks=risks)
     owner_report = None if run is None else add_risks(run, risks)
-    print_compared(risks, page or owner_report, json=json)
+    if json:
+        print_json(compared(risks, page or owner_report))
+    else:
+        print_risks(risks, page or owner_report, is_wide=wide)
 
 
 @app.command("list")
 @reported()
-def list_all(json: AsJson = False) -> None:
-    """Show every method: split, family, guarantee, trust, paper."""
-    from siloweave.app.console import print_methods
-    from siloweave.app.study import listed
+def list_all(
+    name: Annotated[
+        str | None, typer.Argument(help="Show all about this method.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Show every method in a line, by what parties hold; or all about one.
 
-    print_methods(listed(), json=json)
+    That is its guarantee, whom it trusts, who sees what, its paper and its settings.
+    """
+    from siloweave.app.console import print_method, print_methods
+    from siloweave.app.study import about_method, listed
+
+    if name is None:
+        print_methods(listed(), json=json)
+        return
+    print_method(about_method(name), json=json)
 
 
 network_cli.add_to(app)
 app.command()(status)
+
+# Otherwise the lists of commands cut their sentences in the middle.
+for _command in (*app.registered_commands, *party.registered_commands):
+    _help = inspect.getdoc(_command.callback) or ""
+    _command.short_help = _help.partition("\n")[0]

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from math import isinf
 from pathlib import Path
-from shlex import quote
-from shutil import get_terminal_size
 from sys import float_info
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
-from rich.cells import cell_len
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as Grid
-from rich.text import Text
 
 from siloweave.app.check import RowsRead, StudyForecast
 from siloweave.app.init import Proposal
@@ -26,38 +20,26 @@ from siloweave.app.network import AccountView
 from siloweave.app.parties import Difference
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
+from siloweave.app.study import AboutMethod
+from siloweave.app.terminal import Terminal, quoted
 from siloweave.core.method import ErrorForecast
-from siloweave.errors import count_of, first_few, printable
+from siloweave.errors import count_of, first_few
 from siloweave.privacy.ledger import fingerprint
 from siloweave.progress import duration
 from siloweave.report import words
 from siloweave.tables.display import listed
 
+# What a run's time has beside that of the fit, which its report shows.
+_AROUND_A_FIT = ("reading rows", "sampling", "report")
 _COLUMNS = 10  # whose errors are shown one by one: the noisiest
-_GAP = 2  # blanks between a table's columns
 _PARTIES = 12  # shown one by one; of more, the most expensive
 _FIRST = "[yellow]look at this first:[/]"
-
-
-class _Terminal(Console):
-    """A console on which names that others wrote cannot move the cursor, or hide what they are."""
-
-    def render_str(self, text: str, **how: Any) -> Text:
-        """Render a text, also one in a table's cell, with what is not printable escaped."""
-        return super().render_str(printable(text), **how)
-
-
-def _out() -> Console:
-    """Return a console that leaves sentences whole: whoever shows them wraps and searches them."""
-    # Without highlighting, which would colour numbers and paths in a sentence.
-    return _Terminal(highlight=False, soft_wrap=True)
 
 
 def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
     """Print on standard error what went wrong."""
     # The label is markup. A message may quote what others wrote, and is printed as it stands.
-    console = _Terminal(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"{label} {escape(message)}")
+    Terminal(stderr=True).say(f"{label} {escape(message)}")
 
 
 def print_warning(message: str) -> None:
@@ -65,28 +47,26 @@ def print_warning(message: str) -> None:
     print_error(message, _FIRST)
 
 
-def _print_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a result for a program."""
-    _out().print(json_of(value), markup=False)
+    Terminal().print(json_of(value), markup=False, soft_wrap=True)
 
 
-def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
-    """Print one small result."""
+def print_result(
+    data: Mapping[str, Any],
+    text: str,
+    *,
+    json: bool,
+    call: tuple[str, str] | None = None,
+) -> None:
+    """Print one small result, and a command to be copied behind its introduction."""
     if json:
-        _print_json(data)
-    else:
-        _out().print(escape(text))
-
-
-def print_compared(result: Any, page: Path | None, *, json: bool) -> None:
-    """Print scores or risks, as they print themselves, and where their page is."""
-    if json:
-        page_name = None if page is None else str(page)
-        _print_json({**result.to_dict(), "page": page_name})
+        print_json(data)
         return
-    _out().print(str(result), markup=False)
-    if page is not None:
-        _out().print(f"The page is {escape(str(page))}")
+    console = Terminal()
+    console.say(escape(text))
+    if call is not None:
+        console.command(*call)
 
 
 def print_summary(
@@ -98,77 +78,76 @@ def print_summary(
         files[label] = str(folder / name)
     if json:
         facts = {"files": files, "finished_before": before}
-        _print_json({**msgspec.structs.asdict(summary), **facts})
+        print_json({**msgspec.structs.asdict(summary), **facts})
         return
 
-    console = _out()
+    console = Terminal()
     if before:
-        console.print(
+        console.say(
             f"This run had finished ({summary.finished}); nothing was released again."
         )
     # What must not be overlooked comes before what a run cost.
     if not summary.private:
-        console.print("[bold red]NOT PRIVATE[/]: see the report for why.")
+        console.say("[bold red]NOT PRIVATE[/]: see the report for why.")
     study = escape(summary.study)
     method = escape(summary.method)
     rows = f"{summary.rows:,} synthetic rows"
     parties = count_of(len(summary.parties), "party", "parties")
-    console.print(f"[bold]{study}[/]: {rows} from {parties} by {method}")
+    console.say(f"[bold]{study}[/]: {rows} from {parties} by {method}")
     if summary.sample:
         sample = escape(summary.sample)
-        console.print(f"Trained from a sample: {sample}")
-    console.print(_promise(summary))
+        console.say(f"Trained from a sample: {sample}")
+    console.say(_promise(summary))
     for line in _other_epsilons(summary):
-        console.print(line)
+        console.say(line)
 
     _print_questions(console, summary)
     _print_parties(console, summary)
     _print_vanished(console, summary)
 
-    places = Grid.grid(padding=(0, _GAP))
-    for label, path in files.items():
-        places.add_row(label, escape(path))
-    console.print(places)
-    call = f"siloweave ledger {_quoted(folder)}"
-    console.print(f"Every release: [bold]{call}[/]")
+    console.facts("written", files.items())
+    console.command("Every release:", f"siloweave ledger {quoted(folder)}")
     if "model" in summary.files:
-        call = _more_rows(summary, folder)
-        console.print(f"More rows, at no cost: {call}")
+        call, end = _more_rows(summary, folder)
+        console.command("More rows, at no cost:", call, end)
 
 
-def _print_questions(console: Console, summary: RunSummary) -> None:
+def _print_questions(console: Terminal, summary: RunSummary) -> None:
     """Print how many questions a run took, and how long."""
     questions = count_of(summary.rounds, "question", "questions")
     text = f"{questions} to the parties"
     if summary.alignment is not None:
         rounds = summary.alignment.rounds
         text += f", {rounds:,} before to align their rows,"
-    seconds = sum(summary.seconds.values())
-    console.print(f"Took {text} and {duration(seconds)}")
+    around = sum(summary.seconds.get(name, 0.0) for name in _AROUND_A_FIT)
+    fitting = sum(summary.seconds.values()) - around
+    console.say(
+        f"Took {text} and {duration(fitting)}, as in the report, and {duration(around)} more to "
+        "read rows, draw rows and write reports"
+    )
 
 
-def _print_vanished(console: Console, summary: RunSummary) -> None:
+def _print_vanished(console: Terminal, summary: RunSummary) -> None:
     """Print which parties vanished during a run, and how epsilon counts them."""
     if not summary.vanished:
         return
     names = ", ".join(summary.vanished)
-    console.print(f"Vanished on the way: {escape(names)}")
+    console.say(f"Vanished on the way: {escape(names)}")
     # A party whose ledger came before it vanished is among the parties.
     with_ledger = {party.name for party in summary.parties}
     if not with_ledger.issuperset(summary.vanished):
-        console.print(
+        console.say(
             "No ledger came from there: ε counts the study's whole budget for it."
         )
 
 
-def _more_rows(summary: RunSummary, folder: Path) -> str:
-    """Say what draws from the model: where columns stay at their parties, no command joins them."""
+def _more_rows(summary: RunSummary, folder: Path) -> tuple[str, str]:
+    """Return what draws from the model, and what stands behind it."""
     if "synthetic table" in summary.files:
-        call = f"siloweave sample {_quoted(folder)} --out more.csv"
-        return f"[bold]{call}[/]"
+        return f"siloweave sample {quoted(folder)} --out more.csv", ""
+    # Where columns stay at their parties, no command joins them.
     model = repr(str(folder / summary.files["model"]))
-    call = f"siloweave.load({escape(model)}).sample_parts(1000)"
-    return f"[bold]{call}[/] in Python"
+    return f"siloweave.load({model}).sample_parts(1000)", " in Python"
 
 
 def _promise(summary: RunSummary) -> str:
@@ -209,7 +188,7 @@ def _other_epsilons(summary: RunSummary) -> Iterator[str]:
         yield _at_parties(summary.epsilon_at_parties, summary.unit, parties)
 
 
-def _print_parties(console: Console, summary: RunSummary) -> None:
+def _print_parties(console: Terminal, summary: RunSummary) -> None:
     """Print what every party spent and sent; of very many, those that spent most."""
     count = len(summary.parties)
     parties = list(summary.parties)
@@ -232,11 +211,11 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
         received = words.size(party.bytes_received)
         rows.append((label, spent, party.releases, sent, received))
     heads = ("party", ">ε spent", ">releases", ">sent", ">received")
-    _print_grid(console, heads, rows)
+    console.table(heads, rows)
     if count > _PARTIES:
-        console.print(f"(the {_PARTIES} that spent most of {count})")
+        console.say(f"(the {_PARTIES} that spent most of {count})")
     if summary.overhead is not None:
-        console.print(words.overhead(summary.overhead))
+        console.say(words.overhead(summary.overhead))
 
 
 def print_forecast(
@@ -244,48 +223,48 @@ def print_forecast(
 ) -> None:
     """Print what a run would take; and over a network, if asked."""
     if json:
-        _print_json(forecast)
+        print_json(forecast)
         return
-    console = _out()
+    console = Terminal()
     _print_cost(console, forecast)
-    heads = ("of the whole run, all parties in one process", ">")
-    _print_grid(console, heads, _whole_run(forecast))
+    title = "of the whole run, all parties in one process"
+    console.facts(title, _whole_run(forecast))
     if forecast.error is not None:
         _print_error_forecast(console, forecast.error)
     if network:
         _print_network_forecast(console, forecast)
     for note in forecast.notes:
-        console.print(escape(f"({note})"))
+        console.say(escape(f"({note})"), hanging=1)
     if forecast.columns:
-        _print_grid(
-            console, ("column", "kind", "why it was proposed"), forecast.columns
-        )
+        console.say("[bold]why columns have their kinds[/]")
+    for name, kind, why in forecast.columns:
+        console.say(f"{escape(name)}, {kind}: {escape(why)}", indent=2, hanging=2)
 
-    console.print(f"guarantee: {forecast.guarantee}; trust: {forecast.trust}")
+    console.say(f"guarantee: {forecast.guarantee}; trust: {forecast.trust}")
     if forecast.finished:
-        console.print("This run has finished; running it again releases nothing.")
+        console.say("This run has finished; running it again releases nothing.")
     elif forecast.resumes:
-        releases = f"{forecast.resumes} releases"
-        console.print(
+        releases = count_of(forecast.resumes, "release is", "releases are")
+        console.say(
             f"This run began before: {releases} are paid for, "
             "and it continues from there."
         )
     # Last, so that a terminal shows them without scrolling.
     for warning in forecast.warnings:
-        console.print(f"{_FIRST} {escape(warning)}")
+        console.say(f"{_FIRST} {escape(warning)}")
     if forecast.rows is None:
-        console.print("No row was counted and nothing was written.")
+        console.say("No row was counted and nothing was written.")
         return
     _print_rows(console, forecast.rows)
 
 
-def _print_cost(console: Console, forecast: StudyForecast) -> None:
+def _print_cost(console: Terminal, forecast: StudyForecast) -> None:
     """Print what a run would take of each party: epsilon and traffic."""
     study = escape(forecast.study)
     method = escape(forecast.method)
     party_count = len(forecast.parties)
     parties = count_of(party_count, "party", "parties")
-    console.print(f"[bold]{study}[/]: {method}, {parties}")
+    console.say(f"[bold]{study}[/]: {method}, {parties}")
 
     epsilon = words.epsilon(forecast.epsilon_per_party)
     delta = words.small(forecast.delta)
@@ -296,10 +275,10 @@ def _print_cost(console: Console, forecast: StudyForecast) -> None:
     size = words.size(forecast.bytes_per_party)
     traffic = ("bytes sent and received", f"about {size}")
     whose = "of each party" if party_count > 1 else "of the party"
-    _print_grid(console, (whose, ">"), [bound, traffic])
+    console.facts(whose, [bound, traffic])
 
 
-def _print_network_forecast(console: Console, forecast: StudyForecast) -> None:
+def _print_network_forecast(console: Terminal, forecast: StudyForecast) -> None:
     """Print what a run would take over a network; its computing is that of this machine."""
     messages = f"at most {forecast.messages_per_party:,}"
     engine_time = f"about {duration(forecast.seconds_on_engine)}"
@@ -309,12 +288,12 @@ def _print_network_forecast(console: Console, forecast: StudyForecast) -> None:
         ("an engine, at 1 s a message", engine_time),
         ("sockets, at 50 ms a message", socket_time),
     ]
-    _print_grid(console, ("of the run over a network", ">"), rows)
+    console.facts("of the run over a network", rows)
     if forecast.every_step:
-        console.print(escape(_ONE_ROOM))
+        console.say(escape(_ONE_ROOM))
 
 
-def _print_error_forecast(console: Console, error: ErrorForecast) -> None:
+def _print_error_forecast(console: Terminal, error: ErrorForecast) -> None:
     """Print what epsilon buys: how far shares, pairs and means are expected to be from the rows."""
     title = f"expected error, for {error.rows:,} rows"
     share = f"± {words.points(error.share)}"
@@ -329,11 +308,11 @@ def _print_error_forecast(console: Console, error: ErrorForecast) -> None:
         ("rows in a wrong category or bin of a column", wrong, ""),
         ("tables of two columns that are measured", measured, ""),
     ]
-    _print_grid(console, (title, ">noise", ">drawing rows"), lines)
+    console.table((title, ">noise", ">drawing rows"), lines)
     _print_noisiest(console, error)
 
 
-def _print_noisiest(console: Console, error: ErrorForecast) -> None:
+def _print_noisiest(console: Terminal, error: ErrorForecast) -> None:
     """Print the expected errors of the columns that have the largest ones."""
     columns = list(error.columns)
     columns.sort(key=lambda column: -column.share * column.codes)
@@ -351,42 +330,38 @@ def _print_noisiest(console: Console, error: ErrorForecast) -> None:
     if len(noisiest) < len(columns):
         title = f"the {_COLUMNS} noisiest columns"
     heads = (title, ">codes", ">a share", ">rows misplaced", ">the mean")
-    _print_grid(console, heads, rows)
+    console.table(heads, rows)
 
 
-def _print_rows(console: Console, rows: RowsRead) -> None:
+def _print_rows(console: Terminal, rows: RowsRead) -> None:
     """Print what the parties' rows show, beside each other."""
     for line in (*rows.overlaps, *rows.misfits):
-        console.print(f"{_FIRST} {escape(line)}")
-    if rows.differences:
-        lines: list[tuple[str, ...]] = []
-        for difference in rows.differences:
-            lines += _difference_lines(difference)
-        heads = ("column", "what differs", "party", "holds")
-        _print_grid(console, heads, lines)
+        console.say(f"{_FIRST} {escape(line)}")
+    for difference in rows.differences:
+        _print_difference(console, difference)
 
     counts = [f"{name} {count:,}" for name, count in rows.count.items()]
     parties = escape(", ".join(counts))
     is_odd = rows.overlaps or rows.misfits or rows.differences
     verdict = "" if is_odd else ", and nothing is odd"
-    console.print(f"Rows were read here{verdict}: {parties}. Nothing was written.")
+    console.say(f"Rows were read here{verdict}: {parties}. Nothing was written.")
     if is_odd:
-        console.print(
+        console.say(
             "These lines show values of rows: for those who may see every file alone."
         )
 
 
-def _difference_lines(difference: Difference) -> Iterator[tuple[str, ...]]:
-    """Yield lines of a table on a difference: parties that hold the same share a line."""
+def _print_difference(console: Terminal, difference: Difference) -> None:
+    """Print a difference between parties; those that hold the same share a line."""
     parties_by_text: dict[str, list[str]] = {}
     for party, text in difference.held.items():
         parties_by_text.setdefault(text, []).append(party)
-    # The column and what differs stand in the first line alone.
-    heads = (difference.column, difference.what)
+
+    console.say(f"[bold]{escape(difference.column)}[/]: {escape(difference.what)}")
     for text, parties in parties_by_text.items():
-        yield (*heads, listed(parties, 3), text)
-        heads = ("", "")
-    yield ("", "", "", f"→ {difference.advice}")
+        names = listed(parties, 3)
+        console.say(escape(f"{names}: {text}"), indent=4, hanging=2)
+    console.say(escape(f"→ {difference.advice}"), indent=4, hanging=2)
 
 
 def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
@@ -408,7 +383,7 @@ def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
         queries = f"{forecast.workload_queries:,}"
         cells = f"{forecast.workload_cells:,}"
         yield "queries in the workload", queries
-        yield "cells of these and all queries inside them", cells
+        yield "cells of these, and of queries inside", cells
         # More cells than a float holds were cut to the largest one, see `check.forecast`.
         cells = f"{forecast.domain_cells:.3g}"
         if forecast.domain_cells == float_info.max:
@@ -447,39 +422,37 @@ def print_plan(
         answer["digest"] = plan.digest
         answer["refusal"] = refusal
         answer["known_keys"] = key_notes
-        _print_json(answer)
+        print_json(answer)
         return
 
-    console = _out()
+    console = Terminal()
     facts = plan.facts
     study = escape(facts["study"]["name"])
     party = escape(plan.party)
     method = escape(facts["method"]["name"])
     version = f"siloweave {facts['siloweave']}"
-    console.print(f"[bold]{study}[/] at party {party}: {method}, {version}")
-    heads = ("stage", "question", ">at most", "reply", "protected by", "in the ledger")
-    _print_grid(console, heads, map(_planned, plan.messages))
-    _print_grid(console, ("in all", ">"), _totals(plan))
+    console.say(f"[bold]{study}[/] at party {party}: {method}, {version}")
+    heads = ("question", "stage", ">at most", "reply", "protected by", "in the ledger")
+    console.table(heads, map(_planned, plan.messages))
+    console.facts("in all", _totals(plan))
     views = [(view.who, view.sees, view.protected_by) for view in plan.sees]
-    _print_grid(console, ("who", "sees", "protected by"), views)
-    _print_grid(console, ("what you say yes to", "value"), _settled(plan))
-    console.print(escape(f"guarantee: {plan.guarantee}"))
+    console.table(("who", "sees", "protected by"), views)
+    console.facts("what you say yes to", _settled(plan))
+    console.say(escape(f"guarantee: {plan.guarantee}"))
     columns = ", ".join(plan.columns)
-    console.print(escape(f"columns of your rows that it uses: {columns}"))
-    console.print(escape(f"your text file is read with {_reading(plan)}"))
+    console.say(escape(f"columns of your rows that it uses: {columns}"))
+    console.say(escape(f"your text file is read with {_reading(plan)}"))
     _print_keys(console, facts, key_notes)
 
     # A study that the policy refuses has nothing to approve.
     if refusal:
-        console.print(f"[bold red]refused:[/] {escape(refusal)}")
+        console.say(f"[bold red]refused:[/] {escape(refusal)}")
         return
-    call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
+    call = f"siloweave party approve {quoted(folder)} {plan.digest}"
     # A file in the study's folder may be somebody else's, so that its name is confirmed, too.
     if data is not None and _is_inside(Path(data), folder):
-        call += f" --data {_quoted(Path(data))}"
-    console.print(
-        f"The policy here allows it. To approve exactly this: [bold]{call}[/]"
-    )
+        call += f" --data {quoted(Path(data))}"
+    console.command("The policy here allows it. To approve exactly this:", call)
 
 
 def _is_inside(file: Path, folder: Path) -> bool:
@@ -522,19 +495,19 @@ def _totals(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _print_keys(
-    console: Console, facts: Mapping[str, Any], key_notes: Mapping[str, str]
+    console: Terminal, facts: Mapping[str, Any], key_notes: Mapping[str, str]
 ) -> None:
     """Print the keys of a study's ends, and which of them the coordinator made."""
     for name, key in facts.get("keys", {}).items():
         note = f" ({key_notes[name]})" if name in key_notes else ""
         shown = fingerprint(b64decode(key))
-        console.print(escape(f"key of {name}: {shown}{note}"))
+        console.say(escape(f"key of {name}: {shown}{note}"))
     # Whoever makes a key can use it, so that a party's masks hide nothing from the coordinator.
     owners = facts.get("keys_made_here")
     if owners:
         names = escape(", ".join(owners))
-        console.print(f"[bold red]the coordinator made the keys of {names}:[/] ")
-        console.print(
+        console.say(f"[bold red]the coordinator made the keys of {names}:[/] ")
+        console.say(
             "it can sign as they do, read what is sealed to them, and take off the masks that hide "
             "your sums behind theirs"
         )
@@ -564,18 +537,19 @@ def _settled(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _value(value: Any) -> str:
-    """Write a value as JSON."""
-    return msgspec.json.encode(value).decode()
+    """Write a value as JSON, with blanks at which it can be wrapped."""
+    compact = msgspec.json.encode(value)
+    return msgspec.json.format(compact, indent=0).decode()
 
 
 def print_account(account: AccountView, *, json: bool) -> None:
     """Print what a party's studies may cost in all, line by line, and what its policy leaves."""
     if json:
-        _print_json(account)
+        print_json(account)
         return
-    console = _out()
+    console = Terminal()
     folder = escape(account.folder)
-    console.print(f"account of the party in {folder}, key {account.fingerprint}")
+    console.say(f"account of the party in {folder}, key {account.fingerprint}")
     notes = {
         "study": "",
         "more": ", which asked for more",
@@ -589,12 +563,12 @@ def print_account(account: AccountView, *, json: bool) -> None:
         lines.append((day, study, epsilon, _delta(entry.delta)))
     total_epsilon = words.epsilon(account.epsilon)
     lines.append(("", "in all", total_epsilon, _delta(account.delta)))
-    _print_grid(console, ("date", "study", ">ε at most", ">δ"), lines)
+    console.table(("date", "study", ">ε at most", ">δ"), lines)
 
     if account.epsilon_left is not None and account.delta_left is not None:
         epsilon_left = words.epsilon(account.epsilon_left)
         delta_left = words.small(account.delta_left)
-        console.print(
+        console.say(
             f"policy.toml leaves ε = {epsilon_left} of a row at δ = {delta_left}"
         )
     if not account.trouble:
@@ -604,10 +578,8 @@ def print_account(account: AccountView, *, json: bool) -> None:
     if account.proposal is not None:
         cost = account.proposal
         options = f"--spent-since {cost.epsilon:g} --delta {cost.delta:g}"
-        console.print(
-            f"By what is known here, this was spent besides: [bold]{options}[/]. "
-            "State more if rows were used elsewhere."
-        )
+        console.command("By what is known here, this was spent besides:", options)
+        console.say("State more if rows were used elsewhere.")
 
 
 def _delta(delta: float) -> str:
@@ -635,8 +607,8 @@ def _planned(message: PlannedMessage) -> tuple[str, ...]:
     if message.guessed:
         times = f"about {times}"
     return (
-        message.stage,
         question,
+        message.stage,
         times,
         message.replies,
         "; ".join(protections),
@@ -655,26 +627,28 @@ def print_status(status: CoordinatorStatus | PartyStatus) -> None:
 def _time_left(seconds: float | None) -> str:
     """Say how long a study still takes at its pace."""
     if seconds is None:
-        return "not known"
-    return f"at most {duration(seconds)}"
+        return "time left: not known"
+    if not seconds:
+        return "nothing is left to do"
+    return f"left at this pace: at most {duration(seconds)}"
 
 
 def _print_at_coordinator(status: CoordinatorStatus) -> None:
     """Print how far a study is at the coordinator, and what each party did."""
-    console = _out()
+    console = Terminal()
     study = escape(status.study)
     state = escape(status.state)
-    console.print(f"[bold]{study}[/] at the coordinator: {state}")
+    console.say(f"[bold]{study}[/] at the coordinator: {state}")
     if status.question:
         step = f"{status.question}, step {status.step} of stage {status.stage}"
         progress = f"question {status.questions} of at most {status.at_most}"
-        console.print(escape(f"{step}; {progress}"))
+        console.say(escape(f"{step}; {progress}"))
     elapsed = duration(status.seconds)
     time_left = _time_left(status.left)
-    console.print(f"{elapsed} so far; left at this pace: {time_left}")
+    console.say(f"{elapsed} so far; {time_left}")
     epsilon = words.epsilon(status.epsilon)
     delta = words.small(status.delta)
-    console.print(f"a row costs at most ε = {epsilon} at δ = {delta}")
+    console.say(f"a row costs at most ε = {epsilon} at δ = {delta}")
 
     lines = []
     for party in status.parties:
@@ -687,12 +661,12 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
         counts = (party.messages, sent, received, party.payments)
         lines.append((party.name, *counts, state))
     heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
-    _print_grid(console, heads, lines)
+    console.table(heads, lines)
 
 
 def _print_at_party(status: PartyStatus) -> None:
     """Print how far a study is at a party, and what the party spent."""
-    console = _out()
+    console = Terminal()
     study = escape(status.study)
     party = escape(status.party)
     state = status.state
@@ -700,7 +674,7 @@ def _print_at_party(status: PartyStatus) -> None:
         state += f" at {status.ended}"
     if status.why:
         state += f": {status.why}"
-    console.print(f"[bold]{study}[/] at party {party}: {escape(state)}")
+    console.say(f"[bold]{study}[/] at party {party}: {escape(state)}")
 
     answers = count_of(status.answered, "question", "questions")
     if status.at_most is not None:
@@ -708,41 +682,41 @@ def _print_at_party(status: PartyStatus) -> None:
     answers += " answered"
     if status.quiet is not None:
         answers += f", the last {duration(status.quiet)} ago"
-    console.print(answers)
+    console.say(answers)
 
     spent = words.epsilon(status.epsilon)
     allowed = words.epsilon(status.allowed)
     delta = words.small(status.delta)
     releases = count_of(status.releases, "release", "releases")
     cost = f"{spent} of {allowed} at δ = {delta}"
-    console.print(f"ε of a row by the ledger: {cost}, {releases}")
+    console.say(f"ε of a row by the ledger: {cost}, {releases}")
     if status.run:
         payment = f"step {status.step} of {status.run}"
-        console.print(f"last paid: {escape(payment)}")
+        console.say(f"last paid: {escape(payment)}")
     _print_work(console, status)
     if status.unexpected:
         paths = escape(first_few(status.unexpected))
-        console.print(f"[bold red]unexpected in its folder:[/] {paths}")
-        console.print(
+        console.say(f"[bold red]unexpected in its folder:[/] {paths}")
+        console.say(
             "the party does not start beside that; its rows are named by --data"
         )
 
 
-def _print_work(console: Console, status: PartyStatus) -> None:
+def _print_work(console: Terminal, status: PartyStatus) -> None:
     """Print what a party sent, computed and stored, and what is left to do."""
     received = words.size(status.received)
     sent = words.size(status.sent)
-    console.print(f"{received} received and {sent} sent")
+    console.say(f"{received} received and {sent} sent")
     # How long computing takes may depend on rows, so that only the party's owner sees it.
     computing = duration(status.computing)
     sealing = duration(status.sealing)
-    console.print(
-        f"{computing} of its own computing "
-        f"and {sealing} of sealing, opening and signing; nobody is sent that"
+    console.say(
+        f"{computing} of its own computing and {sealing} of sealing, opening and signing, "
+        "which no other end is told"
     )
     stored = words.size(status.stored)
     time_left = _time_left(status.left)
-    console.print(f"answers that are kept: {stored}; left at this pace: {time_left}")
+    console.say(f"answers that are stored: {stored}; {time_left}")
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
@@ -760,54 +734,45 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
             "files": proposal.files,
             "warnings": proposal.cautions,
         }
-        _print_json(answer)
+        print_json(answer)
         return
 
-    console = _out()
+    console = Terminal()
     for line in proposal.files:
-        console.print(escape(line))
+        console.say(escape(line))
     _print_proposed(console, proposal)
     for line in proposal.constraints:
-        console.print(f"constraint: {escape(line)}")
+        console.say(f"constraint: {escape(line)}")
     for line in proposal.cautions:
         print_warning(line)
-    console.print(f"Wrote {escape(study)} and {escape(schema)}.")
-    console.print(
+    console.say(f"Wrote {escape(study)} and {escape(schema)}.")
+    console.say(
         "[yellow]Review the schema:[/] every fact above came from rows and nobody paid for it. "
         "Correct each to what was known beforehand, and delete its from_data."
     )
-    call = f"siloweave check {_quoted(paths[0])}"
-    console.print(f"Then: [bold]{call}[/]")
+    console.command("Then:", f"siloweave check {quoted(paths[0])}")
 
 
-def _print_proposed(console: Console, proposal: Proposal) -> None:
+def _print_proposed(console: Terminal, proposal: Proposal) -> None:
     """Print every column's proposed kind, why, and what was taken from rows."""
     facts_from_rows = dict(proposal.review)
-    width = get_terminal_size().columns
-    padding = (0, _GAP, 0, 0)
-    grid = Grid(box=None, padding=padding, header_style="bold", width=width)
-    # Long names are folded, so that reasons have room.
-    grid.add_column("column", overflow="fold", max_width=width // 4)
-    grid.add_column("kind", no_wrap=True)
-    grid.add_column("why", overflow="fold", ratio=1)
+    console.say("[bold]columns, their kinds, and why[/]")
     for column in proposal.schema.columns:
-        lines = []
-        if column.why:
-            lines.append(escape(column.why))
+        reason = f": {column.why}" if column.why else ""
+        name = escape(column.name)
+        text = escape(f", {column.kind}{reason}")
+        console.say(f"[bold]{name}[/]{text}", indent=2, hanging=2)
         facts = facts_from_rows.get(column.name, "")
         if facts:
-            lines.append(f"[dim]from rows: {escape(facts)}[/]")
-        text = "\n".join(lines)
-        grid.add_row(escape(column.name), column.kind, text)
-    console.print(grid, soft_wrap=False, width=width)
+            console.say(f"[dim]from rows: {escape(facts)}[/]", indent=4, hanging=2)
 
 
 def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
     """Print verified ledgers; with their entries if asked, or if there is only one."""
     if json:
-        _print_json(trail)
+        print_json(trail)
         return
-    console = _out()
+    console = Terminal()
     rows = []
     for ledger in trail.ledgers:
         chain = f"whole ({ledger.note})" if ledger.note else "whole"
@@ -816,15 +781,15 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         rows.append((_owner(ledger), entry_count, spent, chain, ledger.file))
     bound = f">ε at δ = {words.small(trail.delta)}"
     heads = ("party", ">entries", bound, "chain", "file")
-    _print_grid(console, heads, rows)
+    console.table(heads, rows, spare={"file"})
     for line in _trail_epsilons(trail):
-        console.print(line)
+        console.say(line)
     if entries or len(trail.ledgers) == 1:
         for ledger in trail.ledgers:
             _print_entries(console, ledger)
     else:
-        console.print("--party NAME shows every entry.")
-    console.print(
+        console.say("--party NAME shows every entry.")
+    console.say(
         "Every ledger's signature was checked, and ε recomputed from the events."
     )
     _print_compared(console, trail.ledgers)
@@ -850,7 +815,7 @@ def _trail_epsilons(trail: Trail) -> Iterator[str]:
         yield "No ε covers the alignment, which found the rows that all parties have."
 
 
-def _print_compared(console: Console, ledgers: Sequence[Reading]) -> None:
+def _print_compared(console: Terminal, ledgers: Sequence[Reading]) -> None:
     """Print what ledgers were compared with: a file alone cannot show that it was written anew."""
     owners_by_sources: dict[tuple[str, ...], list[str]] = {}
     for ledger in ledgers:
@@ -863,27 +828,28 @@ def _print_compared(console: Console, ledgers: Sequence[Reading]) -> None:
             suffix = escape(f" ({'; '.join(owners)})")
         if sources:
             names = escape(" and ".join(sources))
-            console.print(f"Compared with {names}{suffix}.")
+            console.say(f"Compared with {names}{suffix}.")
         else:
-            console.print(
+            console.say(
                 f"[yellow]Compared with nothing{suffix}:[/] no key and no hash of it was kept "
                 "here. Ask the owner for the public key, and compare it with the one in line 1."
             )
 
 
-def _print_entries(console: Console, ledger: Reading) -> None:
+def _print_entries(console: Terminal, ledger: Reading) -> None:
     """Print the lines of a ledger, and by what its end and its owner are known."""
     rows = []
     for line in ledger.entries:
         mechanism = _event(line.event)
         # A release without noise has no rho.
         cost = "∞" if line.rho is None else f"{line.rho:.3g}"
-        rows.append((line.index, line.step, line.what, line.to, mechanism, cost))
-    heads = (">#", "step", "what", "to", "mechanism", ">ρ")
-    _print_grid(console, heads, rows)
+        entry = f"{line.index}: {line.what}"
+        rows.append((entry, line.step, line.to, cost, mechanism))
+    heads = ("entry", "step", "to", ">ρ", "mechanism")
+    console.table(heads, rows)
     owner = escape(_owner(ledger))
-    console.print(f"last line of {owner}: {ledger.head}")
-    console.print(f"signed with the key {fingerprint(ledger.key)}")
+    console.say(f"last line of {owner}: {ledger.head}")
+    console.say(f"signed with the key {fingerprint(ledger.key)}")
 
 
 def _owner(ledger: Reading) -> str:
@@ -908,65 +874,63 @@ def _event(event: Mapping[str, Any]) -> str:
 
 
 def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
-    """Print every method."""
+    """Print every method in a line, those for the same kind of parties together."""
     if json:
-        _print_json(methods)
+        print_json(methods)
         return
-    heads = ("split", "family", "guarantee", "trust", "paper")
-    rows = []
+    console = Terminal()
+    by_split: dict[str, list[tuple[str, str, str]]] = {}
     for name, info in methods.items():
-        facts = [getattr(info, head) for head in heads]
-        rows.append((name, *facts))
-    _print_grid(_out(), ("name", *heads), rows)
+        phrase = f"{info.title}: {info.family}"
+        # Where one owner has all rows, nobody else is trusted.
+        if info.split != "central":
+            phrase += f", {_TRUST.get(info.trust, info.trust)}"
+        by_split.setdefault(info.split, []).append((name, info.guarantee, phrase))
+    for split, rows in by_split.items():
+        console.say(f"[bold]{escape(_SPLITS.get(split, split))}[/]")
+        for name, guarantee, phrase in rows:
+            line = f"  {name:<18}{guarantee:<9}{phrase}"
+            console.say(escape(line), hanging=29)
+    console.say(
+        "The second word is the guarantee: dp covers all that is released, none nothing."
+    )
+    console.command("All about one:", "siloweave list NAME")
 
 
-def _print_grid(
-    console: Console, heads: Sequence[str], rows: Iterable[Sequence[object]]
-) -> None:
-    """Print a table that fits the terminal; ``>`` before a head aligns its column to the right.
-
-    Cells are wrapped, not cut. Where there is no terminal, the table is as wide as the environment
-    variable COLUMNS says, or 80 characters.
-    """
-    names = [head.removeprefix(">") for head in heads]
-    cells = [[str(cell) for cell in row] for row in rows]
-    terminal_width = get_terminal_size().columns
-    widths = _column_widths([names, *cells], terminal_width)
-    padding = (0, _GAP, 0, 0)
-    grid = Grid(box=None, padding=padding, pad_edge=False, header_style="bold")
-    for head, name, width in zip(heads, names, widths, strict=True):
-        justify: Literal["right", "left"] = "left"
-        if head.startswith(">"):
-            justify = "right"
-        grid.add_column(name, justify=justify, overflow="fold", width=width)
-    for row in cells:
-        grid.add_row(*map(escape, row))
-    console.print(grid, soft_wrap=False, width=terminal_width)
-
-
-def _column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the widths of a table's columns, so that all are within `width` with their gaps.
-
-    The widest are narrowed first: to their longest word, and only if that is too much, further.
-    """
-    widths = []
-    longest_words = []
-    for cells in zip(*lines, strict=True):
-        all_words = " ".join(cells).split()
-        widths.append(max(map(cell_len, cells)))
-        longest_words.append(max(map(cell_len, all_words), default=0))
-
-    places = range(len(widths))
-    # In a terminal that is too narrow for anything, each column has one character.
-    available = max(width - _GAP * (len(widths) - 1), len(widths))
-    while sum(widths) > available:
-        wrapped = [place for place in places if widths[place] > longest_words[place]]
-        # Of columns that are as wide, the last one is narrowed.
-        widest = max(wrapped or places, key=lambda place: (widths[place], place))
-        widths[widest] -= 1
-    return widths
+def print_method(method: AboutMethod, *, json: bool) -> None:
+    """Print all about one method."""
+    if json:
+        print_json(method)
+        return
+    console = Terminal()
+    info = method.info
+    console.say(f"[bold]{escape(info.name)}[/]: {escape(method.summary)}")
+    facts = [
+        ("class in Python", f"siloweave.{method.class_name}"),
+        ("for", _SPLITS.get(info.split, info.split)),
+        ("kind of model", info.family),
+        ("trust", words.TRUST.get(info.trust, info.trust)),
+        ("guarantee", info.guarantee),
+        ("of what", info.statement),
+        ("paper", info.paper),
+    ]
+    console.facts("what it is", facts)
+    console.say("[bold]who sees what[/]")
+    for view in info.visibility:
+        line = f"{view.who}: {view.sees}; protected by: {view.protected_by}"
+        console.say(escape(line), indent=2, hanging=2)
+    console.facts("settings, with their defaults", method.settings.items())
 
 
-def _quoted(path: Path) -> str:
-    """Write a path as it stands in a command line."""
-    return escape(quote(str(path)))
+# What a method's parties hold, and whom they trust, in the list of all methods.
+_SPLITS = {
+    "central": "one owner has all rows and columns",
+    "rows": "parties have different rows, with the same columns",
+    "columns": "parties have different columns of the same rows",
+}
+_TRUST = {
+    "curator": "trusts a curator",
+    "secure-sum": "masked sums",
+    "mpc": "computed together",
+    "local": "noise at parties",
+}

@@ -230,8 +230,9 @@ class RepeatedId:
     def __str__(self) -> str:
         return (
             f"{self.name}: one {self.name} has up to {self.most:,} rows in a file. If it is a "
-            f"person, protect that and not a row: unit = {self.name!r} with rows_per_unit, which "
-            f"keeps, at {'; '.join(self.kept())}. The larger it is, the more noise"
+            f"person, protect that and not a row: set unit = {self.name!r} and rows_per_unit in "
+            "[budget]. A larger rows_per_unit keeps more rows and needs more noise. It keeps, at "
+            f"{'; '.join(self.kept())}"
         )
 
 
@@ -621,6 +622,7 @@ def _id_by_file(column: Column, form: str | None) -> Column:
         high=None,
         decimals=None,
         other=None,
+        fallback=None,
         format=form,
         from_data=facts,
         why=why,

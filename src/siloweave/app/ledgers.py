@@ -19,7 +19,7 @@ from siloweave.app.study import Study, close_match
 from siloweave.core.fit import Ledgers, epsilon_of_row
 from siloweave.core.party import require_unspent
 from siloweave.core.settings import Job
-from siloweave.errors import InputError, LedgerError, number
+from siloweave.errors import InputError, LedgerError, count_of, number
 from siloweave.federation import course, records
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.ledger import Entry, Ledger, fingerprint
@@ -265,9 +265,10 @@ def verify_ledgers(
         heads = {entry.previous for entry in ledger.entries} | {ledger.head}
         if party.ledger_head not in heads:
             raise LedgerError(
-                f"{files[party.name]}: has {len(ledger.entries)} entries, and not those with "
-                f"which the run ended ({party.releases} releases). Its end was cut off, or another "
-                "copy was put in its place. Put back the file from the last backup."
+                f"{files[party.name]}: has {count_of(len(ledger.entries), 'entry', 'entries')}, "
+                "and not those with which the run ended "
+                f"({count_of(party.releases, 'release', 'releases')}). Its end was cut off, or "
+                "another copy was put in its place. Put back the file from the last backup."
             )
 
 
@@ -297,7 +298,8 @@ def check_receipts(
                 continue
             raise LedgerError(
                 f"the ledger of party {name!r} is gone or empty; the coordinator saw "
-                f"{len(payments)} payments from it. Put back the file from the last backup."
+                f"{count_of(len(payments), 'payment', 'payments')} from it. Put back the file "
+                "from the last backup."
             )
         ledger = _read(name, files[name], receipts[0].key, str(course.RECEIPTS))
         hashes = {entry.hash for entry in ledger.entries}

@@ -24,8 +24,11 @@ studies has a folder with its key and policy, and the studies' folders in it:
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
+import tomllib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -127,6 +130,12 @@ _POLICY = "its policy does not allow this study"
 _LEDGER = "its ledger does not allow this study"
 _ROWS = "its rows do not fit this study"
 
+# The path in a study's file: a text in quotes, at the first `file` below [schema].
+_SCHEMA_PATH = re.compile(
+    r"""(^[ \t]*\[schema\][^\n]*\n(?:[ \t]*(?!file\b|\[)[^\n]*\n)*[ \t]*file[ \t]*=[ \t]*)"""
+    r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""",
+    re.MULTILINE,
+)
 _PURPOSE = b"siloweave begun"
 _REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
 OWN_FILES = (NONCES, KEPT, _BEGUN, SEEDED)
@@ -180,7 +189,8 @@ def provision(
         out: Where the folders are made. Keys that are there are kept.
         keys: What `siloweave party key` printed at parties, which then keep their private keys to
             themselves.
-        trial: Whether all ends stay on this machine, and policies allow the study as it is.
+        trial: Whether all ends stay on this machine, and policies allow the study as it is. Its
+            schema may then be anywhere: each end gets a copy beside its study.
         addresses: Names and IP addresses by which parties reach the coordinator over a network;
             certificates are made for these. Without any, frames travel as files.
         authority: The certificate of the authority of a SuperLink that others run, in place of
@@ -194,7 +204,8 @@ def provision(
         Every end's folder, by name.
 
     Raises:
-        InputError: The study cannot run over a network, or a key is malformed, or is missing.
+        InputError: The study cannot run over a network, or its schema is outside its folder and
+            this is no trial, or a key is malformed, or is missing.
         RosterError: A key is of no party, or two parties have one.
     """
     keys = keys or {}
@@ -210,10 +221,13 @@ def provision(
             "sign as these parties, read what is sealed to them and take off their masks"
         )
     schema_file = Path(study.schema.file)
-    if schema_file.is_absolute() or len(schema_file.parts) > 1:
+    is_elsewhere = schema_file.is_absolute() or len(schema_file.parts) > 1
+    # Between machines a study travels as a folder, and a path out of it leads nowhere there.
+    if is_elsewhere and not trial:
         raise InputError(
-            f"[schema] file = {study.schema.file!r} must be the name of a file beside the study's, "
-            "which every end gets a copy of"
+            f"[schema] file = {study.schema.file!r} is outside the study's folder, and only that "
+            "folder travels to the parties. Copy the schema beside the study's file and write "
+            f"file = {schema_file.name!r}"
         )
     # A study that cannot run over a network is refused here, before a key is made.
     study.setup()
@@ -221,6 +235,9 @@ def provision(
     # Reasons for what a schema declares count someone's rows, so no other end gets them.
     schema_json = study.read_schema().without_reasons().to_json()
     study_file = path / STUDY_FILE if path.is_dir() else path
+    study_toml = study_file.read_bytes()
+    if is_elsewhere:
+        study_toml = _naming_schema(study_toml, schema_file.name)
 
     folders = {name: out / name for name in (COORDINATOR, *study.names)}
     office = Identity.load_or_create(folders[COORDINATOR] / COORDINATOR_KEY)
@@ -238,7 +255,7 @@ def provision(
     for name, folder in folders.items():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         roster.store(folder / frames.ROSTER_FILE)
-        write_whole(folder / STUDY_FILE, study_file.read_bytes())
+        write_whole(folder / STUDY_FILE, study_toml)
         write_whole(folder / schema_file.name, schema_json.encode())
         if name == COORDINATOR:
             continue
@@ -254,6 +271,32 @@ def provision(
             folders[COORDINATOR], party_folders, addresses, authority, nodes
         )
     return folders
+
+
+def _naming_schema(study_toml: bytes, name: str) -> bytes:
+    """Return a study's file in which ``[schema]`` names the file of this name beside it.
+
+    Raises:
+        InputError: The file is written so that its path cannot be replaced safely.
+    """
+    text = study_toml.decode()
+    expected = tomllib.loads(text)
+    expected["schema"]["file"] = name
+    path = json.dumps(name, ensure_ascii=False)
+    changed = _SCHEMA_PATH.sub(lambda match: match[1] + path, text, count=1)
+
+    # Only the path may have changed: else a comment or another table was mistaken for it.
+    try:
+        is_replaced = tomllib.loads(changed) == expected
+    except tomllib.TOMLDecodeError:
+        is_replaced = False
+    if not is_replaced:
+        raise InputError(
+            "[schema] file is outside the study's folder, and is not written as a line "
+            f'file = "..." below [schema]. Copy the schema beside the study\'s file and write '
+            f"file = {name!r}"
+        )
+    return changed.encode()
 
 
 def _check_party_options(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,7 +13,7 @@ from math import inf
 from pathlib import Path
 from shlex import quote
 from threading import Thread
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -452,10 +453,10 @@ def provision(
     fingerprints = fingerprints_in(folders[COORDINATOR])
     lines += [f"{name}: {words}" for name, words in fingerprints.items()]
     lines.append(
-        "Then: send each party its folder. There its owner approves what `siloweave party "
-        "plan` shows, and runs `siloweave party start` with --data; here: siloweave coordinator "
-        f"{quote(str(folders[COORDINATOR]))}"
+        "Then send each party its folder. There its owner approves what `siloweave party plan` "
+        "shows, and runs `siloweave party start` with --data."
     )
+    call = f"siloweave coordinator {quote(str(folders[COORDINATOR]))}"
     keyless = [name for name in folders if name not in (*keys, COORDINATOR)]
     if keyless:
         print_warning(
@@ -464,7 +465,7 @@ def provision(
             "every party says so"
         )
     facts = {name: str(folder) for name, folder in folders.items()}
-    print_result(facts, "\n".join(lines), json=json)
+    print_result(facts, "\n".join(lines), json=json, call=("Here:", call))
 
 
 def _by_name(words: list[str], option: str, value_name: str) -> dict[str, str]:
@@ -561,8 +562,12 @@ def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(  # noqa: S603
         processes.command("siloweave", *words, "--attached"),
         stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=processes.environment(),
     )
+    # Several processes in one terminal would write into each other's lines and progress bars.
+    relay = Thread(target=_pass_on_lines, args=(process.stderr,), daemon=True)
+    relay.start()
     try:
         yield process
     finally:
@@ -572,6 +577,15 @@ def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        # What the process started may still have its standard error open.
+        relay.join(1.0)
+
+
+def _pass_on_lines(stream: IO[bytes]) -> None:
+    """Print each line of another process's standard error on this one's, whole."""
+    for line in stream:
+        sys.stderr.write(line.decode(errors="replace"))
+        sys.stderr.flush()
 
 
 def add_to(app: Any) -> None:

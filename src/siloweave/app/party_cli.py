@@ -11,7 +11,9 @@ from siloweave.app.options import AsJson, EndFolder, reported
 
 #: Commands below ``siloweave party``.
 party = typer.Typer(
-    name="party", help="One party of a study: its rows, keys, ledger and policy."
+    name="party",
+    help="One party of a study: its rows, keys, ledger and policy.",
+    rich_markup_mode=None,
 )
 
 PartyFolder = Annotated[

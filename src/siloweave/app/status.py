@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Any, TextIO
 
 import msgspec
@@ -546,6 +548,21 @@ class _Terminal(logging.StreamHandler[TextIO]):
         super().__init__()
         self.setFormatter(OneLine())
         self.setLevel(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record above the progress bar, which stands in for standard error."""
+        # A bar that began after this handler was made has put itself in the way since.
+        self.stream = sys.stderr
+        super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's text, wrapped at words to the terminal's width."""
+        return fill(
+            super().format(record),
+            width=get_terminal_size().columns,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def log_into(folder: Path) -> logging.Handler:

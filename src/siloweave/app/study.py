@@ -13,9 +13,10 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
+from inspect import cleandoc
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -34,6 +35,7 @@ from siloweave.errors import (
     InputError,
     RosterError,
     SchemaError,
+    count_of,
     naming_party,
     number,
     whole,
@@ -768,8 +770,9 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
     absent = [name for name in roster if name not in names]
     if absent:
         raise RosterError(
-            f"[study] roster names {len(roster)} parties, and {', '.join(absent)} "
-            "has no [[parties]] entry. Add it, or agree on a smaller roster with everyone."
+            f"[study] roster names {count_of(len(roster), 'party', 'parties')}, and there is no "
+            f"[[parties]] entry for {', '.join(absent)}. Add it, or agree on a smaller roster "
+            "with everyone."
         )
     extra = [name for name in names if roster and name not in roster]
     if extra:
@@ -817,19 +820,77 @@ def listed() -> dict[str, Info]:
     return {name: kind().info for name, kind in METHODS.items()}
 
 
+class AboutMethod(msgspec.Struct, frozen=True):
+    """All that `siloweave list NAME` shows of one method.
+
+    Attributes:
+        class_name: What it is called in Python.
+        summary: What it does, in a sentence.
+        info: What it is at its default settings.
+        settings: Their defaults, by name.
+    """
+
+    class_name: str
+    summary: str
+    info: Info
+    settings: dict[str, str]
+
+
+def about_method(name: str) -> AboutMethod:
+    """Return what a method is, what it does, and its settings.
+
+    Raises:
+        InputError: The name is unknown.
+    """
+    kind = _kind_of(name, "NAME:")
+    # The first paragraph of a class is a sentence on what it does.
+    summary, _, _ = cleandoc(kind.__doc__ or "").partition("\n\n")
+    method = kind()
+    settings = {}
+    for field in fields(kind):
+        if field.init:
+            settings[field.name] = _shown(getattr(method, field.name))
+    return AboutMethod(
+        class_name=kind.__name__,
+        summary=" ".join(summary.split()),
+        info=method.info,
+        settings=settings,
+    )
+
+
+def _shown(value: Any) -> str:
+    """Write a setting's value; settings with a table of their own are written as that."""
+    if value is None:
+        return "not set"
+    if is_dataclass(value):
+        pairs = [
+            f"{field.name} = {_shown(getattr(value, field.name))}"
+            for field in fields(value)
+        ]
+        return ", ".join(pairs)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _kind_of(name: str, what: str) -> type[Synthesizer]:
+    """Return the class of a method; InputError for an unknown name, with what was given."""
+    kind = METHODS.get(name)
+    if kind is None:
+        near = close_match(name, METHODS)
+        raise InputError(
+            f"{what} {name!r} is unknown{near} Use one of {', '.join(METHODS)}."
+        )
+    return kind
+
+
 def method_of(table: Mapping[str, Any]) -> Synthesizer:
     """Return the method that the table ``[method]`` names, with its settings.
 
     Raises:
         InputError: The name or a setting is unknown, or a value is out of range.
     """
-    name = table["name"]
-    kind = METHODS.get(name)
-    if kind is None:
-        near = close_match(name, METHODS)
-        raise InputError(
-            f"[method] name = {name!r} is unknown{near} Use one of {', '.join(METHODS)}."
-        )
+    kind = _kind_of(table["name"], "[method] name =")
     settings = {key: value for key, value in table.items() if key != "name"}
     if "settings" in settings:
         raise InputError(

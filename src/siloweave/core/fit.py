@@ -27,7 +27,7 @@ from siloweave.core.constrained import constrained_rows
 from siloweave.core.method import GUARANTEED, Info
 from siloweave.core.model import MarginalModel
 from siloweave.core.questions import Blanks, Questions
-from siloweave.errors import DataError, InputError, naming_file, whole
+from siloweave.errors import DataError, InputError, count_of, naming_file, whole
 from siloweave.federation.course import Traffic
 from siloweave.privacy.accountants import (
     epsilon,
@@ -191,18 +191,16 @@ class Ledgers:
         return epsilon_at_parties(events, self.parties_per_unit, self.delta)
 
     def __repr__(self) -> str:
-        count = sum(map(len, self.entries.values()))
+        parties = count_of(len(self.entries), "party", "parties")
+        release_count = sum(map(len, self.entries.values()))
+        releases = count_of(release_count, "release", "releases")
         most = _up(self.epsilon)
         whose = (
             "epsilon of a row over all"
             if self.split == "columns"
             else "largest epsilon"
         )
-        noun = "party" if len(self.entries) == 1 else "parties"
-        return (
-            f"Ledgers({len(self.entries)} {noun}, {count} releases, {whose} {most} at delta "
-            f"{self.delta:g})"
-        )
+        return f"Ledgers({parties}, {releases}, {whose} {most} at delta {self.delta:g})"
 
     def _repr_html_(self) -> str:
         dearest = sorted(self.epsilons.items(), key=lambda item: -item[1])

@@ -27,7 +27,7 @@ from siloweave.core.fit import Cost, Ledgers
 from siloweave.core.party import Party, PartySide, direct_parties, named_parties
 from siloweave.core.run import session_with
 from siloweave.core.settings import Job
-from siloweave.errors import InputError, RosterError, naming_party, whole
+from siloweave.errors import InputError, RosterError, count_of, naming_party, whole
 from siloweave.federation.alignment import Alignment, align
 from siloweave.federation.alignment_party import (
     CHUNK,
@@ -135,8 +135,10 @@ def align_rows(
                 read(part), columns[name], policy, processes, most
             )
     if len(party_data) < 2:
-        held = "one party" if party_data else "no party"
-        raise RosterError(f"data has {held}; an alignment needs two or more")
+        raise RosterError(
+            f"data has {count_of(len(party_data), 'party', 'parties')}; an alignment needs two or "
+            "more"
+        )
 
     # No ledger has a limit: what an alignment releases has no finite epsilon.
     run_folder = Path(folder) if folder else None

@@ -412,9 +412,10 @@ def _foreseen(
     sizes = {column.name: bin_count(column, bins) for column in fine.schema.columns}
     note = (
         f"{count_of(len(sizes), 'column of numbers is', 'columns of numbers are')} cut into about "
-        f"{bins} bins{' each' * (len(sizes) > 1)}, or a bin for each value where there "
-        f"are at most {2 * bins}: as many as about {case.rows:,} rows, which the run counts with "
-        f"noise, carry at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
+        f"{bins} bins{' each' * (len(sizes) > 1)}; a column with at most {2 * bins} values keeps a "
+        f"bin for each. With about {case.rows:,} rows at epsilon = {case.budget.epsilon:g}, more "
+        "bins would drown in the noise. The run counts rows with noise first, and may choose "
+        f"otherwise: to decide it now, set bins = {bins} in [method]"
     )
     return replace(encoder, bins_per_column=sizes), (note,)
 

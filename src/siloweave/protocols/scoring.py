@@ -63,6 +63,7 @@ from siloweave.errors import (
     RosterError,
     SchemaError,
     WireError,
+    count_of,
     naming_party,
 )
 from siloweave.evaluate.workload import require_rows
@@ -401,8 +402,8 @@ class FederatedScore:
 
     def __repr__(self) -> str:
         return (
-            f"FederatedScore({len(self.parties)} parties: error {self.error:.4f}, epsilon "
-            f"{self.epsilon}, {self.total_epsilon} in total)"
+            f"FederatedScore({count_of(len(self.parties), 'party', 'parties')}: "
+            f"error {self.error:.4f}, epsilon {self.epsilon}, {self.total_epsilon} in total)"
         )
 
     def __str__(self) -> str:
@@ -769,8 +770,9 @@ def _of_parties(folder: Path | str | None, parts: Mapping[str, Any]) -> Path | N
     # A party that is left out would seem to have spent nothing.
     if len(ledgers) > len(parts):
         raise RosterError(
-            f"{folder} holds the ledgers of {len(ledgers)} parties, and data has {len(parts)} "
-            "tables; give those of all parties, in the order of the fit"
+            f"{folder} holds the ledgers of {len(ledgers)} parties, and data has "
+            f"{count_of(len(parts), 'table', 'tables')}; give those of all parties, in the order "
+            "of the fit"
         )
     return Path(folder)
 

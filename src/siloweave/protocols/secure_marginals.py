@@ -1615,8 +1615,9 @@ def _bins_note(plan: SecurePlan, case: Case, bins: int) -> str:
     columns = count_of(cut, "column of numbers is", "columns of numbers are")
     each = " each" if cut > 1 else ""
     return (
-        f"{columns} cut into about {bins} bins{each}, as many as about {case.rows:,} rows carry "
-        f"at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
+        f"{columns} cut into about {bins} bins{each}. With about {case.rows:,} rows at epsilon = "
+        f"{case.budget.epsilon:g}, more bins would drown in the noise; to decide it, set bins = "
+        f"{bins} in [method]"
     )
 
 
