@@ -15,13 +15,14 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import time
 import webbrowser
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from socketserver import TCPServer
-from threading import Event, Thread
+from threading import Thread
 from typing import Any, NamedTuple
 
 import typer
@@ -160,32 +161,38 @@ def serve(
     title: str,
     *,
     browser: bool = True,
-    ended: Event | None = None,
+    work: Callable[[], object] | None = None,
 ) -> bool:
-    """Serve a page, print its address, and open it; until Ctrl-C, or until an event ends it.
+    """Serve a page, print its address, and open it; until Ctrl-C, or while some work goes on.
 
     Args:
         page: What is served.
         title: What the page is called in the terminal.
         browser: Whether it is opened in the user's browser.
-        ended: What ends the page; None for Ctrl-C alone.
+        work: What the page shows, which ends it; None for a page that Ctrl-C alone ends.
 
     Returns:
-        Whether `ended` ended it.
+        Whether the work ended it, and not Ctrl-C.
     """
-    stop = ended or Event()
     with page:
         typer.echo(f"{title} is at {page.address}")
         typer.echo("Only this machine serves it. Ctrl-C ends it.", err=True)
         try:
             if browser and not page.open_browser():
                 typer.echo("No browser could be opened: open that address.", err=True)
-            # Waiting without end, Windows would not hear of Ctrl-C.
-            while not stop.wait(_WAIT_S):
-                pass
+            if work is None:
+                _wait()
+            else:
+                work()
         except KeyboardInterrupt:
             return False
     return True
+
+
+def _wait() -> None:
+    """Wait for Ctrl-C, of which Windows hears only between short waits."""
+    while True:
+        time.sleep(_WAIT_S)
 
 
 class _Server(ThreadingHTTPServer):
@@ -250,11 +257,11 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "siloweave"
     sys_version = ""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
+    def do_GET(self) -> None:
         """Answer a request for a page."""
         self._answer("GET")
 
-    def do_POST(self) -> None:  # noqa: N802 - the name is http.server's
+    def do_POST(self) -> None:
         """Answer a request that may change something."""
         self._answer("POST")
 

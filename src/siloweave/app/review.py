@@ -28,6 +28,7 @@ from siloweave.app.pages import (
     Answer,
     LocalPage,
     PageRequest,
+    Routes,
     fill,
     html,
     refusal,
@@ -47,7 +48,7 @@ from siloweave.privacy.journal import write_whole
 from siloweave.tables.column import KINDS, Column
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.forms import RESOLUTIONS
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import Table, Unread, read
 from siloweave.tables.schema import Schema
 
 fcntl: ModuleType | None
@@ -58,13 +59,13 @@ except ImportError:  # not on Windows, where two reviewers may write at the same
 
 #: What kinds are called on the page.
 _KIND_WORDS = {
-    "categorical": "categorical: one of some values",
-    "integer": "integer: whole numbers",
-    "continuous": "continuous: numbers",
-    "boolean": "boolean: one of two values",
-    "datetime": "datetime: dates or times",
-    "id": "id: names a row or a person; not modelled",
-    "text": "text: anything else; not modelled",
+    "categorical": "categorical",
+    "integer": "integer (whole numbers)",
+    "continuous": "continuous (numbers)",
+    "boolean": "boolean (two values)",
+    "datetime": "datetime",
+    "id": "id (not modelled)",
+    "text": "text (not modelled)",
 }
 # Where a reviewer's version goes beside a file that changed meanwhile, at most.
 _MOST_BESIDE = 1000
@@ -223,7 +224,7 @@ class Review:
 
     # What the server answers
 
-    def routes(self) -> dict[tuple[str, str], Any]:
+    def routes(self) -> Routes:
         """Return what the page's server answers."""
         return {("GET", ""): self.show, ("POST", "save"): self.receive}
 
@@ -247,7 +248,8 @@ class Review:
             kinds={kind: _KIND_WORDS[kind] for kind in KINDS},
             kinds_of=KINDS_OF,
             types=TYPES,
-            resolutions={"": "as the format writes"} | {part: part for part in RESOLUTIONS},
+            resolutions={"": "as the format writes"}
+            | {part: part for part in RESOLUTIONS},
         )
         return html(page)
 
@@ -359,7 +361,7 @@ def rows_for(data: str, study: Study | None, schema: Schema) -> Table:
         DataError: They cannot be read.
     """
     source = source_of(data)
-    table: Any = None
+    table: Table | Unread | None = None
     for party in study.parties if study is not None else ():
         assert study is not None
         is_named = party.data and _is_same(study.source(party), source)

@@ -175,18 +175,19 @@ def value_of(line: str, category_type: str) -> Category:
         if not line.startswith('"'):
             return line
         try:
-            value = msgspec.json.decode(line, type=str)
+            text: str = msgspec.json.decode(line, type=str)
         except msgspec.DecodeError:
             raise SchemaError(
                 f"{line} begins with a quotation mark and is no text of JSON; end it with one, "
-                r'and write a quotation mark inside as \"'
+                r"and write a quotation mark inside as \""
             ) from None
-        return value
-    readers = {"integer": int, "number": float}
+        return text
     try:
         if category_type == "boolean":
             return {"true": True, "false": False}[line.lower()]
-        return readers[category_type](line)
+        if category_type == "integer":
+            return int(line)
+        return {"number": float}[category_type](line)
     except (ValueError, KeyError):
         type_name = TYPES.get(category_type, category_type)
         raise SchemaError(
@@ -227,9 +228,7 @@ def edited(column: Column, form: ColumnForm) -> Column:
     if form.kind != column.kind:
         _adapt_fallback(column, form, changes)
     changed = {field for field in changes if changes[field] != getattr(column, field)}
-    existing = [
-        fact for fact in FACTS if form.kind in KINDS_OF.get(fact, (form.kind,))
-    ]
+    existing = [fact for fact in FACTS if form.kind in KINDS_OF.get(fact, (form.kind,))]
     changes["learned"] = tuple(fact for fact in column.learned if fact not in changed)
     changes["from_data"] = tuple(fact for fact in column.from_data if fact in existing)
     if form.is_known and column.from_data:
@@ -241,7 +240,9 @@ def edited(column: Column, form: ColumnForm) -> Column:
 def _differs(field: str, form: ColumnForm, shown: ColumnForm) -> bool:
     """Return whether a field is not as it was shown; categories of another type differ, too."""
     names = [field]
-    if field in ("categories", "other") or (field == "fallback" and form.categories):
+    has_types = field in ("categories", "other", "fallback") and form.categories
+    # Of another kind, a fallback that was not typed is adapted to it.
+    if has_types and (field != "fallback" or form.kind == shown.kind):
         names.append("category_type")
     return any(
         _normal(getattr(form, name)) != _normal(getattr(shown, name)) for name in names
@@ -255,9 +256,7 @@ def _normal(value: Any) -> Any:
     return value
 
 
-def _adapt_fallback(
-    column: Column, form: ColumnForm, changes: dict[str, Any]
-) -> None:
+def _adapt_fallback(column: Column, form: ColumnForm, changes: dict[str, Any]) -> None:
     """Replace the lower bound as a fallback by the first category, or the other way round.
 
     A fallback that was typed stays as it is.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -36,16 +37,15 @@ def picture_of(column: Column, table: Table) -> str:
     cells = table.blanked(column.name, column.missing_values)
     values = cells.values(column.name)
     is_missing = cells.missing(column.name)
-    is_number = column.kind in ("integer", "continuous")
-    if is_number and values.dtype == object:
-        # Numbers in a form such as "1.234,5 €", or with a text among them.
-        try:
-            numbers = cells.numbers(column.name, column.format)
-        except InputError:
-            numbers = None
-        if numbers is not None:
-            is_missing = numbers.is_null().to_numpy()
-            values = numbers.fill_null(0).to_numpy()
+    if values.dtype == object and column.kind not in ("categorical", "boolean"):
+        # In a form such as "1.234,5 €" or 31.12.2020; else they are drawn as texts.
+        with suppress(InputError):
+            converted = cells.numbers(column.name, column.format)
+            if column.kind == "datetime":
+                converted = cells.times(column.name, column.format)
+            if converted.null_count() < len(converted):
+                is_missing = converted.is_null().to_numpy()
+                values = converted.to_numpy()
 
     present = values[~is_missing]
     missing_share = float(is_missing.mean()) if len(is_missing) else 0.0
@@ -99,7 +99,8 @@ def _edges(numbers: np.ndarray[Any, Any], *, is_whole: bool) -> np.ndarray[Any, 
         count = high - low + 1
         step = np.ceil(count / _BINS)
         bins = int(np.ceil(count / step))
-        return low + step * np.arange(bins + 1)
+        ends: np.ndarray[Any, Any] = low + step * np.arange(bins + 1)
+        return ends
     if high <= low:
         return np.array([low - 0.5, low + 0.5])
     return np.linspace(low, high, _BINS + 1)
