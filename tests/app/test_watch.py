@@ -6,6 +6,7 @@ import threading
 import time
 import webbrowser
 
+import msgspec
 import pytest
 
 from siloweave.app import pages, watch
@@ -13,7 +14,7 @@ from siloweave.app.status import FACTS, CoordinatorStatus, PartyLine, PartyStatu
 from siloweave.app.status_facts import status_of
 from siloweave.app.watch import Views, exit_code, follow, show_page
 from siloweave.errors import LedgerError, RosterError
-from siloweave.federation.course import FINISHED, STATUS, StatusFile, read_status
+from siloweave.federation.course import FINISHED, STATUS, read_status
 from tests.app.test_review import request
 from tests.app.test_status import run
 
@@ -163,7 +164,7 @@ def test_a_stopped_run_is_watched_until_ctrl_c(ends, folder, monkeypatch):
     course = read_status(file)
     course.ended = ""
     course.process = 2**22 + 1  # no process has this number
-    StatusFile(file).write(course)
+    file.write_bytes(msgspec.json.encode(course))
 
     def interrupted(_):
         raise KeyboardInterrupt
@@ -254,7 +255,7 @@ def test_a_partys_page_shows_its_own_part(ends):
     with page:
         words = words_of(page)
         text = text_of(page, "now")
-    assert "At party north : finished at" in words
+    assert "At party north: finished at" in words
     assert f"{status.releases} releases in the ledger" in words
     assert "south" not in words
     assert 'data-ended="0"' in text

@@ -215,7 +215,7 @@ def review(
     ] = 0,
     browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
 ) -> None:
-    """Go through a schema column by column, on a page that only this machine serves.
+    """Show a schema column by column, to correct it, on a page that only this machine serves.
 
     Saving writes the same file. Ctrl-C ends the page.
     """

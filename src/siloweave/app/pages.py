@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import time
 import webbrowser
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple
 import typer
 
 from siloweave.errors import InputError, of_system
+from siloweave.privacy.tokens import token
 
 HOST = "127.0.0.1"
 """Where pages are served: on this machine alone."""
@@ -35,8 +35,6 @@ MOST_BYTES = 64 * 2**20
 """The largest body of a request; a schema of many categories has some megabytes."""
 JSON = "application/json"
 """The type of what a page sends, and of what it is answered."""
-# Bytes of randomness in an address: as many as nobody guesses.
-_TOKEN_BYTES = 32
 # Seconds that a connection may be silent for.
 _SILENCE_S = 30
 _PORTS = 65_535
@@ -204,13 +202,13 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, routes: Routes, port: int) -> None:
         self.routes = routes
-        self.token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self.token = token()
         # Words that lead to the page once each.
         self._invitations: list[str] = []
         super().__init__((HOST, port), _Handler)
 
     def server_bind(self) -> None:
-        """Bind the socket, without asking a name server for this machine's name."""
+        """Open the socket, without asking a name server for this machine's name."""
         TCPServer.server_bind(self)
         self.server_name = HOST
         self.server_port = int(self.server_address[1])
@@ -227,7 +225,7 @@ class _Server(ThreadingHTTPServer):
 
     def invite(self) -> str:
         """Return a word that leads to the page once."""
-        invitation = secrets.token_urlsafe(_TOKEN_BYTES)
+        invitation = token()
         self._invitations.append(invitation)
         return invitation
 
@@ -240,7 +238,7 @@ class _Server(ThreadingHTTPServer):
         return False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log what broke off a connection; the terminal is the user's."""
+        """Record in the log what broke off a connection; the terminal is the user's."""
         _log.debug("a request to a page broke off", exc_info=True)
 
 
@@ -266,11 +264,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer("POST")
 
     def log_message(self, *_: object) -> None:
-        """Log nothing: lines of the terminal and of logs would have the token."""
+        """Record nothing: lines of the terminal and of logs would have the token."""
 
     def _answer(self, method: str) -> None:
         """Answer a request of a method, or refuse it."""
-        nonce = secrets.token_urlsafe(16)
+        nonce = token()
         if self._host() not in self.server.hosts:
             # Before the token is looked at: another site learns nothing of it.
             reason = "this server answers to its own address alone"
@@ -330,7 +328,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _redirect(self) -> None:
-        """Lead a browser that has an invitation to the page."""
+        """Send a browser that has an invitation to the page."""
         self.send_response(303)
         self.send_header("Location", f"/{self.server.token}/")
         self.send_header("Content-Length", "0")
