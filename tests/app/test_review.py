@@ -442,6 +442,12 @@ def test_a_form_as_it_was_shown_changes_no_column():
         assert edited(column, msgspec.structs.replace(form, is_known=False, **windows)) == column
 
 
+def test_another_type_of_the_same_values_is_a_change(page, review, file):
+    assert save(page, form(review, ward={"category_type": "number"}))[1]["outcome"] == "saved"
+    assert Schema.from_json(file.read_bytes())["ward"].categories == (1.0, 2.0, 3.0)
+    assert "1.0" in file.read_text()
+
+
 def test_another_kind_drops_what_it_lacks():
     column = PROPOSED["age"]
     form = msgspec.structs.replace(

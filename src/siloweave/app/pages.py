@@ -16,12 +16,13 @@ import logging
 import os
 import time
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from socketserver import TCPServer
-from threading import Thread
+from threading import Condition, Thread
 from typing import Any, NamedTuple
 
 import typer
@@ -38,6 +39,8 @@ JSON = "application/json"
 # Seconds that a connection may be silent for.
 _SILENCE_S = 30
 _PORTS = 65_535
+# Seconds that the last answers may take to be sent.
+_LAST_S = 5.0
 _WAIT_S = 0.5
 
 _log = logging.getLogger("siloweave")
@@ -139,6 +142,7 @@ class LocalPage:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
+        self._server.finish()
         self._server.server_close()
 
     def open_browser(self) -> bool:
@@ -203,6 +207,9 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, routes: Routes, port: int) -> None:
         self.routes = routes
         self.token = token()
+        # How many answers are being made or sent.
+        self._in_flight = 0
+        self._all_sent = Condition()
         # Words that lead to the page once each.
         self._invitations: list[str] = []
         super().__init__((HOST, port), _Handler)
@@ -222,6 +229,23 @@ class _Server(ThreadingHTTPServer):
     def hosts(self) -> tuple[str, ...]:
         """The names by which a browser of this machine may call the server."""
         return f"{HOST}:{self.server_port}", f"localhost:{self.server_port}"
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Let `finish` wait for an answer."""
+        with self._all_sent:
+            self._in_flight += 1
+        try:
+            yield
+        finally:
+            with self._all_sent:
+                self._in_flight -= 1
+                self._all_sent.notify_all()
+
+    def finish(self) -> None:
+        """Wait for the answers that are being sent; not for long, as a browser may be gone."""
+        with self._all_sent:
+            self._all_sent.wait_for(lambda: self._in_flight == 0, _LAST_S)
 
     def invite(self) -> str:
         """Return a word that leads to the page once."""
@@ -257,11 +281,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request for a page."""
-        self._answer("GET")
+        with self.server.answering():
+            self._answer("GET")
 
     def do_POST(self) -> None:
         """Answer a request that may change something."""
-        self._answer("POST")
+        with self.server.answering():
+            self._answer("POST")
 
     def log_message(self, *_: object) -> None:
         """Record nothing: lines of the terminal and of logs would have the token."""

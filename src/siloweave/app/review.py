@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -181,7 +181,7 @@ class Review:
             current = _content_or_none(self.path)
             if current is None or digest_of(current) != form.version:
                 return self._save_beside(base, schema, content, current)
-            if schema == base:
+            if schema.to_json() == base.to_json():
                 return Saved("unchanged", "Nothing was changed, so nothing was saved.")
             _replace(self.path, content)
         self._versions[digest_of(content)] = schema
@@ -200,7 +200,7 @@ class Review:
             # Another reviewer has saved the same.
             self._versions[digest_of(content)] = schema
             return Saved("saved", f"{self.path} has all of this already.")
-        if schema == base:
+        if schema.to_json() == base.to_json():
             message = (
                 f"{self.path} was changed by someone else. You changed nothing, so nothing was "
                 "saved: load the page again to see the change."
@@ -346,7 +346,9 @@ def _alone_in(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Some file systems of a network have no locks.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         # Which also takes the lock away.

@@ -244,16 +244,20 @@ def _differs(field: str, form: ColumnForm, shown: ColumnForm) -> bool:
     # Of another kind, a fallback that was not typed is adapted to it.
     if has_types and (field != "fallback" or form.kind == shown.kind):
         names.append("category_type")
-    return any(
-        _normal(getattr(form, name)) != _normal(getattr(shown, name)) for name in names
-    )
+    for name in names:
+        text = _normal(name, getattr(form, name))
+        if text != _normal(name, getattr(shown, name)):
+            return True
+    return False
 
 
-def _normal(value: Any) -> Any:
-    """Return a field's value as browsers send it: with one sort of line end."""
-    if isinstance(value, str):
-        return value.replace("\r\n", "\n").strip()
-    return value
+def _normal(field: str, value: Any) -> Any:
+    """Return a field's value as browsers send it: line ends are of one sort, or dropped."""
+    if not isinstance(value, str):
+        return value
+    lines = value.splitlines()
+    separator = "\n" if field in ("categories", "missing_values") else ""
+    return separator.join(lines).strip()
 
 
 def _adapt_fallback(column: Column, form: ColumnForm, changes: dict[str, Any]) -> None:
