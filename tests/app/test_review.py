@@ -225,7 +225,7 @@ def test_an_invitation_leads_to_the_page_once(page, monkeypatch):
 def test_a_tick_takes_the_mark_and_the_reason_away(page, review, file):
     status, answer = save(page, form(review, age={"is_known": True, "high": "120"}))
     assert (status, answer["outcome"]) == (200, "saved")
-    assert "1 column has facts from rows still" in answer["message"]
+    assert "Still from rows, at least in part: 1 column and 2 constraints." in answer["message"]
     schema = Schema.from_json(file.read_bytes())
     assert schema["age"] == Column("age", "integer", low=17, high=120, fallback="low")
     rest = [column for column in PROPOSED.columns if column.name != "age"]
@@ -237,7 +237,9 @@ def test_a_tick_takes_the_mark_and_the_reason_away(page, review, file):
 def test_all_ticks_together_are_the_declared_schema(page, review, file):
     known = {column.name: {"is_known": True} for column in PROPOSED.columns}
     rules = [ConstraintForm(is_known=True)] * 2
-    assert save(page, form(review, rules=rules, **known))[0] == 200
+    status, answer = save(page, form(review, rules=rules, **known))
+    assert (status, answer["outcome"]) == (200, "saved")
+    assert "Nothing in it is from rows any more." in answer["message"]
     assert Schema.from_json(file.read_bytes()) == PROPOSED.declared()
     assert "declared</span>" in request(page)[2].decode()
 

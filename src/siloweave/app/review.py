@@ -43,7 +43,7 @@ from siloweave.app.review_form import (
 )
 from siloweave.app.review_pictures import picture_of
 from siloweave.app.study import Study
-from siloweave.errors import DataError, InputError, SchemaError, of_system
+from siloweave.errors import DataError, InputError, SchemaError, count_of, of_system
 from siloweave.privacy.journal import write_whole
 from siloweave.tables.column import KINDS, Column
 from siloweave.tables.database import Database, source_of
@@ -185,12 +185,7 @@ class Review:
                 return Saved("unchanged", "Nothing was changed, so nothing was saved.")
             _replace(self.path, content)
         self._versions[digest_of(content)] = schema
-        left = sum(bool(column.from_data) for column in schema.columns)
-        remaining = "Every column is reviewed."
-        if left:
-            noun = "column has" if left == 1 else "columns have"
-            remaining = f"{left} {noun} facts from rows still."
-        return Saved("saved", f"Saved in {self.path}. {remaining}")
+        return Saved("saved", f"Saved in {self.path}. {_remaining(schema)}")
 
     def _save_beside(
         self, base: Schema, schema: Schema, content: bytes, current: bytes | None
@@ -282,6 +277,19 @@ class Review:
             return _saved(500, Saved("refused", message))
         status = {"refused": 422, "beside": 409}.get(result.outcome, 200)
         return _saved(status, result)
+
+
+def _remaining(schema: Schema) -> str:
+    """Say how much of a schema is still to be reviewed."""
+    columns = sum(bool(column.from_data) for column in schema.columns)
+    rules = sum(rule.from_data for rule in schema.constraints)
+    if not columns and not rules:
+        return "Nothing in it is from rows any more."
+    counts = [
+        count_of(columns, "column", "columns"),
+        count_of(rules, "constraint", "constraints"),
+    ]
+    return f"Still from rows, at least in part: {counts[0]} and {counts[1]}."
 
 
 def _saved(status: int, result: Saved) -> Answer:
