@@ -674,7 +674,8 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
     console.print(f"{elapsed} so far; left at this pace: {time_left}")
     epsilon = words.epsilon(status.epsilon)
     delta = words.small(status.delta)
-    console.print(f"a row costs at most ε = {epsilon} at δ = {delta}")
+    allowed = words.epsilon(status.allowed)
+    console.print(f"a row costs at most ε = {epsilon} of {allowed} at δ = {delta}")
 
     lines = []
     for party in status.parties:
@@ -684,9 +685,13 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
             state = f"awaited for {duration(party.waited)}"
         sent = words.size(party.bytes_sent)
         received = words.size(party.bytes_received)
-        counts = (party.messages, sent, received, party.payments)
+        # What its ledger cost is known here once the run has finished.
+        spent = f"<= {epsilon}"
+        if party.epsilon is not None:
+            spent = words.epsilon(party.epsilon)
+        counts = (party.messages, sent, received, party.payments, spent)
         lines.append((party.name, *counts, state))
-    heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
+    heads = ("party", ">answers", ">sent", ">received", ">payments", ">ε", "now")
     _print_grid(console, heads, lines)
 
 
