@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
 DOCS := .venv-docs
+BROWSER := .venv-browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 # What mypy does not ask of benchmarks: they are scripts. Those in benchmarks/peers run beside
@@ -19,7 +20,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow engine docs format lock clean
+.PHONY: help demo test lint types unit slow engine browser docs format lock clean
 
 help:
 	@echo "make demo    a synthetic table from four parties, and its report"
@@ -27,6 +28,7 @@ help:
 	@echo "make slow    the tests that take minutes or need the large benchmark tables, and those of"
 	@echo "             networks again, compiled as they are for users"
 	@echo "make engine  the tests of the network engine, in $(FLOWER) with the flower extra; minutes"
+	@echo "make browser the tests of local pages in Chromium without a window, in $(BROWSER)"
 	@echo "make docs    the documentation as a site, in build/site, with every link checked"
 	@echo "make format  lay the code out as 'make test' wants it"
 	@echo "make lock    write the lock files anew (needs uv)"
@@ -65,6 +67,11 @@ slow: $(VENV)/.test-ready
 engine: $(FLOWER)/.ready
 	$(FLOWER)/bin/python -m pytest -m "engine and not slow" $(PYTEST_ARGS) tests
 
+# Chromium is Playwright's own, which is downloaded once; SILOWEAVE_BROWSER=FILE names another one, and
+# nothing is downloaded then. Without either, the tests say so and are skipped.
+browser: $(BROWSER)/.ready
+	$(BROWSER)/bin/python -m pytest -m browser -rs $(PYTEST_ARGS) tests/browser
+
 # Sources are read and not imported, so the site's environment needs nothing that siloweave needs.
 docs: $(DOCS)/.ready build/examples/.ready
 	$(DOCS)/bin/python tools/build_site.py
@@ -77,7 +84,7 @@ lock:
 	scripts/lock
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(DOCS) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(FLOWER) $(DOCS) $(BROWSER) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 
 # The package itself is installed in place, without asking the index for anything.
 $(VENV)/.demo-ready: requirements.lock pyproject.toml | $(BIN)/python
@@ -94,6 +101,14 @@ $(FLOWER)/.ready: requirements-flower.lock pyproject.toml | $(BIN)/python
 	$(BIN)/python -m venv $(FLOWER)
 	$(FLOWER)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-flower.lock
 	$(FLOWER)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BROWSER)/.ready: requirements-browser.lock pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-browser.lock
+	$(BROWSER)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@test -n "$(SILOWEAVE_BROWSER)" || $(BROWSER)/bin/python -m playwright install chromium \
+	  || echo "no Chromium could be downloaded: name one that is here, SILOWEAVE_BROWSER=FILE make browser"
 	@touch $@
 
 $(DOCS)/.ready: requirements-docs.lock | $(BIN)/python

@@ -53,6 +53,7 @@ LOCKS = (
     "requirements-test.lock",
     "requirements-flower.lock",
     "requirements-docs.lock",
+    "requirements-browser.lock",
 )
 
 
@@ -114,6 +115,13 @@ def test_the_wheel_is_whole(tmp_path: Path):
         source.path.removeprefix("src/") for source in all_sources() if source.in_package
     } | {"siloweave/py.typed"}
     assert package <= inside
+    folder = ROOT / "src" / "siloweave"
+    parts_of_pages = {
+        str(path.relative_to(folder.parent))
+        for path in folder.rglob("*.*")
+        if path.suffix in (".html", ".css", ".js")
+    }
+    assert {"siloweave/app/review.html", "siloweave/report/style.css"} <= parts_of_pages <= inside
     assert any(name.startswith("siloweave/datasets/") and "adult" in name for name in inside)
     assert any(name.endswith("licenses/LICENSE") for name in inside)
     assert any(name.endswith("licenses/NOTICE") for name in inside)

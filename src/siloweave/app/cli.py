@@ -50,6 +50,7 @@ Seed = Annotated[int, typer.Option(min=0, help="The same one gives the same resu
 Wide = Annotated[
     bool, typer.Option("--wide", help="All columns, however wide the table gets.")
 ]
+_REVIEWED = "A study's folder, its study.toml, or a schema.json."
 RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
 
 
@@ -199,6 +200,35 @@ def init(
     proposal = propose(files, folder=folder, name=name, dialect=dialect)
     paths = write_proposal(proposal, folder, force=force)
     print_proposal(proposal, paths, json=json)
+
+
+@app.command()
+@reported()
+def review(
+    place: Annotated[
+        Path,
+        typer.Argument(metavar="STUDY_FOLDER_OR_SCHEMA", help=_REVIEWED),
+    ] = Path(),
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows to show pictures of: a file, or a database's address#table."
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="Where it is served; 0 takes a free port.")
+    ] = 0,
+    browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
+) -> None:
+    """Show a schema column by column, to correct it, on a page that only this machine serves.
+
+    Saving writes the same file. Ctrl-C ends the page.
+    """
+    from siloweave.app.pages import serve
+    from siloweave.app.review import page_of, review_of
+
+    page = page_of(review_of(place, data), port)
+    serve(page, "The review", browser=browser)
 
 
 @app.command()

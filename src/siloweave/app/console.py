@@ -648,7 +648,8 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
     console.say(f"{elapsed} so far; {time_left}")
     epsilon = words.epsilon(status.epsilon)
     delta = words.small(status.delta)
-    console.say(f"a row costs at most ε = {epsilon} at δ = {delta}")
+    allowed = words.epsilon(status.allowed)
+    console.say(f"a row costs at most ε = {epsilon} of {allowed} at δ = {delta}")
 
     lines = []
     for party in status.parties:
@@ -658,9 +659,13 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
             state = f"awaited for {duration(party.waited)}"
         sent = words.size(party.bytes_sent)
         received = words.size(party.bytes_received)
-        counts = (party.messages, sent, received, party.payments)
+        # What its ledger cost is known here once the run has finished.
+        spent = f"<= {epsilon}"
+        if party.epsilon is not None:
+            spent = words.epsilon(party.epsilon)
+        counts = (party.messages, sent, received, party.payments, spent)
         lines.append((party.name, *counts, state))
-    heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
+    heads = ("party", ">answers", ">sent", ">received", ">payments", ">ε", "now")
     console.table(heads, lines)
 
 
@@ -748,8 +753,9 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
     console.say(f"Wrote {escape(study)} and {escape(schema)}.")
     console.say(
         "[yellow]Review the schema:[/] every fact above came from rows and nobody paid for it. "
-        "Correct each to what was known beforehand, and delete its from_data."
+        "Correct each to what was known beforehand, on a page that this machine alone serves."
     )
+    console.command("Review:", f"siloweave review {quoted(paths[0])}")
     console.command("Then:", f"siloweave check {quoted(paths[0])}")
 
 

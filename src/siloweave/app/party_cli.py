@@ -147,17 +147,49 @@ def approve(
 
 
 @reported()
-def status(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
-    """Show how far a study between organisations is, at the coordinator or at a party."""
-    from siloweave.app.status import known_status
+def status(
+    folder: EndFolder = Path(),
+    data: Rows = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again and again until it ends.")
+    ] = False,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="Show that as a page that only this machine serves."
+        ),
+    ] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How often, with either of these.")
+    ] = 2.0,
+    port: Annotated[
+        int, typer.Option(help="Where the page is served; 0 takes a free port.")
+    ] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    json: AsJson = False,
+) -> None:
+    """Show how far a study between organisations is, at the coordinator or at a party.
 
-    # By what an earlier call stored, if it still holds; else by modules that are slow to load.
-    study_status = known_status(folder, data)
-    if study_status is None:
-        from siloweave.app.status_facts import status_of
+    With --watch or --page it ends when the run does, or by Ctrl-C: with exit code 0 if it has
+    finished, 2 if an error ended it, 130 by Ctrl-C. Nothing but a file of facts is written.
+    """
+    from siloweave.app.watch import now, show_page, watch_terminal
 
-        study_status = status_of(folder, data)
+    if page or watch:
+        from siloweave.errors import InputError, number
 
+        number("--every", every, 0.1, 86_400)
+        if page and (watch or json):
+            raise InputError(
+                "--page goes without --watch and --json; leave out one or the other"
+            )
+        if page:
+            code = show_page(folder, data, every, port, browser=browser)
+        else:
+            code = watch_terminal(folder, data, every, json=json)
+        raise typer.Exit(code)
+
+    study_status = now(folder, data)
     if json:
         import msgspec
 

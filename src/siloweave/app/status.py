@@ -89,6 +89,7 @@ class PartyLine(msgspec.Struct, frozen=True):
     """One party as the coordinator sees it; `waited` seconds for an answer that is still due.
 
     `refused` is why it did not answer the last question, or what hinders it; empty if it did.
+    `epsilon` is what its ledger cost a row, which the coordinator has once the run has finished.
     """
 
     name: str
@@ -98,6 +99,7 @@ class PartyLine(msgspec.Struct, frozen=True):
     payments: int
     waited: float | None
     refused: str
+    epsilon: float | None = None
 
 
 class CoordinatorStatus(msgspec.Struct, frozen=True):
@@ -110,6 +112,7 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
         question, step: The last question, by its tag, and its number in the stage.
         questions, at_most: How many were asked, and may be asked in all.
         epsilon: Most that a row will have cost, at `delta`; spent once a run has finished.
+        allowed: What the study allows a row to cost, at `delta`.
         seconds: Since the process began.
         left: Seconds that all other questions would take, if each took as long as those before.
     """
@@ -122,6 +125,7 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
     questions: int
     at_most: int
     epsilon: float
+    allowed: float
     delta: float
     seconds: float
     left: float | None
@@ -181,6 +185,7 @@ class EndedRun(msgspec.Struct, frozen=True):
     seconds: float
     rounds: int
     traffic: dict[str, course.Traffic]
+    spent: dict[str, float]
 
 
 class CoordinatorFacts(msgspec.Struct, frozen=True, tag=True):
@@ -192,6 +197,7 @@ class CoordinatorFacts(msgspec.Struct, frozen=True, tag=True):
         names: Of the parties.
         run: Name of the study's run.
         at_most: Questions in all.
+        allowed: Of epsilon, by the study.
         ended: A finished run, of whichever study.
     """
 
@@ -202,6 +208,7 @@ class CoordinatorFacts(msgspec.Struct, frozen=True, tag=True):
     run: str
     at_most: int
     epsilon: float
+    allowed: float
     delta: float
     ended: EndedRun | None
 
@@ -339,10 +346,11 @@ def _at_coordinator(facts: CoordinatorFacts) -> CoordinatorStatus:
         questions=course_now.questions,
         at_most=facts.at_most,
         epsilon=epsilon,
+        allowed=facts.allowed,
         delta=facts.delta,
         seconds=seconds,
         left=seconds_left,
-        parties=tuple(_lines(facts, course_now, shown_at)),
+        parties=tuple(_lines(facts, course_now, shown_at, ended)),
     )
 
 
@@ -378,9 +386,13 @@ def _shown_at(course_now: course.Status | None) -> float:
 
 
 def _lines(
-    facts: CoordinatorFacts, course_now: course.Status, shown_at: float
+    facts: CoordinatorFacts,
+    course_now: course.Status,
+    shown_at: float,
+    ended: EndedRun | None,
 ) -> Iterator[PartyLine]:
     """Yield what every party has sent, received and paid for, and how long it is awaited."""
+    spent = {} if ended is None else ended.spent
     receipts = course.read_receipts(Path(facts.folder) / course.RECEIPTS)
     # A party's first receipt has its key alone, and pays for nothing.
     payments = Counter(receipt.party for receipt in receipts if receipt.entry)
@@ -397,6 +409,7 @@ def _lines(
             payments=payments[name],
             waited=waited,
             refused=course_now.refused.get(name, ""),
+            epsilon=spent.get(name),
         )
 
 

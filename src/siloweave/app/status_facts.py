@@ -79,6 +79,7 @@ def _of_coordinator(folder: Path, study: Study) -> CoordinatorFacts:
         run=study.run_name,
         at_most=plan.rounds,
         epsilon=plan.epsilon,
+        allowed=study.terms().epsilon,
         delta=plan.delta,
         ended=None if ended is None else _ended_run(ended),
     )
@@ -87,14 +88,18 @@ def _of_coordinator(folder: Path, study: Study) -> CoordinatorFacts:
 def _ended_run(summary: RunSummary) -> EndedRun:
     """Return what a status takes of the summary of a finished run."""
     traffic = {}
+    spent = {}
     for party in summary.parties:
+        spent[party.name] = party.epsilon
         traffic[party.name] = Traffic(
             messages=party.messages,
             bytes_to_party=party.bytes_received,
             bytes_from_party=party.bytes_sent,
         )
     seconds = sum(summary.seconds.values())
-    return EndedRun(summary.run, summary.epsilon, seconds, summary.rounds, traffic)
+    return EndedRun(
+        summary.run, summary.epsilon, seconds, summary.rounds, traffic, spent
+    )
 
 
 def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts:

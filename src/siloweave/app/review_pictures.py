@@ -1,0 +1,153 @@
+"""A small picture of each column's real values, for the eyes of whoever reviews a schema.
+
+**Guarantee**: none: a picture shows shares of rows, which nobody paid for. It is drawn on the
+owner's machine, is part of no file, and leaves that machine never.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from siloweave.errors import InputError
+from siloweave.report import plots, words
+from siloweave.tables.column import Column
+from siloweave.tables.read import Table
+
+_WIDTH = 300.0
+_HEIGHT = 92.0
+_BINS = 24
+_CATEGORIES = 6
+_PITCH = 17.0
+_LABEL = 17  # characters of a category's label
+
+
+def picture_of(column: Column, table: Table) -> str:
+    """Draw how a column's values are distributed in a table; empty for ids and texts.
+
+    Numbers and datetimes are drawn as they are; their bins are equally wide, and of whole numbers
+    each has as many of them. Categories are drawn by their frequency.
+    """
+    if not column.modelled:
+        return ""
+    cells = table.blanked(column.name, column.missing_values)
+    values = cells.values(column.name)
+    is_missing = cells.missing(column.name)
+    if values.dtype == object and column.kind not in ("categorical", "boolean"):
+        # In a form such as "1.234,5 €" or 31.12.2020; else they are drawn as texts.
+        with suppress(InputError):
+            converted = cells.numbers(column.name, column.format)
+            if column.kind == "datetime":
+                converted = cells.times(column.name, column.format)
+            if converted.null_count() < len(converted):
+                is_missing = converted.is_null().to_numpy()
+                values = converted.to_numpy()
+
+    present = values[~is_missing]
+    missing_share = float(is_missing.mean()) if len(is_missing) else 0.0
+    if present.dtype.kind == "f":
+        present = present[np.isfinite(present)]
+    has_order = column.kind not in ("categorical", "boolean")
+    if has_order and present.dtype.kind in "iufM" and len(present):
+        return _histogram(column.name, present, missing_share)
+    return _bars(column.name, present.tolist(), missing_share)
+
+
+def _histogram(name: str, values: np.ndarray[Any, Any], missing_share: float) -> str:
+    """Draw numbers or datetimes in bins that are equally wide."""
+    is_time = values.dtype.kind == "M"
+    is_whole = values.dtype.kind in "iu"
+    numbers = values.astype("datetime64[us]").astype(np.int64) if is_time else values
+    edges = _edges(numbers, is_whole=is_whole)
+    counts, _ = np.histogram(numbers, edges)
+    tallest = max(int(counts.max()), 1)
+
+    bottom = _HEIGHT - 18
+    width = _WIDTH / len(counts)
+    body = plots.line(0, bottom, _WIDTH, bottom, "base")
+    for number, count in enumerate(counts):
+        height = (bottom - 4) * count / tallest
+        share = words.percent(count / max(len(numbers), 1))
+        low = _label(edges[number], is_time=is_time)
+        high = _label(edges[number + 1], is_time=is_time)
+        tip = f"{low} to below {high}: {share}"
+        x = width * number + 0.5
+        bar_width = max(width - 1, 0.8)
+        body += plots.rect(x, bottom - height, bar_width, height, "real", tip=tip)
+
+    least = _label(numbers.min(), is_time=is_time)
+    most = _label(numbers.max(), is_time=is_time)
+    body += plots.text(0, _HEIGHT - 4, least, "ax")
+    body += plots.text(_WIDTH, _HEIGHT - 4, most, "ax", "end")
+    if missing_share:
+        label = f"{words.percent(missing_share)} missing"
+        body += plots.text(_WIDTH / 2, _HEIGHT - 4, label, "ax", "middle")
+    title = f"{name} in the rows"
+    desc = f"Values from {least} to {most}; {words.percent(missing_share)} are missing."
+    return plots.figure(_WIDTH, _HEIGHT, body, title=title, desc=desc)
+
+
+def _edges(numbers: np.ndarray[Any, Any], *, is_whole: bool) -> np.ndarray[Any, Any]:
+    """Return the ends of bins; of whole numbers each bin has as many."""
+    low = float(numbers.min())
+    high = float(numbers.max())
+    if is_whole:
+        count = high - low + 1
+        step = np.ceil(count / _BINS)
+        bins = int(np.ceil(count / step))
+        ends: np.ndarray[Any, Any] = low + step * np.arange(bins + 1)
+        return ends
+    if high <= low:
+        return np.array([low - 0.5, low + 0.5])
+    return np.linspace(low, high, _BINS + 1)
+
+
+def _label(value: Any, *, is_time: bool) -> str:
+    """Write a number or a datetime for an axis."""
+    if is_time:
+        day = np.datetime64(int(value), "us")
+        return str(day.astype("datetime64[D]"))
+    number = float(value)
+    if number.is_integer() and abs(number) < 1e15:
+        return f"{int(number):,}"
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
+def _bars(name: str, values: Sequence[Any], missing_share: float) -> str:
+    """Draw the most frequent values, each with its share of all rows; the others as one."""
+    counts = Counter(map(str, values))
+    most_frequent = counts.most_common(_CATEGORIES)
+    shown = sum(count for _, count in most_frequent)
+    bars = list(most_frequent)
+    others = len(counts) - len(most_frequent)
+    if others:
+        bars.append((f"{others:,} others", len(values) - shown))
+    present_share = 1 - missing_share
+    shares = [present_share * count / max(len(values), 1) for _, count in bars]
+    labels = [label for label, _ in bars]
+    if missing_share:
+        labels.append("missing")
+        shares.append(missing_share)
+
+    left = 112.0
+    span = 142.0
+    longest = max(shares, default=0.0) or 1.0
+    short_labels = words.shorten_apart(labels, _LABEL)
+    body = ""
+    for number, share in enumerate(shares):
+        y = _PITCH * number + 2
+        label = short_labels[number]
+        body += plots.text(left - 7, y + 11, label, "ax", "end", whole=labels[number])
+        width = span * share / longest
+        body += plots.rect(left, y + 2, width, 11, "real", rx=1.5)
+        body += plots.text(left + width + 5, y + 11, words.percent(share), "ax")
+    if not shares:
+        body = plots.text(0, 13, "no rows", "ax")
+    height = _PITCH * max(len(shares), 1) + 4
+    title = f"{name} in the rows"
+    desc = f"{len(counts):,} values; {words.percent(missing_share)} are missing."
+    return plots.figure(_WIDTH, height, body, title=title, desc=desc)
