@@ -19,7 +19,6 @@ import neural_page
 import neural_speed_page
 import numpy as np
 import results_split
-import silofuse_page
 import tabular_page
 import units
 import verdicts
@@ -173,7 +172,7 @@ def of_silofuse(results: Path) -> Headline:
         if (run["table"], run["model"], run["label"]) == ("adult", "point_diff", "")
     ]
     first = Bar("point_diff, one place", mean(score(run) for run in whole))
-    floor = silofuse_page.mean_floor([run for run in here if RESEMBLANCE in run["scores"]],
+    floor = neural_page.mean_floor([run for run in here if RESEMBLANCE in run["scores"]],
                                      RESEMBLANCE)  # fmt: skip
     return Headline(
         "headline-silofuse.svg",
@@ -275,7 +274,7 @@ def of_persons(results: Path) -> Headline:
 
 def of_speed(results: Path) -> Headline:
     """Return how often as fast ours is as the peers' code, by the last call of each part."""
-    rows = neural_speed_page.lines(results / "neural_speed.jsonl")
+    rows = neural_page.lines(results / "neural_speed.jsonl")
     parts = {
         "CTGAN: training": ("ctgan-steps", lambda row: row["steps_a_second"], False),
         "CTGAN: fit and sample": ("ctgan-whole", lambda row: row["whole_seconds"], True),
