@@ -366,12 +366,12 @@ def test_a_finished_run_says_what_it_no_longer_has(done):
 
 def test_columns_that_refuse_by_choice_are_named_by_check_and_by_the_report(folder):
     folder.refuse_misfits()
-    said = 'age, sex, job: outside = "refuse" in the schema. That there is a run'
+    said = 'age, sex, job: outside = "refuse" in the schema'
     code, out, _ = folder.call("check")
     assert code == 0
     assert said in " ".join(out.split())
     assert folder.call("run")[0] == 0
     assert (
-        "One row may decide it, and ε does not cover it"
+        "A single row can decide that, and ε does not cover it"
         in (folder.path / "run/report.html").read_text()
     )
