@@ -736,12 +736,12 @@ def _of_whole(name: str, numbers: _WholeNumbers, table: Table) -> ColumnEvidence
     if codes:
         return codes
 
-    why = f"{numbers.spread}: whole numbers"
+    why = f"{numbers.spread}: modelled as numbers"
     is_dated = any(map(_DATED.search, words))
     if numbers.kinds <= _FEW_CODES:
         why += "; if they are codes of something, declare the column categorical"
     elif _counts_up(numbers.values):
-        why += " that rise from row to row as counters do; if they number rows, declare it id"
+        why += "; they rise from row to row as counters do: if they number rows, declare it id"
     elif is_dated and 10_000 < distinct[0] <= distinct[-1] < 80_000:
         # Days from 1927 to 2119.
         why += "; if a spreadsheet counted days from 1900 on, write dates into the file"
