@@ -137,7 +137,7 @@ def test_a_study_goes_on_without_a_party_that_vanished_and_its_ledger_is_not_mis
     assert summary.vanished == ("west",)
     assert summary.epsilon == summary.epsilon_allowed  # what west spent is bounded by its limit
     report = (office.study.folder / "report.html").read_text()
-    assert "no ledger came: west" in report
+    assert "their ledgers did not arrive: west" in report
     assert [party.name for party in summary.parties] == ["north", "south", "east"]
     assert execute(office.study, carrier=office.carrier(carrier))[1]  # it had finished
     code, out, err = folder.call("ledger", office.study.folder)
