@@ -14,7 +14,7 @@ from siloweave.evaluate.scores import Score, Scores
 from siloweave.report import words
 
 # Advice that only Python can follow: arguments that these commands do not have.
-_ARGUMENT = re.compile(r"; give \w+=.*$")
+_ARGUMENT = re.compile(r"(; give \w+=|: in Python, score\().*$")
 
 
 def print_scores(scores: Scores, page: Path | None, *, is_wide: bool) -> None:
