@@ -41,7 +41,7 @@ DOCUMENTED = {
     "concepts/threat-model.md": [
         "opened by the **first two parties of the roster**",
         "these two together could read the others' columns",
-        "The coordinator **with one party** reads the columns of every other party",
+        "*The coordinator with one party* reads the columns of every other party",
     ],
     "guides/columns-split.md": ["unless the first two of three or more parties do"],
 }
