@@ -90,7 +90,11 @@ def test_autoencoders_of_the_parties_share_the_widths():
 
 @pytest.mark.parametrize(
     ("name", "stride"),
-    [("silofuse", 1), ("e2e_distr", 4), pytest.param("e2e_distr", 1, marks=pytest.mark.slow)],
+    [
+        ("silofuse", 1),
+        pytest.param("e2e_distr", 4, marks=pytest.mark.slow),
+        pytest.param("e2e_distr", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_killed_at_any_message_ends_like_one_that_was_not(
     name, stride, tmp_path, monkeypatch

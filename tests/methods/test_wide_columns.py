@@ -57,7 +57,10 @@ FITS = {
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n == "e2e_distr" else []) for n in FITS],
+    [
+        pytest.param(n, marks=[pytest.mark.slow] if n in ("e2e_distr", "vertigan") else [])
+        for n in FITS
+    ],
 )
 def test_a_column_of_ten_thousand_values_is_modelled(name, table):
     synth, parts, budget = FITS[name]
