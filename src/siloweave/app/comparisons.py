@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from siloweave.app.terminal import Terminal
 from siloweave.attacks.results import Membership, Risks
-from siloweave.evaluate.scores import Score, Scores
+from siloweave.evaluate.scores import Scores, cells_of_score
 from siloweave.report import words
 
 # Advice that only Python can follow: arguments that these commands do not have.
@@ -42,7 +42,9 @@ def print_scores(scores: Scores, page: Path | None, *, is_wide: bool) -> None:
             if part.note not in notes:
                 notes.append(part.note)
             mark = f" [{notes.index(part.note) + 1}]"
-        rows.append((f"  {part.name}{mark}", *_cells(part)))
+        value, interval, ceiling, floor, better = cells_of_score(part)
+        name = f"  {part.name}{mark}"
+        rows.append((name, value, ceiling, floor, better, part.unit, interval))
     heads = (
         *("measure", ">value", ">ceiling", ">floor", "better", "unit"),
         ">95% interval or spread",
@@ -194,25 +196,6 @@ def _print_end(console: Terminal, page: Path | None, *, is_wide: bool) -> None:
         console.say("(--wide prints all columns, --json everything)")
     if page is not None:
         console.say(f"The page is {escape(str(page))}")
-
-
-def _cells(part: Score) -> tuple[str, ...]:
-    """Return a score's value, ceiling, floor, direction, unit and interval."""
-    interval = ""
-    if part.interval is not None:
-        low, high = part.interval
-        interval = f"{_number(low)} to {_number(high)}"
-    value = _number(part.value)
-    ceiling = _number(part.ceiling)
-    floor = _number(part.floor)
-    return value, ceiling, floor, part.better, part.unit, interval
-
-
-def _number(value: float | None) -> str:
-    """Write a number with about four digits; a dash if it is missing."""
-    if value is None:
-        return "–"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.4f}"
 
 
 def compared(result: Scores | Risks, page: Path | None) -> dict[str, Any]:

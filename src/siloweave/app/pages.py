@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from socketserver import TCPServer
 from threading import Condition, Thread
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ import typer
 
 from siloweave.errors import InputError, of_system
 from siloweave.privacy.tokens import token
+from siloweave.report.page import templates, text_of
 
 HOST = "127.0.0.1"
 """Where pages are served: on this machine alone."""
@@ -79,23 +79,13 @@ def refusal(status: int, reason: str) -> Answer:
 
 def fill(template: str, nonce: str, **values: Any) -> str:
     """Fill in a template beside this file; everything is escaped, unknown names are refused."""
-    # Imported here: only a page needs it.
-    import jinja2
 
-    def text_of(file: str) -> str:
-        return resources.files("siloweave.app").joinpath(file).read_text("utf-8")
+    def app_text(file: str) -> str:
+        return text_of(file, "siloweave.app")
 
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(text_of),
-    )
-    style = resources.files("siloweave.report").joinpath("style.css").read_text("utf-8")
-    styles = style + text_of("pages.css")
-    page = environment.get_template(template)
-    return page.render(css=styles, text_of=text_of, nonce=nonce, **values)
+    styles = text_of("style.css") + app_text("pages.css")
+    page = templates("siloweave.app").get_template(template)
+    return page.render(css=styles, text_of=app_text, nonce=nonce, **values)
 
 
 class LocalPage:

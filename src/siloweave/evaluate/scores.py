@@ -285,7 +285,7 @@ class Scores(msgspec.Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         heads = ["score", "value", "interval", "ceiling", "floor", "better"]
-        rows = [(part.name, *_cells(part)) for part in self.parts]
+        rows = [(part.name, *cells_of_score(part)) for part in self.parts]
         return html_table(repr(self), heads, rows)
 
 
@@ -326,11 +326,11 @@ def _rows_and_notes(scores: Scores) -> tuple[list[tuple[str, ...]], list[str]]:
         if part.note:
             notes.append(part.note)
             mark = f" [{len(notes)}]"
-        rows.append((f"  {part.name}{mark}", *_cells(part), part.unit))
+        rows.append((f"  {part.name}{mark}", *cells_of_score(part), part.unit))
     return rows, notes
 
 
-def _cells(part: Score) -> tuple[str, str, str, str, str]:
+def cells_of_score(part: Score) -> tuple[str, str, str, str, str]:
     """Return a score's value, interval, ceiling, floor and direction as the table prints them."""
     interval = ""
     if part.interval is not None:

@@ -1,7 +1,7 @@
 """Words that nobody can guess, such as the one in the address of a local page.
 
-**Guarantee**: none over rows. A token has 256 bits of the operating system's entropy, of which
-noise, keys and masks get others: no two draws share any.
+**Guarantee**: none over rows. A token has 256 bits of the operating system's entropy, and shares
+none of them with noise, keys or masks, for which other bits are drawn.
 """
 
 import secrets

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib import resources
 from itertools import accumulate, groupby
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from siloweave.errors import InputError
 from siloweave.progress import duration
@@ -28,6 +28,9 @@ from siloweave.report.record import (
     PublicView,
     Record,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Audience = Literal["public", "owner"]
 
@@ -56,23 +59,31 @@ _ROUNDING = 1e-9
 _FALSE_ALARMS = 0.01
 
 
-def _page(name: str, **values: Any) -> str:
-    """Fill in a template: everything is escaped, and unknown names are refused."""
+def text_of(file: str, package: str = "siloweave.report") -> str:
+    """Return the text of a file that lies beside a package's code."""
+    return resources.files(package).joinpath(file).read_text("utf-8")
+
+
+def templates(package: str) -> Environment:
+    """Return the templates beside a package's code, filled in as every page is.
+
+    Everything is escaped, and names that a template is not given are refused.
+    """
     # Imported here: only a page needs it.
     import jinja2
 
-    folder = resources.files("siloweave.report")
-
-    def text_of(file: str) -> str:
-        return folder.joinpath(file).read_text("utf-8")
-
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(text_of),
+        loader=jinja2.FunctionLoader(lambda file: text_of(file, package)),
     )
+
+
+def _page(name: str, **values: Any) -> str:
+    """Fill in a template of this folder, with the terms that the page uses."""
+    environment = templates("siloweave.report")
     filters = (
         "epsilon",
         "relation",
