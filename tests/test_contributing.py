@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Case, job_for
+from siloweave.core.method import job_for
 from siloweave.core.run import fit_parties, open_here
 from siloweave.evaluate import scoring
 from siloweave.evaluate.scoring import Heading, Measure
@@ -49,8 +49,8 @@ def test_the_method_is_the_one_that_the_shared_suite_runs():
 
 def test_the_methods_forecast_can_be_made():
     synth = Counted()
-    case = Case(SCHEMA, sw.Budget(epsilon=1.0, delta=1e-5), parties=3, rows=100)
-    assert synth.method.forecast(synth, case).rounds > 0
+    budget = sw.Budget(epsilon=1.0, delta=1e-5)
+    assert synth.forecast(SCHEMA, rows=100, budget=budget, parties=3).rounds > 0
 
 
 def test_the_measure_is_scored_beside_its_ceiling_and_floor(monkeypatch):

@@ -10,9 +10,7 @@ from collections import Counter
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Case
 from siloweave.methods.registry import METHODS
-from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.report.record import Record
 from siloweave.tables.codes import Encoder
@@ -89,7 +87,7 @@ def test_a_forecast_counts_the_rows_that_training_sees():
     schema = Schema((Column("x", "continuous", low=0, high=1),)).with_fallbacks()
     for rows in (100, 10_000, 20_000):
         for model in (sw.TabDDPM(), sw.TabDDPM(passes=None), sw.E2E()):
-            found = model.method.forecast(model, Case(schema, Budget(math.inf, 1e-5), 1, rows))
+            found = model.forecast(schema, rows=rows)
             free = getattr(model, "passes", 0) is None
             seconds[type(model).__name__, free, rows] = found.seconds
     bound, free, joint = ("TabDDPM", False), ("TabDDPM", True), ("E2E", False)
@@ -103,7 +101,7 @@ def test_a_forecast_counts_the_rows_that_training_sees():
 def test_a_forecast_of_an_unknown_training_has_no_time():
     schema = Schema((Column("x", "continuous", low=0, high=1),)).with_fallbacks()
     synth = sw.CTABGAN()
-    found = synth.method.forecast(synth, Case(schema, Budget(math.inf, 1e-5), 1, 1_000))
+    found = synth.forecast(schema, rows=1_000)
     assert (found.seconds, "no time is printed" in found.notes[-1]) == (None, True)
 
 

@@ -33,7 +33,7 @@ def asking(folder, names, dropouts=0):
         until(lambda: all("waiting for the first question" in ends.said(name) for name in names))
         carrier = office.carrier(Spool(spool, office.seals, seconds=100.0, pause=0.05))
         facts = agreed(office.study.facts())
-        with open_session(stage.plan(setup, 0.0), job, carrier, facts) as session:
+        with open_session(stage.plan(setup), job, carrier, facts) as session:
             yield session, ends
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from siloweave.core.method import Setup
 from siloweave.core.party import named_parties
 from siloweave.core.settings import Job
 from siloweave.errors import (
@@ -16,8 +17,11 @@ from siloweave.errors import (
     number,
     whole,
 )
+from siloweave.methods.aim.method import AIM
 from siloweave.models.train import TrainingError
 from siloweave.privacy.budget import Budget
+from siloweave.tables.column import Column
+from siloweave.tables.schema import Schema
 
 BUDGET = Budget(1.0, 1e-6)
 
@@ -49,12 +53,17 @@ def test_names_are_text():
         ({"seed": -1}, "seed=-1 must be a whole number"),
         ({"seed": True}, "seed=True"),
         ({"noise": "Seeded"}, "noise='Seeded' must be 'os'"),
-        ({"learn": 1.0}, "learn=1.0 must be a number in"),
     ],
 )
 def test_a_job_is_refused(given, said):
     with pytest.raises(InputError, match=said):
         Job(**{"budget": BUDGET, **given})
+
+
+def test_not_all_of_a_budget_may_go_to_open_facts():
+    schema = Schema((Column("x", "boolean"),)).with_fallbacks()
+    with pytest.raises(InputError, match=r"learn=1\.0 must be a number in \[0, 1\)"):
+        Setup(AIM(), schema, BUDGET, ("a",), learn=1.0)
 
 
 def test_a_folder_may_be_text():

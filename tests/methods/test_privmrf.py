@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Case
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import CapacityError, InputError
 from siloweave.methods.privmrf import coordinator
@@ -113,7 +112,7 @@ def test_what_check_promises_of_memory_bounds_the_model(rows):
         fitted = synth.fit(table, schema, budget=Budget(20.0, 1e-6))
         cells = fitted.model.mrf.tree.cells
         assert 8e-6 * cells <= megabytes
-        promised = sw.PrivMRF.method.forecast(synth, Case(schema, BUDGET, 1)).memory_mb
+        promised = synth.forecast(schema, rows=1, budget=BUDGET).memory_mb
         assert promised >= 230 + 8e-6 * cells
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from siloweave.core.method import Case
 from siloweave.datasets import adult, adult_schema
 from siloweave.methods.fed_tgan.method import (
     MDTGAN,
@@ -55,8 +54,7 @@ def test_bytes_of_a_training_in_rounds_are_foreseen(synth, width):
     table = adult().take(range(ROWS)).select(schema.names)
     fitted = synth.fit(split_rows(table, PARTIES, seed=0), schema)
     sent = [one.bytes_to_party + one.bytes_from_party for one in fitted.cost.parties.values()]
-    case = Case(schema, synth.method.allowed(synth, None), PARTIES, ROWS)
-    foreseen = synth.method.forecast(synth, case).bytes_per_party
+    foreseen = synth.forecast(schema, rows=ROWS, parties=PARTIES).bytes_per_party
     assert 0.8 < foreseen / max(sent) < most, (foreseen, sent)
 
 

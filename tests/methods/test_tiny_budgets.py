@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from siloweave import DistAIM, SecureTwoRound
-from siloweave.core.method import Case, Setup
+from siloweave.core.method import Setup
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import BudgetError, InputError
 from siloweave.methods.distaim import coordinator
@@ -34,11 +34,13 @@ def test_distaim_says_before_it_reads_anything_which_epsilon_is_enough(learn):
     with pytest.raises(BudgetError, match=r"for 120 tables.*No party shared") as refused:
         DistAIM().fit(parties, adult_schema(), budget=TINY, learn=learn)
     enough = float(re.search(r"epsilon = (\S+) or more", str(refused.value))[1])
-    fits = Setup(DistAIM(), adult_schema(), replace(TINY, epsilon=enough), tuple(parties))
-    DistAIM.method.affordable(fits, learn)
-    close = Setup(DistAIM(), adult_schema(), replace(TINY, epsilon=0.85 * enough), tuple(parties))
+    enough_budget = replace(TINY, epsilon=enough)
+    fits = Setup(DistAIM(), adult_schema(), enough_budget, tuple(parties), learn=learn)
+    DistAIM.method.affordable(fits)
+    close_budget = replace(TINY, epsilon=0.85 * enough)
+    close = Setup(DistAIM(), adult_schema(), close_budget, tuple(parties), learn=learn)
     with pytest.raises(BudgetError):
-        DistAIM.method.affordable(close, learn)
+        DistAIM.method.affordable(close)
 
 
 def test_distaim_checks_once_more_before_any_party_is_asked():
@@ -74,7 +76,7 @@ def test_rows_that_nothing_is_opened_of_are_not_shared():
     fitted = SecureTwoRound(bins=4).fit(split(), SCHEMA, budget=budget)
     assert fitted.epsilon <= budget.epsilon
     assert max(one.bytes_from_party for one in fitted.cost.parties.values()) < 100_000
-    foreseen = SecureTwoRound.method.forecast(SecureTwoRound(), Case(SCHEMA, budget, 2, 600))
+    foreseen = SecureTwoRound().forecast(SCHEMA, rows=600, budget=budget, parties=2)
     assert foreseen.bytes_per_party < 100_000
 
 
@@ -94,7 +96,7 @@ def test_a_party_refuses_a_table_of_two_parties_where_no_rows_are_shared():
 
 def test_the_forecast_of_secure_two_round_says_which_epsilon_is_enough():
     def note(budget, parties=2):
-        found = SecureTwoRound.method.forecast(SecureTwoRound(), Case(SCHEMA, budget, parties, 600))
+        found = SecureTwoRound().forecast(SCHEMA, rows=600, budget=budget, parties=parties)
         return " ".join(found.notes)
 
     said = re.search(r"of different parties are independent .* epsilon = (\S+) all", note(TINY))

@@ -11,7 +11,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.app.report import record_of
-from siloweave.core.method import Case, Setup
+from siloweave.core.method import Setup
 from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation.messages import Array
@@ -120,8 +120,7 @@ def test_a_forecast_bounds_what_it_costs_towards_another_party(total):
     budget, synth = Budget(total, 1e-6), VertiGAN(rounds=20, critic_steps=2)
     stated, costs = set(), []
     for rows in [2, *(int(synth.batch * 2 ** (k / 2)) for k in range(-2, 24))]:
-        case = Case(SAME, budget, 2, rows, columns=columns)
-        found = synth.method.forecast(synth, case)
+        found = synth.forecast(SAME, rows=rows, budget=budget, columns=columns)
         (note,) = (n for n in found.notes if said in n)
         assert found.epsilon_to_parties <= float(note.removeprefix(said))
         stated.add(found.epsilon_to_parties)
@@ -131,19 +130,23 @@ def test_a_forecast_bounds_what_it_costs_towards_another_party(total):
     (most,) = stated
     assert max(costs) <= most < 1.4 * max(costs)
     assert min(costs) > total
+    rows = VertiGAN().batch * 2**12
+    setup = Setup(VertiGAN(), SAME, budget, tuple(columns), columns)
     for other in (
-        replace(case, columns={}),
-        replace(case, budget=Budget(1.0, 1e-6, relation=Relation.REPLACE_ONE)),
-        replace(case, parties=1, columns={"all": SAME.names}),
-        replace(case, budget=Budget(0.01, 1e-6)),  # of which no step can be paid
+        replace(setup, columns={}),
+        replace(setup, budget=Budget(1.0, 1e-6, relation=Relation.REPLACE_ONE)),
+        replace(setup, roster=("all",), columns={"all": SAME.names}),
+        replace(setup, budget=Budget(0.01, 1e-6)),  # of which no step can be paid
     ):
-        assert not any(said in n for n in VertiGAN().method.forecast(VertiGAN(), other).notes)
+        notes = VertiGAN.method.forecast(other, rows).notes
+        assert not any(said in note for note in notes)
 
 
 def test_a_forecast_has_a_time_that_grows_with_rounds():
     def seconds(**settings):
         synth = VertiGAN(**settings)
-        return synth.method.forecast(synth, Case(SAME, Budget(8.0, 1e-6), 2, 1_000)).seconds
+        setup = Setup(synth, SAME, Budget(8.0, 1e-6), ("north", "south"))
+        return synth.method.forecast(setup, 1_000).seconds
 
     ten, hundred, plain = (
         seconds(rounds=rounds, private=private)
@@ -158,9 +161,9 @@ def test_a_budget_that_is_too_small_is_refused_by_the_study_alone():
     method, columns = VertiGAN.method, {name: tuple(part) for name, part in halves().items()}
     setup = Setup(VertiGAN(), SAME, Budget(0.05, 1e-6), tuple(columns), columns)
     with pytest.raises(BudgetError, match="is too small for 2000 steps of 512 rows"):
-        method.affordable(setup, 0.0)
-    method.affordable(replace(setup, budget=Budget(8.0, 1e-6)), 0.0)
-    method.affordable(replace(setup, synth=VertiGAN(private=False)), 0.0)
+        method.affordable(setup)
+    method.affordable(replace(setup, budget=Budget(8.0, 1e-6)))
+    method.affordable(replace(setup, synth=VertiGAN(private=False)))
 
 
 @pytest.mark.slow
@@ -184,8 +187,8 @@ def test_a_round_is_one_message_of_the_size_of_its_hidden_rows():
             0 < traffic.bytes_from_party - NET["rounds"] * rows < 1_200 * traffic.messages
         )  # ledgers, too
         assert 0 < traffic.bytes_to_party - NET["rounds"] * rows < 600 * traffic.messages
-    case = Case(SAME, BUDGET, 2, 40)
-    forecast = VertiGAN.method.forecast(VertiGAN(**NET, finest_bins=8), case)
+    synth = VertiGAN(**NET, finest_bins=8)
+    forecast = synth.forecast(SAME, rows=40, budget=BUDGET, parties=2)
     assert forecast.rounds == fitted.cost.rounds
     assert forecast.bytes_per_party == 2 * NET["rounds"] * rows
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Case
+from siloweave.core.method import Setup
 from siloweave.errors import (
     BudgetError,
     CapacityError,
@@ -313,8 +313,9 @@ def test_a_forecast_foresees_counts_of_pairs_of_many_values(encoding):
     together = {"a": ("a wide", "b wide"), "b": ("a", "b")}
 
     def forecast(bins, columns):
-        case = Case(schema, budget, 2, 60, columns=columns)
-        return VertiMRF.method.forecast(VertiMRF(encoding, encoded_bins=bins), case)
+        synth = VertiMRF(encoding, encoded_bins=bins)
+        setup = Setup(synth, schema, budget, ("a", "b"), columns)
+        return synth.method.forecast(setup, 60)
 
     far, near = (forecast(None, columns) for columns in (apart, together))
     assert far.memory_mb > near.memory_mb + 8  # a million cells of 8 bytes, and copies
@@ -336,7 +337,7 @@ def test_other_rows_stop_before_anything_is_released(encoding, tmp_path):
 def test_a_forecast_is_about_right(encoding):
     fitted = fitted_once(encoding)
     synth = VertiMRF(encoding=encoding, **FAST)
-    found = VertiMRF.method.forecast(synth, Case(SCHEMA, BUDGETS[encoding], 3, 60))
+    found = synth.forecast(SCHEMA, rows=60, budget=BUDGETS[encoding], parties=3)
     assert found.rounds == fitted.cost.rounds
     sent = max(t.bytes_from_party for t in fitted.cost.parties.values())
     assert found.bytes_per_party / 20 < sent < 3 * found.bytes_per_party

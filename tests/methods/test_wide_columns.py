@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Case
 from siloweave.errors import CapacityError
 from siloweave.tables import Column, Schema
 
@@ -78,16 +77,17 @@ def test_distaim_foresees_the_coins_of_wide_tables(table):
     synth, parts, budget = FITS["distaim"]
     sent = synth.fit(parts(table), SCHEMA, budget=budget).cost.parties
     most = max(one.bytes_from_party + one.bytes_to_party for one in sent.values())
-    found = synth.method.forecast(synth, Case(SCHEMA, budget, 2, ROWS))
+    found = synth.forecast(SCHEMA, rows=ROWS, budget=budget, parties=2)
     assert most > 2e7
     assert 0.5 < found.bytes_per_party / most < 2
     assert not any("will not be measured" in note for note in found.notes)
     many = Column("country", "categorical", categories=tuple(map(str, range(30))))
-    wider = synth.method.forecast(
-        synth, Case(Schema((*SCHEMA.columns, many)).with_fallbacks(), budget, 2, ROWS)
+    wider = synth.forecast(
+        Schema((*SCHEMA.columns, many)).with_fallbacks(), rows=ROWS, budget=budget, parties=2
     )
     assert "1 pair of columns has more than 251,658 cells and will not be measured" in wider.notes
-    narrow = synth.method.forecast(synth, Case(SCHEMA.select(["sex", "area"]), budget, 2, ROWS))
+    few = SCHEMA.select(["sex", "area"])
+    narrow = synth.forecast(few, rows=ROWS, budget=budget, parties=2)
     assert found.memory_mb > narrow.memory_mb + 50
 
 
@@ -102,5 +102,6 @@ def test_two_such_columns_are_refused_together_and_left_out_by_default(name, tab
     asked = type(synth)(workload=[("code", "more")])
     with pytest.raises(CapacityError, match="100,000,000"):
         asked.fit(parts(more), Schema(columns).with_fallbacks(), budget=budget)
-    found = synth.method.forecast(synth, Case(Schema(columns).with_fallbacks(), budget, 2, ROWS))
+    schema = Schema(columns).with_fallbacks()
+    found = synth.forecast(schema, rows=ROWS, budget=budget, parties=2)
     assert any("not in the workload, for which 80 MB have no room" in note for note in found.notes)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Case
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import (
     BudgetError,
@@ -739,8 +738,8 @@ def test_a_forecast_of_bytes_is_that_of_a_run_to_a_factor_of_two(relation, epsil
     parts = {"town": table.select(names[:3]), "tax": table.select(names[3:])}
     budget = Budget(epsilon, 1e-6, relation=relation)
     synth = SecureTwoRound()
-    case = Case(schema, budget, parties=2, rows=table.num_rows)
-    foretold = synth.method.forecast(synth, case).bytes_per_party
+    forecast = synth.forecast(schema, rows=table.num_rows, budget=budget, parties=2)
+    foretold = forecast.bytes_per_party
     cost = synth.fit(parts, schema, budget=budget, seed=0).cost
     busiest = max(t.bytes_to_party + t.bytes_from_party for t in cost.parties.values())
     assert foretold / 2 < busiest < 2 * foretold
@@ -762,8 +761,8 @@ def test_bytes_of_a_study_that_names_columns_are_foreseen_within_a_quarter(rows,
     table, schema = adult().take(range(rows)).select(names), adult_schema().select(names)
     columns = {f"party {i}": tuple(own) for i, own in enumerate(parts)}
     budget, synth = budget_of(Relation.REPLACE_ONE, 1.0), SecureTwoRound()
-    case = Case(schema, budget, parties=len(parts), rows=rows, columns=columns)
-    foreseen = synth.method.forecast(synth, case).bytes_per_party
+    forecast = synth.forecast(schema, rows=rows, budget=budget, columns=columns)
+    foreseen = forecast.bytes_per_party
     rows_of = {party: table.select(own) for party, own in columns.items()}
     cost = synth.fit(rows_of, schema, budget=budget, seed=0, noise="seeded").cost
     busiest = max(t.bytes_to_party + t.bytes_from_party for t in cost.parties.values())
@@ -781,8 +780,7 @@ def memory_of(codes, split):
     parts = {p: sw.Table.from_columns({n: rows[n] for n in own}) for p, own in split.items()}
     budget, synth = budget_of(Relation.REPLACE_ONE, 1.0), SecureTwoRound(final_sweeps=2)
     columns = {party: tuple(own) for party, own in split.items()}
-    case = Case(schema, budget, parties=len(split), rows=200, columns=columns)
-    foreseen = synth.method.forecast(synth, case).memory_mb
+    foreseen = synth.forecast(schema, rows=200, budget=budget, columns=columns).memory_mb
     tracemalloc.start()
     try:
         synth.fit(parts, schema, budget=budget, seed=0, at_once=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Case, Setup
+from siloweave.core.method import Setup
 from siloweave.errors import CapacityError, InputError, SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.methods.aim import coordinator
@@ -81,9 +81,9 @@ def test_pairs_that_do_not_fit_are_left_out_and_said():
     aim = sw.FLAIM(bins=200, counts_share=0, participation=1.0, rounds=2, max_model_mb=limit)
     fitted = aim.fit([table(), table()], schema(*wide), budget=BUDGET)
     assert list(fitted.model.workload) == [q for q in combinations(NAMES, 2) if q != wide]
-    (note,) = aim.method.forecast(aim, Case(schema(*wide), BUDGET, 2)).notes
+    (note,) = aim.forecast(schema(*wide), rows=1, budget=BUDGET, parties=2).notes
     assert "1 set of 2 columns is not in the workload, for which 0.016 MB have no room" in note
-    assert not sw.FLAIM.method.forecast(sw.FLAIM(bins=9), Case(schema(*wide), BUDGET, 2)).notes
+    assert not sw.FLAIM(bins=9).forecast(schema(*wide), rows=1, budget=BUDGET, parties=2).notes
 
 
 def test_what_many_parties_choose_at_once_stays_within_the_model():
@@ -341,19 +341,21 @@ def test_more_bins_need_more_rows_or_budget_and_fewer_codes_in_other_columns():
 
 
 def test_a_check_says_what_was_chosen_and_why():
-    case = Case(NUMBERS, sw.Budget(1.0, 1e-6), 1, 20_000)
-    bins, triples = sw.AIM.method.forecast(sw.AIM(), case).notes
-    rho = rho_for(case.budget)
+    budget = sw.Budget(1.0, 1e-6)
+
+    def notes_of(synth, schema=NUMBERS):
+        return synth.forecast(schema, rows=20_000, budget=budget).notes
+
+    bins, triples = notes_of(sw.AIM())
+    rho = rho_for(budget)
     assert f"numbers are cut into about {bins_for(NUMBERS, 20_000, rho)} bins each" in bins
     assert "about 20,000 rows" in bins
-    one = replace(
-        case, schema=sw.Schema((NUMBERS["w"], sw.Column("b", "boolean"))).with_fallbacks()
-    )
-    (bins,) = sw.AIM.method.forecast(sw.AIM(), one).notes[:1]
+    one = sw.Schema((NUMBERS["w"], sw.Column("b", "boolean"))).with_fallbacks()
+    (bins,) = notes_of(sw.AIM(), one)[:1]
     assert re.match(r"1 column of numbers is cut into about \d+ bins; a column with", bins)
     assert "a triple is a candidate where its columns have two codes each" in triples
-    assert not sw.AIM.method.forecast(sw.AIM(degree=2, bins=16), case).notes
-    (target,) = sw.TwoRound.method.forecast(sw.TwoRound(target="k", bins=16), case).notes
+    assert not notes_of(sw.AIM(degree=2, bins=16))
+    (target,) = notes_of(sw.TwoRound(target="k", bins=16))
     assert "the triples with 'k', the target" in target
 
 
@@ -394,7 +396,7 @@ def test_the_forecast_of_flaim_follows_how_its_model_grows(sizes):
     synth = sw.FLAIM(participation=0.5, rounds=4)
     runs = [synth.fit(parts, encoder, budget=budget, seed=i, noise="seeded") for i in range(5)]
     grown = np.mean([tree_cells(domain, list(one.model.mrf.potentials)) for one in runs])
-    found = synth.method.forecast(synth, Case(encoder, budget, 40, 800))
+    found = synth.forecast(encoder, rows=800, budget=budget, parties=40)
     foreseen = (found.memory_mb - 232.0) / 8 / 8e-6
     assert 0.3 * grown < foreseen < 3.0 * grown
     queries = sum(domain.size(q) for q in weights_of(domain, queries_of(synth, encoder)))

@@ -62,7 +62,7 @@ def over_files(seals, hosts, folder):
 
 
 def jobs_of(case, **more):
-    facts = {key: value for key, value in case.fit.items() if key != "budget"}
+    facts = {key: value for key, value in case.fit.items() if key not in ("budget", "learn")}
     return job_for(case.synth, case.fit.get("budget"), noise="seeded", run="run", **facts, **more)
 
 
@@ -73,14 +73,14 @@ def setup_of(case):
     budget = synth.method.allowed(synth, case.fit.get("budget"))
     split = synth.method.split == "columns"
     columns = columns_of(tables, case.schema, empty=True) if split else {}
-    return Setup(synth, case.schema, budget, tuple(tables), columns), tables
+    learn = case.fit.get("learn", 0.0)
+    return Setup(synth, case.schema, budget, tuple(tables), columns, learn=learn), tables
 
 
 def plan_of(case, setup):
     """How often a party may be asked each question, by stage and tag."""
-    learn = case.fit.get("learn", 0.0)
-    found = forecast_of(setup, learn, [60] * len(setup.roster))
-    return most_asked(list(messages_over(setup, learn, found)))
+    found = forecast_of(setup, [60] * len(setup.roster))
+    return most_asked(list(messages_over(setup, found)))
 
 
 @contextmanager

@@ -162,11 +162,11 @@ class Start(msgspec.Struct, frozen=True):
     """What a party's process is started with: public facts of the study, its rows, and its place.
 
     Attributes:
-        method, settings, schema, encoder, columns, roster: Of the `Setup`, as plain values.
+        method, settings, schema, encoder, columns, roster, learn: Of the `Setup`, as plain values.
         epsilon, delta, unit, relation: Of the budget; no epsilon where there is no bound.
         name, index: In the roster.
         table: Its rows, as a Parquet file.
-        seed, folder, run, noise, limited, learn, tolerated, dropouts: Of the job.
+        seed, folder, run, noise, limited, tolerated, dropouts: Of the job.
     """
 
     method: str
@@ -216,7 +216,7 @@ def _start(setup: Setup, name: str, table: Table, job: Job) -> bytes:
         run=job.run,
         noise=job.noise,
         limited=job.limited,
-        learn=job.learn,
+        learn=setup.learn,
         tolerated=job.tolerated,
         dropouts=job.dropouts,
     )
@@ -234,6 +234,7 @@ def _setup(start: Start) -> Setup:
         start.roster,
         start.columns,
         Encoder.from_json(start.encoder) if start.encoder else None,
+        start.learn,
     )
 
 
@@ -251,7 +252,6 @@ def _opened(line: Channel) -> Party:
         start.run,
         start.noise,
         limited=start.limited,
-        learn=start.learn,
         tolerated=start.tolerated,
         dropouts=start.dropouts,
     )

@@ -23,10 +23,10 @@ def planned(name):
     case, parties = CASES[name], tuple(fitted.ledgers)
     learn = case.fit.get("learn", 0.0)
     budget = job_for(case.synth, case.fit.get("budget")).budget
-    setup = Setup(case.synth, case.schema, budget, parties)
+    setup = Setup(case.synth, case.schema, budget, parties, learn=learn)
     split = setup.synth.method.split == "columns"
-    found = forecast_of(setup, learn, [ROWS if split else ROWS // len(parties)] * len(parties))
-    return found, list(messages_of(setup, learn, found))
+    found = forecast_of(setup, [ROWS if split else ROWS // len(parties)] * len(parties))
+    return found, list(messages_of(setup, found))
 
 
 def sent(name):
@@ -101,9 +101,9 @@ def test_so_it_is_with_ten_parties_and_ten_rounds():
 
 def test_open_bounds_are_planned_for_as_if_they_were_wide():
     schema = Schema((Column("age", "integer"), Column("ill", "boolean"))).with_fallbacks()
-    setup = Setup(METHODS["two_round"](), schema, BUDGET, ("a", "b"))
-    found = forecast_of(setup, 0.2, [60, 60])
-    messages = {(one.stage, one.tag): one.times for one in messages_of(setup, 0.2, found)}
+    setup = Setup(METHODS["two_round"](), schema, BUDGET, ("a", "b"), learn=0.2)
+    found = forecast_of(setup, [60, 60])
+    messages = {(one.stage, one.tag): one.times for one in messages_of(setup, found)}
     assert messages == {
         ("schema", "schema/declare"): 1, ("schema", "schema/magnitudes"): 1,
         ("bins", "sum/send_key"): 1, ("bins", "bins/columns"): 1,

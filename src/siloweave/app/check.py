@@ -114,7 +114,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
         messages_per_party: Questions to a party in all, at most.
         seconds_on_engine, seconds_on_sockets: Of a run over a network, at 1 s, and at 0.05 s, a
             question, and with as much computing.
-        every_step: Whether there is a question at every gradient step.
+        one_room: As of `Plan`.
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.
@@ -139,7 +139,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
     bytes_per_party: int
     seconds_on_engine: float
     seconds_on_sockets: float
-    every_step: bool
+    one_room: bool
     domain_cells: float | None
     workload_queries: int | None
     workload_cells: int | None
@@ -254,7 +254,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     # those of an alignment too.
     parties = list(_party_rows(study, columns, rows_read))
     counts = [party.expected_rows for party in parties]
-    cost = plans.forecast_of(setup, study.schema.learn, counts)
+    cost = plans.forecast_of(setup, counts)
     places = [_rows_place(study, party) for party in parties]
     rows_mb = sum(place.memory_mb for place in places)
     plan = plans.plan_of(study, setup, study.names[0], counts, cost)
@@ -301,7 +301,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         bytes_per_party=plan.size - aligning.bytes_leader,
         seconds_on_engine=plan.lasts(plans.ENGINE_S),
         seconds_on_sockets=plan.lasts(plans.SOCKET_S),
-        every_step=plan.every_step,
+        one_room=plan.one_room,
         domain_cells=_in_floats(cost.domain_cells),
         workload_queries=cost.workload_queries,
         workload_cells=cost.workload_cells,

@@ -289,7 +289,7 @@ def _print_network_forecast(console: Terminal, forecast: StudyForecast) -> None:
         ("sockets, at 50 ms a message", socket_time),
     ]
     console.facts("of the run over a network", rows)
-    if forecast.every_step:
+    if forecast.one_room:
         console.say(escape(_ONE_ROOM))
 
 
@@ -393,8 +393,8 @@ def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
 
 
 _ONE_ROOM = (
-    "There is a question at every gradient step: this method is for parties in one machine room, "
-    "over sockets."
+    "There are more than a thousand questions one after the other: this run is for parties in one "
+    "machine room, over sockets."
 )
 
 

@@ -771,7 +771,7 @@ def plan_in(folder: Path, data: str | Path | None = None) -> Plan:
         row_count = rows_taken(study, source_of(data), len(columns))
     # A party knows no other's rows, and plans as if all had as many.
     row_counts = [row_count] * len(study.names)
-    forecast = forecast_of(setup, study.schema.learn, row_counts)
+    forecast = forecast_of(setup, row_counts)
     return plan_of(study, setup, entry.name, row_counts, forecast, roster)
 
 

@@ -28,7 +28,6 @@ from siloweave.app.study import Study
 from siloweave.core.fit import Cost
 from siloweave.core.method import (
     Asked,
-    Case,
     Forecast,
     Setup,
     View,
@@ -70,6 +69,9 @@ SOCKET_S = 0.05
 # Bytes of a question and its answer besides what they are about: envelopes and seals.
 _AROUND = 900
 _ENTRY = 500  # bytes of a line of the ledger
+# From so many questions one after the other, parties should be in one machine room: over an engine
+# they would take a quarter of an hour without any computing.
+_MANY_ROUNDS = 1000
 _FAR = 2**20  # a bound that nobody has declared
 _PUBLIC = "follows from no row"
 _MADE = "made of what the run has released before, and of no row"
@@ -141,7 +143,6 @@ class Plan(msgspec.Struct, frozen=True):
         size: Bytes that the party sends and receives, roughly, without a table at the parting.
         rounds: Questions of the whole run, one after the other, at most.
         seconds: That it computes, roughly; None where that is not known.
-        every_step: Whether there is a question at every gradient step.
     """
 
     party: str
@@ -156,7 +157,6 @@ class Plan(msgspec.Struct, frozen=True):
     size: int
     rounds: int
     seconds: float | None
-    every_step: bool
     stated: dict[str, float]
     budget: dict[str, Any]
     trust: str
@@ -191,6 +191,11 @@ class Plan(msgspec.Struct, frozen=True):
             "seconds_on_sockets": self.lasts(SOCKET_S),
         }
         return {**msgspec.to_builtins(self), **derived}
+
+    @property
+    def one_room(self) -> bool:
+        """Whether so many questions follow each other that one machine room is the place for it."""
+        return self.rounds > _MANY_ROUNDS
 
     @property
     def approved(self) -> dict[str, Any]:
@@ -242,7 +247,7 @@ def most_asked(messages: Sequence[PlannedMessage]) -> dict[str, dict[str, float]
 # From a study
 
 
-def forecast_of(setup: Setup, learn: float, rows: Sequence[int]) -> Forecast:
+def forecast_of(setup: Setup, rows: Sequence[int]) -> Forecast:
     """Forecast what the method takes, if parties have so many rows, each its number."""
     method = setup.synth.method
     party_count = len(rows)
@@ -250,10 +255,7 @@ def forecast_of(setup: Setup, learn: float, rows: Sequence[int]) -> Forecast:
     # Parties that hold columns of the same people have the same rows: the mean of their guesses.
     if method.split == "columns":
         row_count = round(row_count / party_count)
-    case = Case(
-        setup.schema, setup.budget, party_count, row_count, learn, setup.columns
-    )
-    return method.forecast(setup.synth, case)
+    return method.forecast(setup, row_count)
 
 
 def plan_of(
@@ -279,7 +281,7 @@ def plan_of(
     """
     synth = setup.synth
     info = synth.info
-    run = messages_over(setup, study.schema.learn, forecast)
+    run = messages_over(setup, forecast)
     messages = (*_aligning(study, rows), *run, parting_over(setup))
     facts = study.facts()
     if roster is not None:
@@ -327,7 +329,6 @@ def plan_of(
         size=size,
         rounds=rounds,
         seconds=forecast.seconds,
-        every_step=synth.method.every_step,
         stated=statements_of(study, setup),
         budget=msgspec.to_builtins(study.terms()),
         trust=info.trust,
@@ -398,7 +399,7 @@ def _bound_at_parties(study: Study, setup: Setup, together: int) -> float:
     # The method's own bound, where its releases have no zCDP at all orders. It holds for every
     # number of rows, so that any will do here.
     row_counts = [2] * len(study.names)
-    method_bound = forecast_of(setup, study.schema.learn, row_counts).epsilon_at_parties
+    method_bound = forecast_of(setup, row_counts).epsilon_at_parties
     if method_bound is not None:
         return method_bound
 
@@ -413,7 +414,7 @@ def _bound_at_parties(study: Study, setup: Setup, together: int) -> float:
     remaining_delta = budget.delta - escape_delta
     if remaining_delta <= 0:
         return inf
-    with_escapes = epsilon_of_rho(together**2 * study.job().rho, remaining_delta)
+    with_escapes = epsilon_of_rho(together**2 * setup.rho, remaining_delta)
     return max(bound, with_escapes)
 
 
@@ -422,7 +423,7 @@ def _to_parties(study: Study, setup: Setup) -> float:
     facts = agreed({**study.facts(), "columns": setup.columns})
     if facts not in _STATED:
         row_counts = [2] * len(study.names)
-        bound = forecast_of(setup, study.schema.learn, row_counts).epsilon_to_parties
+        bound = forecast_of(setup, row_counts).epsilon_to_parties
         _STATED[facts] = study.terms().epsilon if bound is None else bound
     return _STATED[facts]
 
@@ -460,11 +461,9 @@ def around(messages: Sequence[PlannedMessage]) -> int:
     return _AROUND * questions + _ENTRY * ledger_lines
 
 
-def messages_over(
-    setup: Setup, learn: float, forecast: Forecast
-) -> Iterator[PlannedMessage]:
+def messages_over(setup: Setup, forecast: Forecast) -> Iterator[PlannedMessage]:
     """Yield the messages of a whole run over a network, up to the one that closes it."""
-    yield from messages_of(setup, learn, forecast)
+    yield from messages_of(setup, forecast)
     decoding = tuple(_decoding(setup))
     yield from decoding
 
@@ -493,26 +492,24 @@ def parting_over(setup: Setup) -> PlannedMessage:
     return msgspec.structs.replace(parting, asks=asks, fields=fields)
 
 
-def messages_of(
-    setup: Setup, learn: float, forecast: Forecast
-) -> Iterator[PlannedMessage]:
+def messages_of(setup: Setup, forecast: Forecast) -> Iterator[PlannedMessage]:
     """Yield the messages of all stages, and of the method, as a run plans them."""
     synth = setup.synth
     views = synth.info.visibility
     is_private = setup.budget.private
     remaining = 1.0
     for stage in synth.method.before:
-        planned = stage.plan(setup, learn)
+        planned = stage.plan(setup)
         if planned is None:
             # A schema with nothing open: what was to be spent on it stays with the method.
             if stage.name == "schema":
-                learn = 0.0
+                setup = replace(setup, learn=0.0)
             continue
         if stage.name == "schema":
             setup = replace(setup, schema=_widest(setup.schema))
 
         # Each stage spends its share of what the stages before it left.
-        share = stage.share(synth, learn)
+        share = stage.share(setup)
         stage_views = stage.views(views, setup)
         payment = _payment(remaining * share, private=is_private)
         yield from _described(stage.name, stage.asked(planned), stage_views, payment)

@@ -57,7 +57,7 @@ from siloweave.app.ledgers import (
 from siloweave.app.report import check_page, disjoined, owner_rows, record_of
 from siloweave.app.study import Study
 from siloweave.core.fit import Cost, Fit, epsilon_of_row
-from siloweave.core.method import Case, Setup
+from siloweave.core.method import Setup
 from siloweave.core.party import Party, common_tables, direct_parties
 from siloweave.core.run import (
     Synthesizer,
@@ -82,7 +82,6 @@ from siloweave.protocols.columns import DrawnRows
 from siloweave.report.page import Audience, render
 from siloweave.report.record import AlignmentCost, Overhead, Phase, Record
 from siloweave.tables.ids import IdPolicy
-from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread, digest_of, read, write
 from siloweave.tables.schema import Schema
 
@@ -137,12 +136,10 @@ def execute(
     if earlier_summary is not None:
         return earlier_summary, True
 
-    party_count = len(study.parties)
-    case = Case(
-        Modelled(schema).schema, study.terms(), party_count, learn=study.schema.learn
-    )
+    learn = study.schema.learn
+    setup = Setup(synth, schema, study.terms(), study.names, learn=learn)
     # A workload that does not fit is refused here, before a folder is made or a row is read.
-    synth.method.forecast(synth, case)
+    synth.method.forecast(setup, 1)
 
     def report_fitting(text: str, done: float) -> None:
         progress(text, _READ + (_FITTED - _READ) * done)

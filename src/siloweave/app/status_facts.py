@@ -69,7 +69,7 @@ def _of_coordinator(folder: Path, study: Study) -> CoordinatorFacts:
     # A coordinator does not know how many rows there are, and plans for two at each party.
     setup = study.setup()
     row_counts = [2] * len(study.names)
-    forecast = forecast_of(setup, study.schema.learn, row_counts)
+    forecast = forecast_of(setup, row_counts)
     plan = plan_of(study, setup, study.names[0], row_counts, forecast)
     return CoordinatorFacts(
         key=key,

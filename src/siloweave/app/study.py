@@ -402,10 +402,17 @@ class Study(Section, frozen=True):
             names = self._named_columns() if columns is None else columns
             party_columns = own_columns(names, schema)
         budget = synth.method.allowed(synth, self._declared_terms())
-        setup = Setup(synth, schema, budget, self.names, party_columns)
-        check_named(setup, self.schema.learn, far=columns is None)
+        setup = Setup(
+            synth,
+            schema,
+            budget,
+            self.names,
+            party_columns,
+            learn=self.schema.learn,
+        )
+        check_named(setup, far=columns is None)
         # What the budget does not pay for is refused before anybody asks for a row.
-        synth.method.affordable(setup, self.schema.learn)
+        synth.method.affordable(setup)
         return setup
 
     def _named_columns(self) -> dict[str, list[str]]:
@@ -434,7 +441,6 @@ class Study(Section, frozen=True):
             self._declared_terms(),
             seed=self.output.seed,
             run=self.run_name,
-            learn=self.schema.learn,
             sample=self.study.sample,
             **facts,
         )
@@ -933,7 +939,8 @@ def check_budget(synth: Synthesizer, budget: Budget | None) -> None:
             "guarantee run without it."
         )
     elif not budget.private:
+        instead = method.guarantee(synth).instead
         raise BudgetError(
             f"[budget] epsilon = inf: {title} adds noise, and its amount follows from a finite "
-            f"epsilon. Give one, for example epsilon = 1. {method.unbounded}".rstrip()
+            f"epsilon. Give one, for example epsilon = 1. {instead}".rstrip()
         )

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from siloweave.core.conditional import Generator, Model
-from siloweave.core.settings import Job, built, plain
+from siloweave.core.settings import NAMING_DELTA, Job, built, plain
 from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.messages import Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
-from siloweave.privacy.budget import UNBOUNDED, Budget
+from siloweave.privacy.budget import UNBOUNDED, Budget, rho_for
 from siloweave.privacy.mechanisms import Entropy, OSEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
@@ -133,6 +133,8 @@ class Guarantee:
         trust: Who is trusted at these settings, where that differs.
         same_people: Whether parties hold the same people, and all releases under added or removed
             rows are such as `privacy.accountants.epsilon_to_parties` takes: then a fit states it.
+        bounded: Whether a run is held to a finite epsilon; where it promises one, if None.
+        instead: What else to use without a guarantee, or with one; ends an error.
     """
 
     kind: Literal["dp", "partial", "refuted", "none"]
@@ -140,6 +142,8 @@ class Guarantee:
     title: str = ""
     trust: str = ""
     same_people: bool = False
+    bounded: bool | None = None
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,7 @@ class Setup:
         roster: The parties' names.
         columns: With split columns, every party's columns without ids.
         encoder: How rows are coded, where a method of marginals needs it.
+        learn: Share of the budget for facts that the schema leaves open.
         stage: "method", or the name of a stage before it.
         keys: The parties' keys for masks, at the coordinator, if a stage before has exchanged them.
         constrained: Where the declared schema has constraints: that schema, of which `schema` and
@@ -220,12 +225,16 @@ class Setup:
     roster: tuple[str, ...]
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     encoder: Encoder | None = None
+    learn: float = 0.0
     stage: str = "method"
     keys: Mapping[str, bytes] = field(default_factory=dict)
     constrained: Modelled | None = None
 
     def __post_init__(self) -> None:
         """Give every cell a code under a guarantee; replace constraints by columns to learn."""
+        number(
+            "learn", self.learn, 0, 1, "[)", ": the share of the budget for open facts"
+        )
         if self.synth.method.guarantee(self.synth).kind in GUARANTEED:
             object.__setattr__(self, "schema", self.schema.placed())
             if self.encoder is not None:
@@ -245,6 +254,16 @@ class Setup:
     def modelled(self) -> Modelled:
         """How the declared columns become those that methods learn."""
         return self.constrained or Modelled(self.schema, tuple(self.columns.values()))
+
+    @property
+    def rho(self) -> float:
+        """The zCDP of the whole run; with `learn`, a tenth of delta pays for naming categories."""
+        if not self.budget.private:
+            return inf
+        delta = self.budget.delta
+        if self.learn:
+            delta *= 1 - NAMING_DELTA
+        return rho_for(msgspec.structs.replace(self.budget, delta=delta))
 
     @property
     def counts(self) -> bool:
@@ -354,9 +373,8 @@ class Stage:
     Attributes:
         name: "schema" or "bins": releases are entered under ``<run>-<name>``.
         phase: What it does, for the list of times.
-        plan: The setup of the stage, from the setup and the share of the budget for open facts;
-            None where there is nothing to do.
-        share: Share of the remaining zCDP of the run, from settings and that same share.
+        plan: The setup of the stage, from that of the run; None where there is nothing to do.
+        share: Share of the remaining zCDP of the run that it takes.
         prepare, facts, handlers, coordinate: As of `Method`.
         asked: How often a party is asked each question, at most, from the setup of the stage.
         refine: The setup after what was found.
@@ -367,8 +385,8 @@ class Stage:
 
     name: str
     phase: str
-    plan: Callable[[Setup, float], Setup | None]
-    share: Callable[[Any, float], float]
+    plan: Callable[[Setup], Setup | None]
+    share: Callable[[Setup], float]
     prepare: Callable[[Table | Codes | Unread, Setup, Place], Any]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Any]
@@ -397,24 +415,19 @@ class Method:
         handlers: A party's side: which function answers which request.
         coordinate: The coordinator's side.
         load: Reads the model of a saved fit from its folder.
-        forecast: What a run will take, before a row is read.
+        forecast: What a run will take, before a row is read, from the setup and a guess of how many
+            rows there are; 1 where nobody has one.
         check: Checks the settings together; raises InputError.
         check_schema: Raises SchemaError or InputError for columns that it cannot learn.
         decode: With split columns: what draws rows whose columns the parties make of what the
             coordinator's model draws; it asks them, at the end of the run. Its last argument is
             the number of rows that the study draws.
         before: Stages before the method itself.
-        affordable: Raises BudgetError where the budget does not pay for a run; from the setup and
-            the share of it for open facts.
+        affordable: Raises BudgetError where the budget does not pay for a run.
         phase: What the run is called in the list of times.
         party_share: Share of the work that parties do one after the other, for progress.
-        bounded: Whether a run at these settings is held to a finite epsilon; where it promises one,
-            if not given.
-        unbounded: What else to use without a guarantee, or with one; ends an error.
         trains_at: Whose unfinished training is kept in the run's folder: "coordinator", "party".
         transcribed: Whether the coordinator stores the replies, where there is a folder.
-        every_step: Whether parties are asked something at every gradient step, so that it is for
-            parties in one machine room.
         smallest_cohort: Fewest parties of a sum that its coordinator asks for, from settings and
             the number of parties; if not given, all but those that may vanish.
         counts: Whether a party only counts its rows, so that `prepare` takes a table that is not
@@ -443,20 +456,17 @@ class Method:
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Result]
     load: Callable[[Path], Model]
-    forecast: Callable[[Any, Case], Forecast]
+    forecast: Callable[[Setup, int], Forecast]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
     check: Callable[[Any], None] = lambda synth: None
     check_schema: Callable[[Any, Schema], None] = lambda synth, schema: None
     decode: Callable[[Session, Task, Result, int | None], Model] | None = None
     before: tuple[Stage, ...] = ()
-    affordable: Callable[[Setup, float], None] = lambda setup, learn: None
+    affordable: Callable[[Setup], None] = lambda setup: None
     phase: str = "training"
     party_share: Callable[[Any], float] = lambda synth: 0.0
-    bounded: Callable[[Any], bool] | None = None
-    unbounded: str = ""
     trains_at: tuple[str, ...] = ()
     transcribed: bool = True
-    every_step: bool = False
     counts: bool = False
     smallest_cohort: Callable[[Any, int], int] | None = None
 
@@ -481,9 +491,8 @@ class Method:
 
     def needs_budget(self, synth: Any) -> bool:
         """Return whether a run at these settings is held to a finite epsilon."""
-        if self.bounded is not None:
-            return self.bounded(synth)
-        return self.guarantee(synth).kind != "none"
+        promise = self.guarantee(synth)
+        return promise.kind != "none" if promise.bounded is None else promise.bounded
 
     def allowed(self, synth: Any, budget: Any) -> Budget:
         """Check the budget that a user gave, and return the budget of the run.
@@ -497,7 +506,7 @@ class Method:
                 "Budget(epsilon=1.0, delta=1e-6)"
             )
         title = self.info(synth).title
-        instead = f" {self.unbounded}" if self.unbounded else ""
+        instead = f" {self.guarantee(synth).instead}".rstrip()
         if self.needs_budget(synth):
             if budget is None:
                 raise BudgetError(
@@ -523,27 +532,6 @@ class Method:
 Asked = Mapping[type[Request[Any]], int]
 """How often a party is asked each question, at most; questions that it is never asked are left
 out."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """The facts for which a forecast is made.
-
-    Attributes:
-        schema: Facts about all columns.
-        budget: What a row may cost.
-        parties: How many there are.
-        rows: A guess of how many rows there are; 1 where nobody has one.
-        learn: Share of the budget for facts that the schema leaves open.
-        columns: With split columns, every party's, where they are known.
-    """
-
-    schema: Schema | Encoder
-    budget: Budget
-    parties: int = 1
-    rows: int = 1
-    learn: float = 0.0
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class ColumnError(msgspec.Struct, frozen=True):

@@ -654,7 +654,7 @@ class StudySide:
             )
         if facts.stage == "method":
             return setup
-        planned = stages[names.index(facts.stage)].plan(setup, party.job.learn)
+        planned = stages[names.index(facts.stage)].plan(setup)
         if planned is None:
             raise WireError(
                 f"party {party.name!r}: nothing is open in stage {facts.stage!r}"

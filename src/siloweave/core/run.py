@@ -34,7 +34,6 @@ import msgspec
 
 from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import (
-    Case,
     Forecast,
     Method,
     MethodSettings,
@@ -151,17 +150,9 @@ class Synthesizer(MethodSettings):
         facts = schema if encoder is None else encoder.schema
         party_columns = {name: tuple(names) for name, names in (columns or {}).items()}
         roster = tuple(party_columns) or tuple(f"party-{i}" for i in range(parties))
-        setup = Setup(self, facts, allowed, roster, party_columns, encoder)
-        check_named(setup, learn)
-        case = Case(
-            setup.encoder or setup.schema,
-            allowed,
-            len(roster),
-            rows,
-            learn,
-            setup.columns,
-        )
-        return self.method.forecast(self, case)
+        setup = Setup(self, facts, allowed, roster, party_columns, encoder, learn)
+        check_named(setup)
+        return self.method.forecast(setup, rows)
 
     @shows_progress
     def fit(
@@ -236,11 +227,10 @@ class Synthesizer(MethodSettings):
             run=run,
             noise=noise,
             progress=progress,
-            learn=learn,
             sample=sample,
             at_once=whole("at_once", at_once, 1),
         )
-        return fit_parties(self, data, schema, job, names)
+        return fit_parties(self, data, schema, job, names, learn=learn)
 
 
 def _needed_schema(title: str, schema: Any, *, encoder: bool) -> Any:
@@ -306,6 +296,8 @@ def fit_parties(
     job: Job,
     names: Sequence[str] | None,
     opener: Opener = open_here,
+    *,
+    learn: float = 0.0,
 ) -> Fit:
     """Fit to the parties' tables.
 
@@ -316,6 +308,7 @@ def fit_parties(
         job: The run.
         names: Of the parties, where `data` is a list.
         opener: Opens the parties.
+        learn: As of `Synthesizer.fit`.
     """
     method = synth.method
     encoder = None
@@ -329,10 +322,10 @@ def fit_parties(
         encoder = replace(schema, schema=facts)
 
     # What can be refused is refused before anything is read.
-    check_named(Setup(synth, facts, job.budget, (), {}, encoder), job.learn)
+    check_named(Setup(synth, facts, job.budget, (), {}, encoder, learn))
     parts = parties_of(method, data, names)
-    setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
-    method.affordable(setup, job.learn)
+    setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder, learn)
+    method.affordable(setup)
 
     tables: dict[str, Any] = {}
     for index, (name, part) in enumerate(parts.items()):
@@ -341,9 +334,9 @@ def fit_parties(
         columns = own_columns(
             {name: table.names for name, table in tables.items()}, facts
         )
-        setup = Setup(synth, facts, job.budget, tuple(parts), columns)
-        check_named(setup, job.learn)
-        method.affordable(setup, job.learn)
+        setup = Setup(synth, facts, job.budget, tuple(parts), columns, learn=learn)
+        check_named(setup)
+        method.affordable(setup)
     for sentence in check_tables(setup, tables, job):
         # To whoever gave the rows, and nobody else.
         warnings.warn(sentence, stacklevel=4)
@@ -460,12 +453,11 @@ def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
 # What a schema and settings must be, before anything runs
 
 
-def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
+def check_named(setup: Setup, *, far: bool = False) -> None:
     """Check that a method can learn a setup's columns, and that its settings name no others.
 
     Args:
         setup: The run's public facts.
-        learn: Share of the budget for facts that the schema leaves open.
         far: Whether parties are elsewhere, so that nobody sees columns that stay apart.
 
     Raises:
@@ -479,7 +471,7 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
     modelled = setup.modelled
     if not setup.budget.by_row:
         check_unit(setup.budget.unit, setup.declared)
-    modelled.check_open(learn)
+    modelled.check_open(setup.learn)
     workload = getattr(synth, "workload", None) or ()
     queries = () if isinstance(workload, str) else workload
     for name in (getattr(synth, "target", None), *chain(*queries)):
@@ -540,23 +532,23 @@ def run_study(
     synth = setup.synth
     method = synth.method
     info = synth.info
-    check_named(setup, job.learn, far=not carrier.simulated)
-    method.affordable(setup, job.learn)
+    check_named(setup, far=not carrier.simulated)
+    method.affordable(setup)
     cost = Cost({}, 0, {})
 
     # The stages before: each spends its share of what those before it left.
     remaining_rho: float | None = None
     for stage in () if coded else method.before:
-        planned = stage.plan(setup, job.learn)
+        planned = stage.plan(setup)
         if planned is None:
             # Without open facts, no share of delta names categories.
             if stage.name == "schema":
-                job = replace(job, learn=0.0)
+                setup = replace(setup, learn=0.0)
             continue
         start = time.perf_counter()
         if remaining_rho is None:
-            remaining_rho = job.rho
-        share = stage.share(synth, job.learn)
+            remaining_rho = setup.rho
+        share = stage.share(setup)
         with _stage_of(planned, stage, job, carrier, study) as (session, task):
             answer = stage.coordinate(session, replace(task, rho=remaining_rho * share))
         remaining_rho *= 1 - share
@@ -569,7 +561,7 @@ def run_study(
 
     # The method itself, which gets the rest.
     start = time.perf_counter()
-    rho = job.rho if remaining_rho is None else remaining_rho
+    rho = setup.rho if remaining_rho is None else remaining_rho
     with _stage_of(setup, method, job, carrier, study) as (session, task):
         result = method.coordinate(session, replace(task, rho=rho))
         model = result.model

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from siloweave.errors import InputError, number, whole
-from siloweave.privacy.budget import Budget, rho_for
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Identity
 from siloweave.progress import Progress, Stopwatch, silent
 
@@ -177,7 +177,7 @@ class Job:
     """The terms of one run: its budget, where it is stored, and where its noise comes from.
 
     Attributes:
-        budget, seed, folder, run, noise, learn, at_once, sample: As of `Synthesizer.fit`.
+        budget, seed, folder, run, noise, at_once, sample: As of `Synthesizer.fit`.
         progress: Called with a text and the share that is done.
         limited: Whether ledgers enforce the budget: under the guarantee "dp" alone. Elsewhere a
             party without rows is refused by name.
@@ -198,7 +198,6 @@ class Job:
     noise: str = "os"
     progress: Progress = silent
     limited: bool = True
-    learn: float = 0.0
     tolerated: int = 1
     dropouts: int = 0
     total: Budget | None = None
@@ -226,9 +225,6 @@ class Job:
             )
         if self.folder is not None:
             object.__setattr__(self, "folder", Path(self.folder))
-        number(
-            "learn", self.learn, 0, 1, "[)", ": the share of the budget for open facts"
-        )
 
     @property
     def is_seeded(self) -> bool:
@@ -252,16 +248,6 @@ class Job:
     def home(self, index: int) -> Path | None:
         """Return the folder of a party on this machine, by the party's place in the roster."""
         return None if self.folder is None else self.folder / "parties" / f"{index:04d}"
-
-    @property
-    def rho(self) -> float:
-        """The zCDP of the whole run; with `learn`, a tenth of delta pays for naming categories."""
-        if not self.budget.private:
-            return inf
-        delta = self.budget.delta
-        if self.learn:
-            delta *= 1 - NAMING_DELTA
-        return rho_for(msgspec.structs.replace(self.budget, delta=delta))
 
 
 def check_sample(name: str, sample: float) -> None:

@@ -347,7 +347,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
     return _fine_bins(wide) if wide else None
 
 
-def _plan(setup: Setup, learn: float) -> Setup | None:
+def _plan(setup: Setup) -> Setup | None:
     """Return a setup with fine bins of the columns to cut.
 
     None without such a column, or where the study itself says how rows are encoded.
@@ -358,6 +358,12 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
     encoder = first_encoder(setup.schema, synth)
     fine = columns_to_cut(encoder, queries_of(synth, encoder))
     return None if fine is None else replace(setup, encoder=fine, stage="bins")
+
+
+def _share(setup: Setup) -> float:
+    """Return the share of the budget that counts of single columns take."""
+    synth: Any = setup.synth
+    return float(synth.counts_share)
 
 
 def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
@@ -434,7 +440,7 @@ BINS = Stage(
     name="bins",
     phase="histograms of columns",
     plan=_plan,
-    share=lambda synth, learn: float(synth.counts_share),
+    share=_share,
     prepare=_prepare,
     handlers=lambda synth: HANDLERS,
     coordinate=_cut,

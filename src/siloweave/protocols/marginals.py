@@ -21,7 +21,6 @@ from siloweave.core.method import (
     CURATOR,
     READERS,
     Asked,
-    Case,
     Forecast,
     Guarantee,
     Method,
@@ -298,54 +297,54 @@ def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
 # Forecasts
 
 
-def cuts_columns(synth: Any, case: Case) -> bool:
+def cuts_columns(setup: Setup) -> bool:
     """Return whether columns are counted first, so that they can be cut into bins."""
-    if not synth.counts_share or isinstance(case.schema, Encoder):
+    synth: Any = setup.synth
+    if not synth.counts_share or setup.encoder is not None:
         return False
-    encoder = first_encoder(guessed(synth, case), synth)
+    encoder = first_encoder(guessed(setup), synth)
     return columns_to_cut(encoder, queries_of(synth, encoder)) is not None
 
 
 def marginal_forecast(
-    rounds_of: Callable[[Any, Case, Domain], tuple[float, float]],
-    asked: Callable[[Any, int, Case], Asked],
+    rounds_of: Callable[[Setup, int, Domain], tuple[float, float]],
+    asked: Callable[[Setup, int], Asked],
     *,
     waits: Callable[[Any], int] = lambda synth: 0,
     all_pairs: bool = False,
-    grown: Callable[[Any, Case, Domain, Sequence[Clique], float], float] | None = None,
-    buys: Callable[[Any, Case, Domain], Bought] | None = None,
-) -> Callable[[Any, Case], Forecast]:
+    grown: Callable[[Setup, Domain, Sequence[Clique], float], float] | None = None,
+    buys: Callable[[Setup, int, Domain], Bought] | None = None,
+) -> Callable[[Setup, int], Forecast]:
     """Forecast the rounds, time and error of a method of marginals.
 
     Args:
-        rounds_of: Rounds over a domain, and in how many of them a party may join; for the time and
-            the bytes that they take.
-        asked: How often a party is asked each question at most, from settings, columns and case.
+        rounds_of: Rounds, and in how many of them a party may join, from setup, rows and domain;
+            for the time and the bytes that they take.
+        asked: How often a party is asked each question at most, from setup and number of columns.
         waits: See `Forecast`.
         all_pairs: Whether it measures all pairs first, and some of them again.
-        grown: Cells of its model, from settings, case, domain, queries and how many answers all
-            parties give; else those of the queries, or more of them where all pairs are measured.
-        buys: What the budget buys, for the forecast of error; None where that is not known.
+        grown: Cells of its model, from setup, domain, queries and how many answers all parties
+            give; else those of the queries, or more of them where all pairs are measured.
+        buys: What the budget buys, from setup, rows and domain, for the forecast of error; None
+            where that is not known.
 
     Raises:
         CapacityError: By the forecast, of a query that does not fit.
     """
 
-    def forecast(synth: Any, case: Case) -> Forecast:
+    def forecast(setup: Setup, rows: int) -> Forecast:
+        synth: Any = setup.synth
         # What is counted: all queries, and every set of columns inside one.
-        schema = guessed(synth, case)
-        encoder = (
-            schema if isinstance(schema, Encoder) else first_encoder(schema, synth)
-        )
+        encoder = setup.encoder or first_encoder(guessed(setup), synth)
         fine = (
             columns_to_cut(encoder, queries_of(synth, encoder))
             if synth.counts_share
             else None
         )
-        encoder, bins_notes = _foreseen(synth, case, encoder, fine)
+        encoder, bins_notes = _foreseen(setup, rows, encoder, fine)
         domain = encoder.domain
         limit = synth.max_model_mb
-        parties = case.parties
+        parties = len(setup.roster)
         queries = queries_of(synth, encoder)
         below = closure(queries, domain)
         cells = sum(domain.size(clique) for clique in below)
@@ -353,7 +352,7 @@ def marginal_forecast(
         pairs = [domain.size(clique) for clique in below if len(clique) == 2] or [0]
 
         # What a party sends and is sent in all rounds that it joins.
-        rounds, joined = rounds_of(synth, case, domain)
+        rounds, joined = rounds_of(setup, rows, domain)
         answers = joined * parties
         cohort = max(1.0, answers / rounds)
         chosen = sum(pairs) if all_pairs else median(pairs) * min(cohort, 3.0)
@@ -364,10 +363,10 @@ def marginal_forecast(
         round_bytes = 4 * (one_ways + chosen) + shipped
 
         # The model, and how long it takes to fit.
-        growth = _GROWN if case.rows * case.budget.epsilon >= _GROWS else _SMALL
+        growth = _GROWN if rows * setup.budget.epsilon >= _GROWS else _SMALL
         most: float = growth * cells if all_pairs else cells
         if grown:
-            most = grown(synth, case, domain, queries, answers)
+            most = grown(setup, domain, queries, answers)
         tree = min(cells_in(limit), domain.size(), most)
         fitted = tree if all_pairs or (grown and most < inf) else 0.0
         work = _work(
@@ -375,16 +374,16 @@ def marginal_forecast(
         )
 
         error = None
-        if buys is not None and case.rows > 1:
+        if buys is not None and rows > 1:
             error = error_forecast(
-                encoder.schema, domain, case.rows, buys(synth, case, domain)
+                encoder.schema, domain, rows, buys(setup, rows, domain)
             )
         result = Forecast(
-            asked(synth, len(domain.names), case),
+            asked(setup, len(domain.names)),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
             histogram_bytes + int(joined * round_bytes),
             _START_S + _PARTY_S * parties + _REPORT_S_PER_PAIR * len(pairs) + work,
-            case.budget.epsilon,
+            setup.budget.epsilon,
             domain.size(),
             len(queries),
             cells,
@@ -402,18 +401,19 @@ def marginal_forecast(
 
 
 def _foreseen(
-    synth: Any, case: Case, encoder: Encoder, fine: Encoder | None
+    setup: Setup, rows: int, encoder: Encoder, fine: Encoder | None
 ) -> tuple[Encoder, tuple[str, ...]]:
     """Return the encoder once columns are cut for the guessed number of rows, and a note."""
+    synth: Any = setup.synth
     if fine is None or synth.bins is not None:
         return encoder, ()
-    unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
-    bins = bins_for(encoder.schema, case.rows, rho_for(case.budget) / unit**2)
+    unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
+    bins = bins_for(encoder.schema, rows, rho_for(setup.budget) / unit**2)
     sizes = {column.name: bin_count(column, bins) for column in fine.schema.columns}
     note = (
         f"{count_of(len(sizes), 'column of numbers is', 'columns of numbers are')} cut into about "
         f"{bins} bins{' each' * (len(sizes) > 1)}; a column with at most {2 * bins} values keeps a "
-        f"bin for each. With about {case.rows:,} rows at epsilon = {case.budget.epsilon:g}, more "
+        f"bin for each. With about {rows:,} rows at epsilon = {setup.budget.epsilon:g}, more "
         "bins would drown in the noise. The run counts rows with noise first, and may choose "
         f"otherwise: to decide it now, set bins = {bins} in [method]"
     )
@@ -480,24 +480,26 @@ def _work(
     return fits + layouts + answers * choice
 
 
-def rho_of_rounds(synth: Any, case: Case, domain: Domain) -> float:
+def rho_of_rounds(setup: Setup) -> float:
     """Return the zCDP that remains for rounds, in units of a marginal's sensitivity.
 
     Bins and open facts have their shares before.
     """
-    unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
-    rho = rho_for(case.budget) / unit**2 * (1 - case.learn)
-    return rho * (1 - synth.counts_share) if cuts_columns(synth, case) else rho
+    synth: Any = setup.synth
+    unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
+    rho = rho_for(setup.budget) / unit**2 * (1 - setup.learn)
+    return rho * (1 - synth.counts_share) if cuts_columns(setup) else rho
 
 
-def guessed(synth: Any, case: Case) -> Any:
-    """Return a case's schema, in which the columns whose facts are learned fill all their bins."""
-    if not case.learn or isinstance(case.schema, Encoder):
-        return case.schema
-    learned = open_facts(case.schema)
+def guessed(setup: Setup) -> Schema:
+    """Return the schema, in which the columns whose facts are learned fill all their bins."""
+    if not setup.learn:
+        return setup.schema
+    synth: Any = setup.synth
+    learned = open_facts(setup.schema)
     highest = (synth.bins or COARSE) - 1
     columns: list[Column] = []
-    for column in case.schema.columns:
+    for column in setup.schema.columns:
         if column.name in learned:
             column = Column(
                 column.name,

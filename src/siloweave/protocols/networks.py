@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from siloweave.core.conditional import Generator
-from siloweave.core.method import Asked, Case, Forecast, Place, Setup
+from siloweave.core.method import Asked, Forecast, Place, Setup
 from siloweave.core.party import OwnerData
 from siloweave.errors import InputError
 from siloweave.federation.site import Site
@@ -286,7 +286,8 @@ _NOT_WIDTHS = ("betas",)
 
 
 def training_forecast(
-    case: Case,
+    setup: Setup,
+    rows: int,
     settings: Mapping[str, Any],
     asked: Asked,
     sent: Callable[[int, int], int],
@@ -298,7 +299,8 @@ def training_forecast(
     """Forecast the time, messages and errors of a training.
 
     Args:
-        case: Schema, rows, parties and budget.
+        setup: Schema and budget.
+        rows: A guess of how many there are.
         settings: Of the networks, with the steps or epochs that they are trained for.
         asked: How often a party is asked each question, at most.
         sent: Bytes that a party sends and receives, from the networks' weights and the entries of a
@@ -307,8 +309,7 @@ def training_forecast(
         private: Whether every step is one of DP-SGD.
         bounded: Whether `passes` bounds how often a row is seen.
     """
-    schema: Any = case.schema
-    rows = case.rows
+    schema = setup.schema
     width = max(Layout(foreseen_blocks(schema, numeric)).width, 1)
     stages = list(_stages(settings, width, rows, bounded))
     weights = sum(count for count, _ in _networks(settings, width))
@@ -337,7 +338,7 @@ def training_forecast(
         _BASE_MB + memory_bytes / 1e6,
         sent(weights, width),
         seconds if has_length else None,
-        case.budget.epsilon,
+        setup.budget.epsilon,
         notes=tuple(notes),
     )
 

@@ -557,9 +557,9 @@ def _least(schema: Schema) -> Schema:
     return Schema(tuple(columns))
 
 
-def _plan(setup: Setup, learn: float) -> Setup | None:
+def _plan(setup: Setup) -> Setup | None:
     """Return the setup of a study with open facts; refuse bad settings before anything is paid."""
-    if not learn or not open_facts(setup.schema):
+    if not setup.learn or not open_facts(setup.schema):
         return None
     synth: Any = setup.synth
     queries_of(synth, first_encoder(_least(setup.schema), synth))
@@ -653,7 +653,7 @@ LEARNING = Stage(
     name="schema",
     phase="learning the schema",
     plan=_plan,
-    share=lambda synth, learn: learn,
+    share=lambda setup: setup.learn,
     prepare=_prepare,
     handlers=lambda synth: HANDLERS,
     coordinate=_learn,

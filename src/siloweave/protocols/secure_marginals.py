@@ -45,7 +45,6 @@ import numpy.typing as npt
 
 from siloweave.core.method import (
     Asked,
-    Case,
     ErrorForecast,
     Forecast,
     Setup,
@@ -1353,7 +1352,7 @@ def secure_facts(setup: Setup) -> dict[str, Any]:
     return {"schema": coded_schema(setup), "parts": parts_of(setup)}
 
 
-def check_codes(setup: Setup, learn: float = 0.0) -> None:
+def check_codes(setup: Setup) -> None:
     """Raise CapacityError for so many codes that masked rows, or coins of pairs, cannot be sent."""
     # Masked rows.
     schema = coded_schema(setup)
@@ -1495,67 +1494,67 @@ def _slabs_in(
     return slabs
 
 
-def secure_forecast(synth: Any, case: Case) -> Forecast:
+def secure_forecast(setup: Setup, rows: int) -> Forecast:
     """Return what a run takes: rows, dealt coins, and what every method of marginals takes."""
+    synth: Any = setup.synth
     notes = list[str]()
-    encoder = case.schema
-    if not isinstance(encoder, Encoder):
-        encoder = first_encoder(encoder, synth)
+    encoder = setup.encoder or first_encoder(setup.schema, synth)
     schema = encoder.schema.select(encoder.domain.names)
     parts: dict[str, Schema] = {}
-    for name, columns in case.columns.items():
+    for name, columns in setup.columns.items():
         parts[name] = schema.select(list(columns))
-    plan = SecurePlan(synth, schema, parts, case.budget)
+    plan = SecurePlan(synth, schema, parts, setup.budget)
     if synth.bins is None:
-        bins = plan.bins(case.rows)
+        bins = plan.bins(rows)
         synth = replace(synth, bins=bins)
+        setup = replace(setup, synth=synth)
         encoder = replace(encoder, bins=bins)
         if plan.fine is not None:
-            notes.append(_bins_note(plan, case, bins))
+            notes.append(_bins_note(plan, rows, bins))
     base = marginal_forecast(
-        lambda settings, case, domain: (_EXCHANGES, 1.0),
+        lambda setup, rows, domain: (_EXCHANGES, 1.0),
         lambda *facts: {},
         all_pairs=True,
-    )(synth, case)
+    )(setup, rows)
 
     # Masked rows, the coins of pairs, and what tables of shifted codes take.
     domain = encoder.domain
     margin = plan.bound.margin if plan.bound else 0
-    shared = plan.shared(case.rows + margin)
+    shared = plan.shared(rows + margin)
     masked_bytes = 4 * shared * sum(domain.sizes)
-    cells = _crossing_cells(plan, domain, case.parties)
+    cells = _crossing_cells(plan, domain, len(setup.roster))
     coins = 0
     if cells:
         coins = cells * plan.coins(plan.first_sigma).number
     # A pair of more cells than these is not worth its noise, so it is not planned.
     most_cells = shared / (plan.first_sigma * sqrt(2 / pi))
-    planned_cells = _crossing_cells(plan, domain, case.parties, most_cells)
+    planned_cells = _crossing_cells(plan, domain, len(setup.roster), most_cells)
     dealt_coins = coins + _PAIR_COINS * planned_cells
-    wide_bytes, wide_words = _foreseen(synth, case, encoder, shared)
+    wide_bytes, wide_words = _foreseen(setup, rows, encoder, shared)
 
     # Bytes that cross the network, and how often each party is asked.
     owned = _owned(plan, domain)
     if not owned:
-        owned = _owned_alike(domain, case.parties)
+        owned = _owned_alike(domain, len(setup.roster))
     slabs = len(_slabs_of(owned, shared))
     crossed = _sharing_bytes(owned, shared)
-    crossed += 4 * (2 * dealt_coins // case.parties)
+    crossed += 4 * (2 * dealt_coins // len(setup.roster))
     # Where no queries are named, wide tables are rare.
     if synth.target is not None or synth.workload != "auto":
         crossed += wide_bytes
-    batches = _MOST_BATCHES if case.parties > 1 else 1
+    batches = _MOST_BATCHES if len(setup.roster) > 1 else 1
     measured = 1 + batches
     # So many coins take one more message, each time.
     if 4 * coins > _FEW_COINS * MAX_BYTES:
         measured += 2
     asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
-    if case.parties > 1 and not plan.opens_pairs:
+    if len(setup.roster) > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
 
     to_parties: float | None = None
-    if case.parties > 1 and plan.bound is not None:
+    if len(setup.roster) > 1 and plan.bound is not None:
         # A replaced row may move every release twice, and meet twice as many ends of noise.
-        delta = case.budget.delta * (1 - 2 * _ESCAPES)
+        delta = setup.budget.delta * (1 - 2 * _ESCAPES)
         to_parties = epsilon_of_rho(2 * plan.rho, delta)
         notes.append(same_people_note(to_parties))
 
@@ -1569,7 +1568,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,
-        error=_foreseen_error(synth, case, plan, encoder),
+        error=_foreseen_error(rows, plan, encoder),
         epsilon_to_parties=to_parties,
         memory_mb=base.memory_mb + 1e-6 * memory,
         bytes_per_party=crossed,
@@ -1595,12 +1594,12 @@ def _owned_alike(domain: Domain, parties: int) -> list[tuple[int, int]]:
 
 
 def _foreseen_error(
-    synth: Any, case: Case, plan: SecurePlan, encoder: Encoder
+    rows: int, plan: SecurePlan, encoder: Encoder
 ) -> ErrorForecast | None:
     """Forecast the error of the synthetic table; None where nobody guesses how many rows it has."""
-    if case.rows <= 1:
+    if rows <= 1:
         return None
-    rows = case.rows
+    synth = plan.synth
     domain = encoder.domain
     numbers = numbers_of(encoder.schema)
     rho = plan.rho_tables / plan.unit**2
@@ -1609,14 +1608,14 @@ def _foreseen_error(
     return error_forecast(encoder.schema, domain, rows, bought)
 
 
-def _bins_note(plan: SecurePlan, case: Case, bins: int) -> str:
+def _bins_note(plan: SecurePlan, rows: int, bins: int) -> str:
     """Describe how columns of numbers are cut, where nobody set how many bins they have."""
     cut = len(plan.fine.schema.columns) if plan.fine else 0
     columns = count_of(cut, "column of numbers is", "columns of numbers are")
     each = " each" if cut > 1 else ""
     return (
-        f"{columns} cut into about {bins} bins{each}. With about {case.rows:,} rows at epsilon = "
-        f"{case.budget.epsilon:g}, more bins would drown in the noise; to decide it, set bins = "
+        f"{columns} cut into about {bins} bins{each}. With about {rows:,} rows at epsilon = "
+        f"{plan.budget.epsilon:g}, more bins would drown in the noise; to decide it, set bins = "
         f"{bins} in [method]"
     )
 
@@ -1652,12 +1651,15 @@ def only_alone(plan: SecurePlan) -> str:
     )
 
 
-def _foreseen(synth: Any, case: Case, encoder: Encoder, shared: int) -> tuple[int, int]:
+def _foreseen(
+    setup: Setup, rows: int, encoder: Encoder, shared: int
+) -> tuple[int, int]:
     """Estimate the bytes dealt for tables of shifted codes, and their words: the mean of two plans.
 
     Which pairs are planned depends on the rows: here it is all of them, or those of fewer cells.
     """
-    if case.parties == 1:
+    synth: Any = setup.synth
+    if len(setup.roster) == 1:
         return 0, 0
     domain = encoder.domain
     queries = queries_of(synth, encoder)
@@ -1666,8 +1668,8 @@ def _foreseen(synth: Any, case: Case, encoder: Encoder, shared: int) -> tuple[in
     if not pairs:
         return 0, 0
 
-    unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
-    rho = rho_for(case.budget) / unit**2
+    unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
+    rho = rho_for(setup.budget) / unit**2
     sigma = sqrt(len(pairs) / (2 * synth.pairs_share * rho))
     planned_rho = (1 - synth.pairs_share) * rho
 
@@ -1679,7 +1681,7 @@ def _foreseen(synth: Any, case: Case, encoder: Encoder, shared: int) -> tuple[in
         measured: list[Measurement] = []
         for pair in pairs[:number]:
             # Of rows that are spread evenly, as nothing is known of them yet.
-            mean_count = case.rows / domain.size(pair)
+            mean_count = rows / domain.size(pair)
             counts = np.full(domain.shape(pair), mean_count)
             measured.append(Measurement(pair, counts, sigma))
         tables = design(domain, queries, measured, planned_rho, synth, fits)

@@ -93,7 +93,7 @@ class Direct(Synthesizer, marginals.MarginalSettings):
         handlers=lambda synth: HANDLERS,
         coordinate=partial(marginals.marginal_result, direct),
         forecast=marginals.marginal_forecast(
-            lambda synth, case, domain: (1, 1.0),  # rounds, and how many of them a party joins
-            lambda synth, columns, case: {KeyRequest: 1, Count: 1},
+            lambda setup, rows, domain: (1, 1.0),  # rounds, and how many of them a party joins
+            lambda setup, columns: {KeyRequest: 1, Count: 1},
         ),
     )

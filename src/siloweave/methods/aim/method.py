@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from siloweave.core.method import Asked, Case, Method, Result, Task
+from siloweave.core.method import Asked, Method, Result, Setup, Task
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
 from siloweave.federation.session import Session
@@ -49,26 +49,27 @@ def _check(synth: AIM) -> None:
     whole("rounds_per_column", synth.rounds_per_column, 1)
 
 
-def _asked(synth: AIM, columns: int, case: Case) -> Asked:
+def _asked(setup: Setup, columns: int) -> Asked:
     """Count the questions of a run by kind.
 
     After one for all single columns there are a choice and a measurement a round.
     """
-    rounds = most_rounds(synth, columns, case.budget)
+    synth: Any = setup.synth
+    rounds = most_rounds(synth, columns, setup.budget)
     return {KeyRequest: 1, Count: 1 + rounds, SelectQuery: rounds}
 
 
-def _rounds(synth: AIM, case: Case, domain: Domain) -> tuple[float, float]:
+def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[float, float]:
     """Return how many rounds the budget pays for, with noise that is halved from time to time."""
-    rho = rho_of_rounds(synth, case, domain)
+    synth: Any = setup.synth
     # A tree of measured pairs implies most of the others, so they do not move the model. Without
     # this bound the runs on covertype's 55 columns were foreseen to take five times as long.
     tree_pairs = len(domain.names) - 1
     rounds = aim_rounds(
         domain,
-        numbers_of(case.schema),
-        case.rows,
-        rho,
+        numbers_of(setup.schema),
+        rows,
+        rho_of_rounds(setup),
         synth.gaussian_share,
         synth.rounds_per_column,
         most_pairs=tree_pairs,
@@ -76,14 +77,15 @@ def _rounds(synth: AIM, case: Case, domain: Domain) -> tuple[float, float]:
     return rounds, rounds
 
 
-def _buys(synth: AIM, case: Case, domain: Domain) -> Bought:
+def _buys(setup: Setup, rows: int, domain: Domain) -> Bought:
     """Return the measurements that the budget buys in these rounds."""
+    synth: Any = setup.synth
     last_share = LAST if synth.chooses else 1.0
     return aim_buys(
         domain,
-        numbers_of(case.schema),
-        case.rows,
-        rho_of_rounds(synth, case, domain),
+        numbers_of(setup.schema),
+        rows,
+        rho_of_rounds(setup),
         synth.gaussian_share,
         synth.rounds_per_column,
         synth.shrinkage * last_share,

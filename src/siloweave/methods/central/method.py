@@ -26,11 +26,11 @@ from siloweave.core.conditional import Generator
 from siloweave.core.method import (
     BARE_READERS,
     CURATOR,
-    Case,
     Forecast,
     Guarantee,
     Method,
     Result,
+    Setup,
     Task,
     View,
 )
@@ -92,6 +92,7 @@ _VIEWS = (
 _NOTHING = (
     "Nothing: the model is trained on the rows without noise and may reproduce them."
 )
+_INSTEAD = "Or use AIM, which keeps one."
 _SILOFUSE = (
     "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with latent "
     "tabular diffusion models, ICDE"
@@ -210,10 +211,11 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
         # Weights of 4 bytes each, and about what encoders and shares take for an entry of a row.
         return int(4 * weights + 300 * width)
 
-    def forecast(synth: Any, case: Case) -> Forecast:
-        settings = synth.settings()
+    def forecast(setup: Setup, rows: int) -> Forecast:
+        settings = setup.synth.settings()
         return training_forecast(
-            case,
+            setup,
+            rows,
             settings,
             {Train: 1},
             traffic_bytes,
@@ -224,7 +226,7 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
     return Method(
         split="central",
         trust="curator",
-        guarantee=lambda synth: Guarantee("none", _NOTHING),
+        guarantee=lambda synth: Guarantee("none", _NOTHING, instead=_INSTEAD),
         visibility=lambda synth: _VIEWS,
         prepare=owner_data,
         facts=lambda setup: setup.synth.settings(),
@@ -233,7 +235,6 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
         load=partial(FeatureModel.load, net=trainer.load),
         forecast=forecast,
         check_schema=check_trainable,
-        unbounded="Or use AIM, which keeps one.",
         trains_at=("party",),
         party_share=lambda synth: 1.0,
         **facts,

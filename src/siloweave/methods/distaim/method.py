@@ -51,7 +51,6 @@ from siloweave.core.method import (
     OWN_ROWS,
     READERS,
     Asked,
-    Case,
     Forecast,
     Guarantee,
     Method,
@@ -81,7 +80,6 @@ from siloweave.protocols.marginals import (
 )
 from siloweave.protocols.secure_sums import CountExactly, KeyRequest, smallest_drawn
 from siloweave.protocols.workload import first_encoder, queries_of
-from siloweave.tables.codes import Encoder
 
 _COPIES = 4.0  # in memory, of the message with coins
 
@@ -103,6 +101,7 @@ def _guarantee(synth: DistAIM) -> Guarantee:
             "those of the paper. A baseline only.",
             title="DistAIM (simulated)",
             trust="curator",
+            bounded=True,
         )
     return Guarantee(
         "dp",
@@ -113,7 +112,7 @@ def _guarantee(synth: DistAIM) -> Guarantee:
     )
 
 
-def _affordable(setup: Setup, learn: float) -> None:
+def _affordable(setup: Setup) -> None:
     """Refuse a budget whose noise cannot be made, before bins or counts are paid for."""
     synth: Any = setup.synth
     refuse_several_rows(
@@ -124,39 +123,40 @@ def _affordable(setup: Setup, learn: float) -> None:
     if synth.selection == "simulated":
         return
     budget = setup.budget
-    case = Case(setup.encoder or setup.schema, budget, learn=learn)
+    learn = setup.learn
 
     # What counts of columns and open facts leave for tables.
-    has_counts = learn > 0 or cuts_columns(synth, case)
+    has_counts = learn > 0 or cuts_columns(setup)
     share = 1 - synth.counts_share * has_counts
     if learn:
         # Open facts take a tenth of delta, too.
         less_delta = msgspec.structs.replace(budget, delta=0.9 * budget.delta)
         share *= (1 - learn) * rho_for(less_delta) / rho_for(budget)
-    check_coins(synth, budget, len(_sizes(synth, case)), share)
+    check_coins(synth, budget, len(_sizes(setup)), share)
 
 
-def _sizes(synth: DistAIM, case: Case) -> list[int]:
+def _sizes(setup: Setup) -> list[int]:
     """Count the cells of every table that parties share."""
-    facts = guessed(synth, case)
-    encoder = facts if isinstance(facts, Encoder) else first_encoder(facts, synth)
+    synth: Any = setup.synth
+    encoder = setup.encoder or first_encoder(guessed(setup), synth)
     domain = encoder.domain
     return [domain.size(q) for q in places_of(domain, queries_of(synth, encoder))]
 
 
-def _forecast(synth: DistAIM, case: Case) -> Forecast:
+def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run; most bytes by far are coins, dealt to the last party."""
+    synth: Any = setup.synth
     forecast_marginals = marginal_forecast(
-        lambda synth, case, domain: (synth.rounds + 2, 1.0),
+        lambda setup, rows, domain: (synth.rounds + 2, 1.0),
         _question_counts,
         all_pairs=True,
         waits=lambda synth: synth.rounds - 1,
     )
-    forecast = forecast_marginals(synth, case)
+    forecast = forecast_marginals(setup, rows)
     if synth.selection == "simulated":
         return forecast
 
-    sizes = _sizes(synth, case)
+    sizes = _sizes(setup)
     opened_sizes = [size for size in sizes if size <= MOST_CELLS]
     dealt_bytes = DEALT * sum(opened_sizes)
     notes = forecast.notes
@@ -177,11 +177,12 @@ def _forecast(synth: DistAIM, case: Case) -> Forecast:
     )
 
 
-def _question_counts(synth: DistAIM, columns: int, case: Case) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> Asked:
     """Count how often a party is asked each question at most.
 
     Every party sends its counts once; the two that serve open tables twice.
     """
+    synth: Any = setup.synth
     if synth.selection == "simulated":
         return {KeyRequest: 1, CountExactly: 1}
     return {KeyRequest: 1, ShareCounts: 1, OpenTables: 2}
@@ -252,7 +253,6 @@ class DistAIM(Synthesizer, DistAIMSettings):
         forecast=_forecast,
         check=_check,
         affordable=_affordable,
-        bounded=lambda synth: True,
         smallest_cohort=lambda synth, parties: smallest_drawn(
             synth.participation, parties
         ),

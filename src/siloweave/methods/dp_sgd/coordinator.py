@@ -58,7 +58,7 @@ def study_facts(trainer: PrivateTrainer, setup: Setup) -> dict[str, Any]:
     return {"order": training_order(trainer, setup), "counts_sigma": sigma}
 
 
-def check_affordable(trainer: PrivateTrainer, setup: Setup, learn: float) -> None:
+def check_affordable(trainer: PrivateTrainer, setup: Setup) -> None:
     """Refuse a budget whose noise in a step would hide the clipped sum of a whole batch."""
     steps_rho = rho_for(setup.budget) - counts_event(setup).rho
     steps, batch = trainer.length(setup.synth)

@@ -91,7 +91,6 @@ from siloweave.core.method import (
     OWN_ROWS,
     READERS,
     Asked,
-    Case,
     CountsSettings,
     Forecast,
     Guarantee,
@@ -203,13 +202,14 @@ class PrivateRowsSettings(PrivateSettings):
 # Records
 
 
-def _guarantee(synth: Any) -> Guarantee:
-    """Return the guarantee of a run, with one party or several."""
+def _guarantee(without_noise: str, synth: Any) -> Guarantee:
+    """Return the guarantee of a run, with one party or several; see `_method`."""
+    instead = f"Or use {without_noise}, which adds none."
     if trains_unpaid(synth):
-        return Guarantee("partial", _PARTIAL)
+        return Guarantee("partial", _PARTIAL, instead=instead)
     if synth.method.split == "central":
-        return Guarantee("dp", _CENTRAL)
-    return Guarantee("dp", _ROWS.format(synth.tolerated))
+        return Guarantee("dp", _CENTRAL, instead=instead)
+    return Guarantee("dp", _ROWS.format(synth.tolerated), instead=instead)
 
 
 def _central_views(synth: Any) -> Views:
@@ -239,11 +239,12 @@ def _rows_views(sent: str, synth: Any) -> Views:
     )
 
 
-def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
+def _forecast(trainer: PrivateTrainer, setup: Setup, rows: int) -> Forecast:
     """Forecast a run, in which networks travel both ways at every step."""
+    synth: Any = setup.synth
     steps, _ = trainer.length(synth)
     # As in the coordinator: the number of rows is public, and asked for.
-    is_public = case.parties == 1 and case.budget.relation is Relation.REPLACE_ONE
+    is_public = len(setup.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
     questions: Asked = {
         KeyRequest: 1,
         CountColumns: 1,
@@ -253,30 +254,26 @@ def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
         TrainDiffusion: int(trains_unpaid(synth)),
     }
     forecast = training_forecast(
-        case, synth.settings(), questions, lambda weights, width: 2 * 4 * weights * steps,
+        setup, rows, synth.settings(), questions, lambda weights, width: 2 * 4 * weights * steps,
         numeric=trainer.numeric, private=True, bounded=False,
     )  # fmt: skip
 
     # A person with rows at several parties is charged by each of their ledgers.
-    together = min(case.budget.parties_per_unit, case.parties)
-    if together > 1 and case.budget.private:
-        epsilon = _at_parties(trainer, synth, case, together)
+    together = min(setup.budget.parties_per_unit, len(setup.roster))
+    if together > 1 and setup.budget.private:
+        epsilon = _at_parties(trainer, setup, together)
         forecast = replace(forecast, epsilon_at_parties=epsilon)
     if not hasattr(synth, "dropouts"):
         return forecast
-    return with_dropouts(forecast, synth, case.parties, case.parties)
+    return with_dropouts(forecast, synth, len(setup.roster), len(setup.roster))
 
 
-def _at_parties(
-    trainer: PrivateTrainer, synth: Any, case: Case, together: int
-) -> float:
+def _at_parties(trainer: PrivateTrainer, setup: Setup, together: int) -> float:
     """Bound the epsilon of a unit with rows at `together` parties, by the ledgers' one order."""
-    schema: Any = case.schema
-    roster = tuple(map(str, range(case.parties)))
-    order = training_order(trainer, Setup(synth, schema, case.budget, roster))
+    order = training_order(trainer, setup)
     # Rows are replaced one by one alone, and such a unit is at one party.
     assert order is not None
-    return most_of_several(case.budget.epsilon, together, case.budget.delta, order)
+    return most_of_several(setup.budget.epsilon, together, setup.budget.delta, order)
 
 
 def _method(
@@ -300,7 +297,7 @@ def _method(
     return Method(
         split=split,
         trust=trust,
-        guarantee=_guarantee,
+        guarantee=partial(_guarantee, without_noise),
         visibility=visibility,
         prepare=party_data,
         facts=partial(study_facts, trainer),
@@ -310,10 +307,8 @@ def _method(
         forecast=partial(_forecast, trainer),
         check_schema=check_trainable,
         affordable=partial(check_affordable, trainer),
-        unbounded=f"Or use {without_noise}, which adds none.",
         trains_at=("coordinator",),
         transcribed=False,
-        every_step=True,
         **facts,
     )
 

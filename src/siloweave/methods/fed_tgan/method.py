@@ -58,10 +58,10 @@ from siloweave.core.method import (
     OTHERS,
     OWN_ROWS,
     Asked,
-    Case,
     Forecast,
     Guarantee,
     Method,
+    Setup,
     View,
     Views,
 )
@@ -108,6 +108,10 @@ _SUMS = 8 * 4  # bytes of `Facts` for each entry of a vector, which a round begi
 _NOTHING = (
     "Nothing: every party sends exact statistics of its rows and networks trained on them, and "
     "the model may reproduce rows."
+)
+_PRIVATE_METHODS = (
+    "DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the same "
+    "parties."
 )
 
 
@@ -205,8 +209,9 @@ _MOMENTS_AVERAGED = _views(
 )
 
 
-def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
+def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     """Forecast a run from the epochs or steps that all its rounds amount to."""
+    synth: Any = setup.synth
     settings = synth.settings()
     passes = synth.all_epochs
     if passes is not None:
@@ -214,11 +219,11 @@ def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
         del settings["epochs"]
         diffusion = settings.get("diffusion", settings)
         if "steps" in diffusion:
-            diffusion["steps"] = passes * max(case.rows // diffusion["batch"], 1)
+            diffusion["steps"] = passes * max(rows // diffusion["batch"], 1)
         else:
             settings["epochs"] = passes
 
-    learner, width = _foreseen(trainer, synth, case)
+    learner, width = _foreseen(trainer, setup)
     shared_bytes = sum(learner.sizes())
     result_bytes = learner.result_size()
     rounds = int(synth.rounds)
@@ -226,25 +231,25 @@ def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
     sent = rounds * (2 * shared_bytes + _SUMS * width) - shared_bytes + result_bytes
     questions: Asked = {Describe: 1, Prepare: 1, Round: rounds}
     return training_forecast(
-        case, settings, questions, lambda *_: sent,
+        setup, rows, settings, questions, lambda *_: sent,
         numeric=trainer.numeric, bounded=passes is None,
     )  # fmt: skip
 
 
-def _foreseen(trainer: RoundTrainer, synth: Any, case: Case) -> tuple[Learner, int]:
-    """Return the training that parties of this case would do, and the width of their vectors."""
-    schema: Any = case.schema
-    blocks = foreseen_blocks(schema, trainer.numeric)
-    return trainer.learner(synth, blocks, case.parties), Layout(blocks).width
+def _foreseen(trainer: RoundTrainer, setup: Setup) -> tuple[Learner, int]:
+    """Return the training that parties of this setup would do, and the width of their vectors."""
+    blocks = foreseen_blocks(setup.schema, trainer.numeric)
+    return trainer.learner(setup.synth, blocks, len(setup.roster)), Layout(blocks).width
 
 
-def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forecast:
+def _forecast_critics(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     """Forecast a run of MD-TGAN, which asks parties at every step."""
-    averaging = _forecast(trainer, synth, case)
-    learner, width = _foreseen(trainer, synth, case)
+    synth: Any = setup.synth
+    averaging = _forecast(trainer, setup, rows)
+    learner, width = _foreseen(trainer, setup)
     _, critic_bytes, *_ = learner.sizes()
 
-    steps_of_round = synth.epochs * max(case.rows // case.parties // synth.batch, 1)
+    steps_of_round = synth.epochs * max(rows // len(setup.roster) // synth.batch, 1)
     steps = synth.rounds * steps_of_round
     moves = synth.rounds - 1
     questions: Asked = {Describe: 1, Prepare: 1, Judge: steps, Hand: moves, Take: moves}
@@ -262,7 +267,7 @@ def _method(
     answers: dict[Any, Any] = AVERAGING,
     run: Any = coordinate,
     visibility: Callable[[Any], Views] = lambda synth: _AVERAGED,
-    forecast: Callable[[RoundTrainer, Any, Case], Forecast] = _forecast,
+    forecast: Callable[[RoundTrainer, Setup, int], Forecast] = _forecast,
     **facts: Any,
 ) -> Method:
     """Build the record of a network that parties with different rows train without noise.
@@ -272,7 +277,7 @@ def _method(
     return Method(
         split="rows",
         trust="curator",
-        guarantee=lambda synth: Guarantee("none", _NOTHING),
+        guarantee=lambda synth: Guarantee("none", _NOTHING, instead=_PRIVATE_METHODS),
         visibility=visibility,
         prepare=owner_data,
         handlers=partial(handlers, answers, trainer),
@@ -280,10 +285,7 @@ def _method(
         load=partial(FeatureModel.load, net=trainer.model.load),
         forecast=partial(forecast, trainer),
         check_schema=check_trainable,
-        unbounded="DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the "
-        "same parties.",
         transcribed=False,
-        every_step=forecast is _forecast_critics,
         **facts,
     )
 

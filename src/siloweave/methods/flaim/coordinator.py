@@ -23,10 +23,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
-from siloweave.core.method import Case
+from siloweave.core.method import Setup
 from siloweave.core.model import Measured
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array
@@ -502,8 +503,7 @@ class FLAIMPlan:
 
 
 def tree_of_noise(
-    synth: FLAIMSettings,
-    case: Case,
+    setup: Setup,
     domain: Domain,
     queries: Sequence[Clique],
     answers: float,
@@ -513,14 +513,15 @@ def tree_of_noise(
     Many answers then spread among small queries. What a party chooses by its rows is mostly a part
     of that, as all parties' rows are alike.
     """
+    synth: Any = setup.synth
     weights = weights_of(domain, queries)
     pairs = [q for q in weights if len(q) > 1]
     if not chooses(synth) or not pairs:
         return sum(map(domain.size, weights))
 
-    neighbours = case.budget.neighbours
+    neighbours = setup.budget.neighbours
     unit = marginal_sensitivity(neighbours, norm="l2")
-    plan = FLAIMPlan(synth, len(domain.names), unit, rho_for(case.budget))
+    plan = FLAIMPlan(synth, len(domain.names), unit, rho_for(setup.budget))
 
     # Scores of a model without error: what is left is the bias for the noise of a measurement.
     scores = np.array(

@@ -29,7 +29,7 @@ Where this departs from the paper, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -41,9 +41,9 @@ from siloweave.core.method import (
     OWN_ROWS,
     READERS,
     Asked,
-    Case,
     Guarantee,
     Method,
+    Setup,
     View,
     Views,
     masked_sums,
@@ -94,7 +94,8 @@ def _guarantee(synth: FLAIM) -> Guarantee:
     """Return the guarantee of a variant."""
     if synth.variant == "oracle":
         nothing = "Nothing is protected: true heterogeneity is used. A baseline only."
-        return Guarantee("none", nothing, title="AugFLAIM (Oracle)")
+        # Noise is added here, too, as much as a budget pays for.
+        return Guarantee("none", nothing, title="AugFLAIM (Oracle)", bounded=True)
     return Guarantee(
         "dp",
         "Protected: every row of every party, or every person where the unit is one, against "
@@ -133,17 +134,19 @@ def _visibility(synth: FLAIM) -> Views:
     return (OWN_ROWS, *coordinator_views, others, *openings(synth.dropouts), readers)
 
 
-def _rounds(synth: FLAIM, case: Case, domain: Domain) -> tuple[int, float]:
+def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
     """Return the number of rounds, T or what annealing makes of it, and a party's share of them."""
+    synth: Any = setup.synth
     rounds = synth.rounds or 8 * len(domain.names)
     return rounds, float(synth.cap or synth.participation * rounds)
 
 
-def _question_counts(synth: FLAIM, columns: int, case: Case) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> Asked:
     """Count how often a party is asked each question at most.
 
     There are three in a round that it joins, and fewer where parties choose nothing.
     """
+    synth: Any = setup.synth
     rounds = synth.cap or synth.rounds or 8 * columns
     # One-ways are counted together in every round, or one by one before the first.
     counts = rounds if synth.variant in ("private", "naive_bayes") else columns
@@ -219,6 +222,5 @@ class FLAIM(Synthesizer, FLAIMSettings):
             grown=tree_of_noise,
         ),
         check=_check,
-        bounded=lambda synth: True,
         smallest_cohort=smallest_cohort,
     )

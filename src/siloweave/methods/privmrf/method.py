@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from siloweave.core.method import Asked, Case, Method, Result, Task
+from siloweave.core.method import Asked, Method, Result, Setup, Task
 from siloweave.core.run import Synthesizer
 from siloweave.federation.session import Session
 from siloweave.methods.privmrf.coordinator import privmrf
@@ -37,17 +37,19 @@ from siloweave.protocols.secure_sums import Count, KeyRequest
 from siloweave.tables.codes import Domain
 
 
-def _asked(synth: PrivMRF, columns: int, case: Case) -> Asked:
+def _asked(setup: Setup, columns: int) -> Asked:
     """Count the questions of a run by kind.
 
     They are about rows and the graph's marginals, then in each step about errors and a measurement.
     """
+    synth: Any = setup.synth
     steps = min(synth.refine_steps, max(1, columns // 2))
     return {KeyRequest: 1, ScorePairs: 1, ModelErrors: steps, Count: 2 + steps}
 
 
-def _rounds(synth: PrivMRF, case: Case, domain: Domain) -> tuple[int, float]:
+def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
     """Return the number of rounds with the curator, who takes part in all of them."""
+    synth: Any = setup.synth
     rounds = 2 * synth.refine_steps + 4
     return rounds, float(rounds)
 

@@ -86,7 +86,6 @@ from siloweave.core.method import (
     NOTHING,
     OTHERS,
     Asked,
-    Case,
     Forecast,
     Guarantee,
     Method,
@@ -195,6 +194,9 @@ def _check(synth: SiloFuse) -> None:
     synth.latent  # noqa: B018  (raises where one of its settings is wrong)
 
 
+_WITH_NOISE = "SiloFuse(privacy='latents') adds noise."
+
+
 def _guarantee(synth: SiloFuse) -> Guarantee:
     """Return the guarantee of a run, with noise on latents or without."""
     if synth.privacy == "latents":
@@ -204,10 +206,12 @@ def _guarantee(synth: SiloFuse) -> Guarantee:
             "parties. Neighbours replace one row.",
             title="SiloFuse (noised latents)",
             trust="local",
+            instead=_WITH_NOISE,
         )
     return Guarantee(
         "none",
         "Nothing: the coordinator is sent a code of every row, and most cells come back from it.",
+        instead=_WITH_NOISE,
     )
 
 
@@ -225,27 +229,27 @@ def _visibility(synth: SiloFuse) -> Views:
     return (own_columns(synth.target), codes, others, readers(synth.shared, _INVERTED))
 
 
-def _forecast(synth: SiloFuse, case: Case) -> Forecast:
+def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run in which latents travel once, whatever the number of steps."""
-    schema: Any = case.schema
+    synth: Any = setup.synth
     is_noised = synth.privacy == "latents"
     # Integers of noised latents have four bytes.
     number_bytes = 2 if synth.half and not is_noised else 4
     sent = (
         number_bytes
-        * case.rows
-        * _latents(schema, synth.latent.autoencoder)
-        // case.parties
+        * rows
+        * _latents(setup.schema, synth.latent.autoencoder)
+        // len(setup.roster)
     )
     questions: Asked = {Code: 1, ShareColumns: int(synth.shared)}
     if is_noised:
         questions = {CodeNoised: 1}
     return training_forecast(
-        case, synth.settings(), questions, lambda weights, width: sent
+        setup, rows, synth.settings(), questions, lambda weights, width: sent
     )
 
 
-def _affordable(setup: Setup, learn: float) -> None:
+def _affordable(setup: Setup) -> None:
     """Refuse budgets for neighbours that noise on one row's latent does not cover."""
     if setup.budget.private:
         refuse_several_rows(
@@ -303,7 +307,6 @@ class SiloFuse(Synthesizer, SiloFuseSettings):
         affordable=_affordable,
         # Points learn nothing.
         party_share=lambda synth: 0.02 if synth.coder == "points" else 0.5,
-        unbounded="SiloFuse(privacy='latents') adds noise.",
     )
 
     def settings(self) -> dict[str, Any]:
@@ -336,13 +339,14 @@ def _visibility_steps(synth: E2EDistr) -> Views:
     )
 
 
-def _forecast_steps(synth: E2EDistr, case: Case) -> Forecast:
+def _forecast_steps(setup: Setup, rows: int) -> Forecast:
     """Forecast a run in which four matrices of latents travel at every step."""
-    schema: Any = case.schema
+    synth: Any = setup.synth
     steps = synth.diffusion.steps
-    batch = min(synth.diffusion.batch, case.rows)
+    batch = min(synth.diffusion.batch, rows)
     # Four matrices, of four bytes a number.
-    sent = 4 * 4 * steps * batch * _latents(schema, synth.autoencoder) // case.parties
+    latents = _latents(setup.schema, synth.autoencoder)
+    sent = 4 * 4 * steps * batch * latents // len(setup.roster)
     questions: Asked = {
         BeginJoint: 1,
         Forward: steps,
@@ -351,7 +355,12 @@ def _forecast_steps(synth: E2EDistr, case: Case) -> Forecast:
         ShareColumns: int(synth.shared),
     }
     return training_forecast(
-        case, synth.settings(), questions, lambda weights, width: sent, bounded=False
+        setup,
+        rows,
+        synth.settings(),
+        questions,
+        lambda weights, width: sent,
+        bounded=False,
     )
 
 
@@ -380,13 +389,12 @@ class E2EDistr(Synthesizer, E2EDistrSettings):
         guarantee=lambda synth: Guarantee(
             "none",
             "Nothing: the coordinator is sent codes and gradients of every row, over and over.",
+            instead="Or use SiloFuse(privacy='latents'), which adds noise.",
         ),
         visibility=_visibility_steps,
         handlers=with_decoding(step_handlers, load_coder),
         coordinate=coordinate_steps,
         forecast=_forecast_steps,
         party_share=lambda synth: 0.02,
-        unbounded="Or use SiloFuse(privacy='latents'), which adds noise.",
         transcribed=False,
-        every_step=True,
     )

@@ -35,10 +35,10 @@ from siloweave.core.method import (
     OWN_ROWS,
     READERS,
     Asked,
-    Case,
     Forecast,
     Guarantee,
     Method,
+    Setup,
     View,
     Views,
     masked_sums,
@@ -70,33 +70,36 @@ def _visibility(synth: TwoRound) -> Views:
     return (OWN_ROWS, sums, others, *openings(synth.dropouts), READERS)
 
 
-def _forecast(synth: TwoRound, case: Case) -> Forecast:
+def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run, which uses the bins' keys again, and closes with the second sum.
 
     If a party vanishes, all others are asked for their ledgers once more.
     """
 
-    def rounds(settings: Any, case: Case, domain: Domain) -> tuple[int, float]:
+    def rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
         return 2, 2.0
 
-    def questions(settings: Any, columns: int, case: Case) -> Asked:
-        exchanges = 0 if cuts_columns(synth, case) else 1
+    def questions(setup: Setup, columns: int) -> Asked:
+        exchanges = 0 if cuts_columns(setup) else 1
         return {KeyRequest: exchanges, Count: 2}
 
+    synth: Any = setup.synth
     forecast_of = marginal_forecast(rounds, questions, all_pairs=True, buys=_buys)
-    return replace(forecast_of(synth, case), closes=not synth.dropouts)
+    return replace(forecast_of(setup, rows), closes=not synth.dropouts)
 
 
-def _buys(synth: TwoRound, case: Case, domain: Domain) -> Bought:
+def _buys(setup: Setup, rows: int, domain: Domain) -> Bought:
     """Return the measurements that both rounds buy, with the noise of all parties' shares."""
     # The noise is sized for the parties that remain where some vanish or pool what they know, so
     # with all of them it is wider than the budget asks for.
-    plan = MaskPlan.for_size(case.parties, synth.tolerated, synth.dropouts)
-    remaining_share = (case.parties - plan.missing) / case.parties
-    rho = rho_of_rounds(synth, case, domain) * remaining_share
-    numbers = numbers_of(case.schema)
+    synth: Any = setup.synth
+    parties = len(setup.roster)
+    plan = MaskPlan.for_size(parties, synth.tolerated, synth.dropouts)
+    remaining_share = (parties - plan.missing) / parties
+    rho = rho_of_rounds(setup) * remaining_share
+    numbers = numbers_of(setup.schema)
     return two_round_buys(
-        domain, numbers, case.rows, rho, synth.pairs_share, synth.shrinkage
+        domain, numbers, rows, rho, synth.pairs_share, synth.shrinkage
     )
 
 

@@ -54,7 +54,6 @@ from siloweave.core.method import (
     NOISE,
     OTHERS,
     Asked,
-    Case,
     Forecast,
     Guarantee,
     Method,
@@ -105,10 +104,14 @@ def _check(synth: VertiGAN) -> None:
         )
 
 
+_NOISE_OR_NONE = "VertiGAN() adds noise, VertiGAN(private=False) adds none."
+
+
 def _guarantee(synth: VertiGAN) -> Guarantee:
     """Return the guarantee of a run, with noise or without."""
     if not synth.private:
-        return Guarantee("none", "Nothing: critics are trained without noise.")
+        nothing = "Nothing: critics are trained without noise."
+        return Guarantee("none", nothing, instead=_NOISE_OR_NONE)
     return Guarantee(
         "dp",
         "Each row over all parties together, from the server and everyone who sees synthetic rows: "
@@ -116,6 +119,7 @@ def _guarantee(synth: VertiGAN) -> Guarantee:
         "the other parties, who hold the same people, only where the budget's neighbours replace a "
         "row. The schema is public. Which rows of two parties belong together is never used.",
         same_people=True,
+        instead=_NOISE_OR_NONE,
     )
 
 
@@ -144,7 +148,7 @@ def _visibility(synth: VertiGAN) -> Views:
     return (own_columns(), server, others, readers(synth.shared, NOISE))
 
 
-def _affordable(setup: Setup, learn: float) -> None:
+def _affordable(setup: Setup) -> None:
     """Refuse a budget whose noise leaves nothing to learn, before rows are aligned."""
     synth: Any = setup.synth
     if synth.private:
@@ -157,8 +161,9 @@ def _affordable(setup: Setup, learn: float) -> None:
         VertiGANPlan.of(synth, parts_of(setup), setup.budget)
 
 
-def _forecast(synth: VertiGAN, case: Case) -> Forecast:
+def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run, in each of whose rounds hidden rows travel there and back."""
+    synth: Any = setup.synth
     # Four bytes a number.
     sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
     questions: Asked = {
@@ -168,27 +173,27 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
     }
     settings = {**synth.settings(), "steps": synth.steps}
     forecast = training_forecast(
-        case, settings, questions, lambda weights, width: sent, numeric="modes",
+        setup, rows, settings, questions, lambda weights, width: sent, numeric="modes",
         private=synth.private,
     )  # fmt: skip
 
     # The first party counts before the others do: each waits during one question.
-    waits = int(synth.private and case.parties > 1)
+    waits = int(synth.private and len(setup.roster) > 1)
     notes = forecast.notes
     to_parties: float | None = None
-    if waits and case.columns and case.budget.relation is Relation.ADD_REMOVE:
-        schema: Any = case.schema
+    if waits and setup.columns and setup.budget.relation is Relation.ADD_REMOVE:
         parts = {
-            name: schema.select(list(names)) for name, names in case.columns.items()
+            name: setup.schema.select(list(names))
+            for name, names in setup.columns.items()
         }
         # A budget that is too small is refused later, when the run begins.
         with suppress(BudgetError):
-            plan = VertiGANPlan.of(synth, parts, case.budget)
+            plan = VertiGANPlan.of(synth, parts, setup.budget)
             assert plan.order is not None  # as rows are added or removed
             # Whatever the number of rows is, which decides rate and noise of a step.
             most = plan.most_of_others
-            to_parties = most_of_several(most, 2, case.budget.delta, plan.order)
-            to_parties = max(to_parties, case.budget.epsilon)
+            to_parties = most_of_several(most, 2, setup.budget.delta, plan.order)
+            to_parties = max(to_parties, setup.budget.epsilon)
             notes = (*notes, same_people_note(to_parties))
     return replace(forecast, waits=waits, notes=notes, epsilon_to_parties=to_parties)
 
@@ -230,7 +235,5 @@ class VertiGAN(Synthesizer, VertiGANFitSettings):
         check=_check,
         check_schema=check_trainable,
         affordable=_affordable,
-        unbounded="VertiGAN() adds noise, VertiGAN(private=False) adds none.",
         trains_at=("coordinator", "party"),
-        every_step=True,
     )

@@ -51,7 +51,6 @@ from siloweave.core.method import (
     NOTHING,
     OTHERS,
     READERS,
-    Case,
     Forecast,
     Guarantee,
     Method,
@@ -184,7 +183,7 @@ def _data(table: Table, setup: Setup, place: Place) -> Codes:
     return Encoder(schema, synth.bins).encode(table.select(list(schema.names)))
 
 
-def _affordable(setup: Setup, learn: float) -> None:
+def _affordable(setup: Setup) -> None:
     """Refuse a budget that the plan cannot divide, and pairs too large for the model."""
     synth: Any = setup.synth
     refuse_several_rows(
@@ -215,40 +214,40 @@ def _check_pairs(synth: VertiMRF, bins: Sequence[tuple[int, ...]]) -> None:
         )
 
 
-def _forecast(synth: VertiMRF, case: Case) -> Forecast:
+def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run, of which codes take most bytes, or pairs of many bins most time.
 
     Codes are sketches of all bins, or a byte for each cell.
     """
-    schema: Any = case.schema
-    domain = field_domain(synth, schema)
+    synth: Any = setup.synth
+    domain = field_domain(synth, setup.schema)
     bins = dict(zip(domain.names, bin_counts(synth, domain), strict=True))
     is_sketched = synth.encoding == "fm"
-    codes = case.rows * len(bins)
+    codes = rows * len(bins)
     if is_sketched:
         codes = synth.repetitions * sum(bins.values())
 
     # Where it is not said who holds what, every column may be at another party.
     party_bins = []
-    for names in case.columns.values():
+    for names in setup.columns.values():
         party_bins.append(sum(bins.get(name, 0) for name in names))
     value_pairs = _cross_products(domain.sizes)
     bin_pairs = _cross_products(party_bins or list(bins.values()))
 
     cells = min(domain.size(), synth.clique_cells, 10 * value_pairs)
-    seconds = (synth.refine_steps + 2 * case.parties) * _FIT_S_PER_CELL * cells
+    seconds = (synth.refine_steps + 2 * len(setup.roster)) * _FIT_S_PER_CELL * cells
     if is_sketched:
-        seconds += case.rows * len(domain.names) * synth.repetitions * _WORD_S
+        seconds += rows * len(domain.names) * synth.repetitions * _WORD_S
         seconds += bin_pairs * synth.repetitions * _UNION_S
 
-    keys = int(is_sketched and case.parties > 1)
+    keys = int(is_sketched and len(setup.roster) > 1)
     # Interpreter and libraries, and what is made of numbers of 8 bytes.
     memory_mb = 230 + 8e-6 * (8 * cells + codes + _PAIR_COPIES * bin_pairs)
-    epsilon = inf if is_sketched else case.budget.epsilon
+    epsilon = inf if is_sketched else setup.budget.epsilon
     return Forecast(
         {SendSketchKey: keys, SealSketchKey: keys, EncodeColumns: 1},
         memory_mb,
-        codes // case.parties + 50_000,
+        codes // len(setup.roster) + 50_000,
         6 + seconds,
         epsilon,
         domain.size(),
