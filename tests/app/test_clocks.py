@@ -55,6 +55,7 @@ def test_over_a_network_a_clock_that_is_an_hour_off_ends_both_ends_and_is_named(
     assert not (made["coordinator"] / "run" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_over_files_a_clock_that_is_an_hour_off_changes_nothing(folder):
     small(folder)
     made, spool = provisioned(folder), ["--spool", str(folder.path / "spool")]

@@ -77,6 +77,8 @@ SLOW = {"ledger", "study", "roster"}
 CASES = [pytest.param(why, marks=[pytest.mark.slow] * (why in SLOW)) for why in REASONS]
 WAYS = ["files", pytest.param("network", marks=pytest.mark.engine)]
 SLOW_ENGINE = [pytest.mark.slow, pytest.mark.engine]
+SLOW_FILES = pytest.param("files", marks=pytest.mark.slow)
+"""There the coordinator waits for seconds for a party that does not answer."""
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -158,7 +160,7 @@ def test_a_study_that_its_owner_has_not_approved_yet_is_no_refusal(folder, fits)
     assert not (folder.path / "spool").exists()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [SLOW_FILES, WAYS[1]])
 def test_a_party_whose_key_is_another_than_the_coordinators_roster_has_is_named_at_both_ends(
     folder, way
 ):
@@ -183,7 +185,7 @@ def test_a_party_whose_key_is_another_than_the_coordinators_roster_has_is_named_
         assert seen in told(ends.said("coordinator")).rpartition("did not answer within")[2]
 
 
-@pytest.mark.parametrize("way", ["files", pytest.param("network", marks=SLOW_ENGINE)])
+@pytest.mark.parametrize("way", [SLOW_FILES, pytest.param("network", marks=SLOW_ENGINE)])
 def test_a_party_with_another_coordinators_public_key_is_told_and_the_coordinator_names_it(
     folder, way
 ):
@@ -212,7 +214,7 @@ def test_a_party_with_another_coordinators_public_key_is_told_and_the_coordinato
         assert wrong not in seen
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [SLOW_FILES, WAYS[1]])
 def test_a_party_with_another_coordinators_folder_is_told_and_the_coordinator_names_it(folder, way):
     """Its roster holds, and the questions that come are of nobody it knows."""
     small(folder)

@@ -231,6 +231,7 @@ def test_the_coordinator(ends_of, capsys):
     assert status_of(own).state == FINISHED
 
 
+@pytest.mark.slow
 def test_a_party(ends_of, capsys):
     made, files = ends_of
     for name in ("south", "coordinator"):

@@ -124,6 +124,7 @@ def test_a_record_that_cannot_be_read_is_named(study, folder):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
+@pytest.mark.slow
 def test_two_machines_with_one_partys_folder_do_not_finish_a_study(folder):
     """Neither sees what the other released; the coordinator saw both, and compares at the end."""
     small(folder)

@@ -1,6 +1,7 @@
 """A thousand parties in one process: all take part, and nobody pays for more than it joined."""
 
 import numpy as np
+import pytest
 
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy.budget import Budget
@@ -44,6 +45,7 @@ def test_a_thousand_parties_by_chance():
     assert all(fitted.cost.parties[name].messages == 2 for name in idle)  # its key, its ledger
 
 
+@pytest.mark.slow
 def test_a_thousand_parties_once_each():
     """With a cap of one everyone takes part, in cohorts that share no party."""
     tables = parties()
