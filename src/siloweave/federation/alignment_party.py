@@ -120,44 +120,44 @@ class Present(Reply, frozen=True):
 
 
 class Greet(Request[Present], frozen=True, tag="alignment/greet"):
-    """Which columns make an id, and how are they normalised?"""
+    """Send your key, and how many ids these columns give you, normalised so."""
 
     on: tuple[str, ...]
     rules: Rules
 
 
 class IdsDescribed(Reply, frozen=True):
-    """What a party's ids look like."""
+    """The form of a party's ids: no id itself."""
 
     shape: Released[str]
 
 
 class DescribeIds(Request[IdsDescribed], frozen=True, tag="alignment/describe"):
-    """Nothing is common. What do your ids look like?"""
+    """No id is common to all: describe the form of your ids."""
 
 
 class Done(Reply, frozen=True):
-    """Stored."""
+    """A confirmation that the part was stored."""
 
     plan: Public[bytes]
 
 
 class Piece(Reply, frozen=True):
-    """Part of something that depends on rows."""
+    """A part of what the protocol makes of the ids of parties."""
 
     plan: Public[bytes]
     data: Released[bytes]
 
 
 class Hide(Request[Piece], frozen=True, tag="alignment/hide"):
-    """Part of the table of your shares; the first part starts with its seed."""
+    """Send part of the table of your shares of zero; the first part starts with its seed."""
 
     plan: AlignmentPlan
     part: int
 
 
 class StoreTable(Request[Done], frozen=True, tag="alignment/store-table"):
-    """To the leader: part of a party's table."""
+    """To the leader: store part of a party's table."""
 
     plan: AlignmentPlan
     party: str
@@ -166,21 +166,21 @@ class StoreTable(Request[Done], frozen=True, tag="alignment/store-table"):
 
 
 class Blind(Request[Piece], frozen=True, tag="alignment/blind"):
-    """To the leader: part of your ids, blinded."""
+    """To the leader: send part of your ids, blinded."""
 
     plan: AlignmentPlan
     part: int
 
 
 class Raised(Reply, frozen=True):
-    """What was sent, to the party's secret power."""
+    """The blinded ids, once the party's secret was applied to them."""
 
     plan: Public[bytes]
     points: Public[bytes]
 
 
 class Raise(Request[Raised], frozen=True, tag="alignment/raise"):
-    """Raise the leader's points."""
+    """Apply your secret to the leader's blinded ids."""
 
     plan: AlignmentPlan
     part: int
@@ -188,7 +188,7 @@ class Raise(Request[Raised], frozen=True, tag="alignment/raise"):
 
 
 class Unblind(Request[Done], frozen=True, tag="alignment/unblind"):
-    """To the leader: your points, to a party's power."""
+    """To the leader: your blinded ids, once a party's secret was applied to them."""
 
     plan: AlignmentPlan
     party: str
@@ -204,7 +204,7 @@ class Matched(Reply, frozen=True):
 
 
 class Match(Request[Matched], frozen=True, tag="alignment/match"):
-    """To the leader: compare."""
+    """To the leader: compare the blinded ids of all parties, and count the common ones."""
 
     plan: AlignmentPlan
 

@@ -155,7 +155,7 @@ class Known(Reply, frozen=True):
 
 
 class CountRows(Request[Known], frozen=True, tag="bins/rows"):
-    """How many rows have you? Asked of one party alone, where neighbours replace a row."""
+    """Send the number of your rows; asked of one party alone, where neighbours replace one."""
 
 
 # Party

@@ -10,7 +10,7 @@ from siloweave.protocols.secure_sums import Cohort
 
 
 class TrainingReady(Reply, frozen=True):
-    """The training can begin."""
+    """A confirmation that the training can begin."""
 
     ready: Public[bool]
 

@@ -16,7 +16,7 @@ class Described(Reply, frozen=True):
 
 
 class Describe(Request[Described], frozen=True, tag="fed_tgan/describe"):
-    """Summarise your rows."""
+    """Send the number of your rows, and a summary of every column."""
 
 
 class Ready(Reply, frozen=True):
@@ -85,13 +85,13 @@ class Hand(Request[Handed], frozen=True, tag="md_tgan/hand"):
 
 
 class Took(Reply, frozen=True):
-    """The critic is in use."""
+    """A confirmation that the critic is in use."""
 
     done: Public[bool]
 
 
 class Take(Request[Took], frozen=True, tag="md_tgan/take"):
-    """Continue with this critic after so many steps."""
+    """Continue with this critic, which another party has trained for so many steps."""
 
     number: int
     critic: bytes

@@ -14,14 +14,14 @@ class Distances(Reply, frozen=True):
 
 
 class ScorePairs(Request[Distances], frozen=True, tag="privmrf/score"):
-    """How far from independent are these pairs of columns?"""
+    """Measure with noise how far from independent these pairs of columns are."""
 
     pairs: tuple[Clique, ...]
     sigma: float
 
 
 class ModelErrors(Request[Distances], frozen=True, tag="privmrf/errors"):
-    """How far is this model from these marginals?"""
+    """Measure with noise how far this model is from these marginals."""
 
     model: ModelMessage
     cliques: tuple[Clique, ...]

@@ -103,7 +103,7 @@ class Backward(Request[Slopes], frozen=True, tag="e2e/backward"):
 
 
 class Ended(Reply, frozen=True):
-    """The coder is stored at the party."""
+    """A confirmation that the coder is stored at the party."""
 
     steps: Public[int]
 

@@ -52,14 +52,14 @@ class CountOwnColumns(Request[Counted], frozen=True, tag="vertigan/count_columns
 
 
 class VertiGANReady(Reply, frozen=True):
-    """Networks are there; the number of rows where nothing is hidden."""
+    """A confirmation that both were made, with the number of rows where nothing is hidden."""
 
     rows: tuple[Released[int], ...]
     ready: Public[bool]
 
 
 class BeginVertiGAN(Request[VertiGANReady], frozen=True, tag="vertigan/begin"):
-    """Make a head and a critic."""
+    """Make two networks: a head, which draws your columns, and a critic, which judges them."""
 
     seed: int  # what is drawn without rows
     # As they were counted; 0, and so is all below, for training without noise.
