@@ -53,7 +53,8 @@ def definitions(source: Source) -> dict[str, bool]:
     lines = source.text.splitlines()
     found: dict[str, bool] = {}
     body = [*source.tree.body, *(n for n in source.tree.body if isinstance(n, ast.If | ast.Try))]
-    for node, following in zip(body, [*body[1:], None], strict=True):
+    followers = [*body[1:], None] if body else []
+    for node, following in zip(body, followers, strict=True):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] = bool(ast.get_docstring(node))
         elif isinstance(node, ast.Assign | ast.AnnAssign):

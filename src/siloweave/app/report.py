@@ -378,7 +378,7 @@ def _bars(encoder: Encoder, synthetic: Table) -> Encoder:
         values, missing = numbers_of(column, synthetic)
         low = float(column.low or 0)
         high = float(column.high or 0)
-        whole = column.kind == "integer"
+        whole = column.is_whole
         starts = growing_starts(values[~missing], low, high, _BINS, whole=whole)
         if starts:
             cuts[column.name] = Cuts(tuple(starts))

@@ -161,7 +161,7 @@ def _value(column: Column, text: str, item: str) -> Any:
             time = text if number is None else number
             return np.datetime64(time, "us")
         if number is None:
-            number = int(text) if kind == "integer" else float(text)
+            number = int(text) if column.is_whole else float(text)
     except (ValueError, KeyError):
         or_format = f", or written like {column.format}" if column.format else ""
         raise InputError(

@@ -34,7 +34,6 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-_WHOLE_KINDS = ("integer", "datetime")
 _CHUNK = 2_000
 """Rows drawn at once when some were rejected."""
 _LEAST = 10_000
@@ -156,7 +155,7 @@ class Condition:
         if table.num_rows:
             try:
                 values[fixed] = values_in(column, table)[places[fixed]]
-                if column.kind in _WHOLE_KINDS:
+                if column.is_binned and column.kind != "continuous":
                     numbers, _ = numbers_of(column, table)
                     whole[fixed] = numbers[places[fixed]]
             except SchemaError as error:
@@ -186,7 +185,7 @@ class Condition:
     def imposed(self, table: Table, like: Table | None) -> tuple[Any, Any]:
         """Return a drawn table's column with the wanted values in place, and its missing cells."""
         column = self.column
-        if column.kind not in _WHOLE_KINDS:
+        if not column.is_binned or column.kind == "continuous":
             values = np.where(self.free, values_in(column, table), self.values)
             return self.written(values, like)
         drawn_numbers, drawn_missing = numbers_of(column, table)

@@ -112,8 +112,7 @@ def small_pair(sizes: Sequence[int]) -> int:
 def numbers_of(schema: Schema | Encoder) -> frozenset[str]:
     """Return the names of the columns of numbers."""
     facts = schema.schema if isinstance(schema, Encoder) else schema
-    kinds = ("integer", "continuous")
-    return frozenset(column.name for column in facts.columns if column.kind in kinds)
+    return frozenset(column.name for column in facts.columns if column.is_number)
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ def magnitudes(column: Column) -> Floats:
     Bin 0 holds |x| < first edge; bin ±i the numbers of that sign with edge[i - 1] <= |x| < edge[i];
     the last ones all that are larger.
     """
-    lowest = 0 if column.kind == "integer" else _LOWEST
+    lowest = 0 if column.is_whole else _LOWEST
     return np.ldexp(1.0, np.arange(lowest, _HIGHEST + 1))
 
 

@@ -246,7 +246,7 @@ def _numeric(column: Column, tables: Mapping[str, Table]) -> AlignedColumn:
         column.name,
         "numeric",
         values,
-        whole=column.kind == "integer",
+        whole=column.is_whole,
         datetimes=column.kind == "datetime",
     )
 

@@ -128,7 +128,7 @@ def octaves(column: Column, bins: int) -> list[Edges]:
     if column.kind == "datetime" or value_count(column) <= _SEVERAL * bins:
         return []
     low, stop = edges_of(column, 1).tolist()
-    is_whole = column.kind == "integer"
+    is_whole = column.is_whole
     unit = _unit(column)
     farthest = max(-low, stop)
     nearest = max(low, -stop)  # below 0 where 0 is inside
@@ -161,7 +161,7 @@ def octaves(column: Column, bins: int) -> list[Edges]:
 
 def _unit(column: Column) -> float:
     """Return the number of which a column's values are multiples; 0 for floats of any decimals."""
-    if column.kind == "integer":
+    if column.is_whole:
         return 1.0
     return 0.0 if column.decimals is None else 10.0**-column.decimals
 
@@ -542,8 +542,12 @@ def _even(low: float, stop: float, bins: int, *, whole: bool) -> Edges:
 
 def _whole(column: Column, bound: object) -> int:
     """Return a bound of an integer column as an integer; of datetimes in steps."""
-    if column.kind == "integer":
+    if column.is_whole:
         return int(str(bound))
+    if column.kind != "datetime":
+        raise NotImplementedError(
+            f"bounds of kind {column.kind!r} are no whole numbers"
+        )
     when = np.datetime64(datetime.fromisoformat(str(bound)), "us")
     return int(when.astype(np.int64)) // step_of(column)
 

@@ -149,7 +149,7 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
 
     # Integers of a frame need no look at their spelling.
     name = column.name
-    is_integer = column.kind == "integer"
+    is_integer = column.is_whole
     nowhere = np.zeros_like(is_missing)
     if is_integer and not column.missing_values and table.holds_whole(name):
         whole, _ = table.whole_numbers(name)
@@ -507,8 +507,10 @@ def value_of(column: Column, number: Any) -> Value:
         return column.options[int(number)]
     if column.kind == "continuous":
         return float(number)
-    if column.kind == "integer":
+    if column.is_whole:
         return int(number)
+    if column.kind != "datetime":
+        raise NotImplementedError(f"a number of kind {column.kind!r} has no value")
     microseconds = int(number) * step_of(column)
     when = np.datetime64(microseconds, "us").item()
     return str(when.isoformat())

@@ -177,6 +177,11 @@ class Column(
         return self.kind in ("integer", "continuous")
 
     @property
+    def is_whole(self) -> bool:
+        """Whether its values are whole numbers."""
+        return self.kind == "integer"
+
+    @property
     def is_binned(self) -> bool:
         """Whether it is coded by bins: numbers and datetimes are."""
         return self.is_number or self.kind == "datetime"
@@ -191,7 +196,7 @@ class Column(
         is_continuous = self.kind == "continuous"
         option_types = {type(option) for option in self.options}
         has_number_options = not option_types.isdisjoint({int, float})
-        has_numbers = self.kind == "integer" or has_number_options
+        has_numbers = self.is_whole or has_number_options
         rules = (
             ("decimals", "continuous column", is_continuous),
             ("padded", "column of numbers", is_continuous or has_numbers),

@@ -196,8 +196,8 @@ class ColumnSum(_Constraint, frozen=True, tag="column_sum"):
         parts = [declared[name] for name in self.parts]
         total = declared[self.total]
         _check_kinds(self.words, (*parts, total), ("integer", "continuous"))
-        are_whole = all(part.kind == "integer" for part in parts)
-        if total.kind == "integer" and not are_whole:
+        are_whole = all(part.is_whole for part in parts)
+        if total.is_whole and not are_whole:
             raise SchemaError(
                 f"{self.words}: {self.total!r} is whole and some part is not; declare it continuous"
             )
@@ -747,7 +747,7 @@ def _check_kind_of(where: str, column: Column, value: Value) -> None:
         raise SchemaError(
             f"{where}: {value!r} must be a number, as column {column.name!r} is"
         )
-    elif column.kind == "integer" and value != int(value):
+    elif column.is_whole and value != int(value):
         raise SchemaError(
             f"{where}: {value!r} must be whole, as column {column.name!r} is"
         )

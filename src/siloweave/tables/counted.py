@@ -627,7 +627,7 @@ class _Coding:
                 infinite = _mark(_INFINITE, checked=checked)
                 is_infinite = f"{self.cell} > {largest} OR {self.cell} < -{largest}"
                 cases.append(f"WHEN {is_infinite} THEN {infinite}")
-            if kind == "integer":
+            if self.column.is_whole:
                 cases.append(f"WHEN NOT ({is_whole}) THEN {broken}")
         if kind == "datetime" and is_whole:
             cases.append(f"WHEN NOT ({is_whole}) THEN {broken}")
@@ -647,7 +647,7 @@ class _Coding:
 
         cases = []
         # What int64 does not hold would stop the query where it is cast to it below.
-        is_rounded = self.column.kind == "integer" and self.family == "number"
+        is_rounded = self.column.is_whole and self.family == "number"
         if is_rounded and self.moves:
             smallest = self._real(-float(LARGEST))
             largest = self._real(float(LARGEST))

@@ -118,7 +118,7 @@ def _calendar(days: _Array) -> tuple[_Array, _Array]:
 
 def rounded_values(rule: Calculation, column: Column, values: _Array) -> _Array:
     """Round computed numbers as the column is declared: to whole numbers, or its decimals."""
-    is_whole = column.kind == "integer"
+    is_whole = column.is_whole
     if not is_whole and column.decimals is None:
         return values
     decimals = 0
@@ -144,7 +144,7 @@ def does_follow(
 ) -> Bools:
     """Return which values of a column equal what its sources give, up to rounding."""
     tolerance = 1e-9 * np.maximum(np.abs(raw), 1.0)
-    is_whole = column.kind == "integer"
+    is_whole = column.is_whole
     if rule.rounding != "nearest":
         expected = rounded_values(rule, column, raw)
         return np.asarray(np.abs(values - expected) <= tolerance)

@@ -234,7 +234,7 @@ def _is_set(column: Column, cells: CellValues) -> Bools | None:
     has_two = False
     if column.kind in ("boolean", "categorical"):
         has_two = options_of(column) == 2
-    if column.kind == "integer":
+    if column.is_whole:
         has_two = codes.min() >= 0 and codes.max() <= 1
     return np.asarray(codes == 1) if has_two else None
 
@@ -403,7 +403,7 @@ def _words(column: Column) -> set[str]:
 def _are_years(column: Column, cells: _Cells) -> bool:
     """Return whether all of a column's whole numbers are years."""
     values, is_missing = cells[column.name]
-    if column.kind != "integer" or is_missing.all():
+    if not column.is_whole or is_missing.all():
         return False
     present = values[~is_missing]
     return bool(present.min() >= _YEARS[0] and present.max() <= _YEARS[1])
@@ -526,7 +526,7 @@ def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, Floats]:
 
 def _decimals(column: Column) -> int:
     """Return the number of decimals of a numeric column; -1 for floats and other columns."""
-    if column.kind == "integer":
+    if column.is_whole:
         return column.decimals or 0
     if column.kind == "continuous" and column.decimals is not None:
         return column.decimals
@@ -797,7 +797,7 @@ def _units(columns: Sequence[Column]) -> Floats:
     """Return the unit of each column's last place; 0 for numbers without one."""
     units = []
     for column in columns:
-        decimals = 0 if column.kind == "integer" else column.decimals
+        decimals = 0 if column.is_whole else column.decimals
         unit = 0.0 if decimals is None else 10.0**-decimals
         units.append(unit)
     return np.array(units)
@@ -1199,7 +1199,7 @@ def _worth_a_look(
     is_single = ((low == high) & has_many).any(axis=0)
 
     # An edge has many rows on both sides.
-    is_whole = np.array([column.kind == "integer" for column in columns])
+    is_whole = np.array([column.is_whole for column in columns])
     is_inner = (low > low.min(axis=0)) | (high < high.max(axis=0))
     may_end = (is_inner & has_many).any(axis=0)
     has_enough = rows.sum(axis=0) >= 2 * _EDGE
@@ -1281,7 +1281,7 @@ def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
         category: Its code.
         sign: 1 for its least value, -1 for its largest.
     """
-    if ends.column.kind != "integer":
+    if not ends.column.is_whole:
         return False
     edge = ends.low[category]
     all_values = ends.ordered

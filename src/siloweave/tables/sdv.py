@@ -109,7 +109,7 @@ def _record(column: Column) -> dict[str, Any]:
         sdtype = _PERSONAL.get(column.format or "", "unknown")
         return {"sdtype": sdtype, "pii": True}
     if column.is_number:
-        representation = "Int64" if column.kind == "integer" else "Float"
+        representation = "Int64" if column.is_whole else "Float"
         return {"sdtype": "numerical", "computer_representation": representation}
     if column.kind in ("id", "text"):
         record = {"sdtype": "id"}
@@ -129,7 +129,7 @@ def _record_with_ranges(column: Column) -> dict[str, Any]:
     """Return a column as version 2 has it: with its values, bounds and decimals."""
     record = _record(column)
     record.pop("computer_representation", None)
-    if column.kind == "integer":
+    if column.is_whole:
         record["decimal_places"] = 0
     elif column.decimals is not None:
         record["decimal_places"] = column.decimals

@@ -1,7 +1,8 @@
 """What a carrier is: it hands a coordinator's frames to parties, and their answers back.
 
 A run asks `open` once at the beginning of each of its stages, then `send` for every question, and
-`close` at its end. No method, and nothing of core or app, asks which carrier it has.
+`close` at its end. No method, and nothing of core or app, asks which carrier it has, but whether it
+is `simulated`.
 
 **Guarantee**: none of its own. What a party answers is decided at the party (federation/site.py).
 """
@@ -23,7 +24,8 @@ class Carrier(Protocol):
     noticed: Callable[[str, str], object]
     """Called with a party and what hinders it, while its answer is awaited.
 
-    A run between organisations sets it after `open`; a carrier around another one sets it there.
+    A run between organisations sets it after `open`, so a carrier around another one needs a setter
+    that sets it there.
     """
 
     @property

@@ -10,7 +10,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Protocol
 
-from siloweave.errors import SiloweaveError, WireError
+from siloweave.errors import RosterError, SiloweaveError, WireError
 from siloweave.federation import messages
 from siloweave.federation.frames import Seals
 from siloweave.federation.messages import Envelope
@@ -68,6 +68,10 @@ class SealedCarrier:
 
     def send(self, name: str, frame: bytes) -> bytes:
         """Send a frame to a party, return its answer, and count the bytes that crossed."""
+        if name not in self.keys:
+            raise RosterError(
+                f"party {name!r} is not in the roster {sorted(self.keys)}, so nothing is sent to it"
+            )
         facts = b"" if name in self.sizes else self._facts
         sealed_before = self._seals.sealed[name]
         opened_before = self._seals.opened[name]
