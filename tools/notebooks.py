@@ -12,7 +12,9 @@ import ast
 import contextlib
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +30,35 @@ def lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 
 
+def typed(source: str) -> list[dict[str, Any]]:
+    """Do what Jupyter does with a cell of shell commands, or of a file's text.
+
+    Raises:
+        ValueError: A command failed, or the cell's first line names something else.
+    """
+    first, _, rest = source.partition("\n")
+    magic, *words = first.split()
+    if magic == "%%writefile":
+        Path(*words).write_text(rest + "\n", "utf-8")
+        return [{"name": "stdout", "output_type": "stream", "text": [f"Writing {words[0]}\n"]}]
+    if magic != "%%bash":
+        raise ValueError(f"{first!r} is neither %%bash nor %%writefile FILE")
+    # The command `siloweave` of this environment; plain text, 80 columns wide.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    plain = {**os.environ, "PATH": path, "FORCE_COLOR": "", "COLUMNS": "80"}
+    done = subprocess.run(
+        ["bash", "-e", "-c", rest],
+        env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise ValueError(f"{rest}\nended with {done.returncode}: {done.stdout}")
+    return [{"name": "stdout", "output_type": "stream", "text": lines(done.stdout)}]
+
+
 def outputs(source: str, names: dict[str, Any], number: int) -> list[dict[str, Any]]:
     """Run a cell, and return what it prints and its last value as a notebook stores them."""
+    if source.startswith("%%"):
+        return typed(source)
     tree, value = ast.parse(source), None
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -58,6 +87,17 @@ def run(notebook: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
             yield outputs("".join(cell["source"]), names, number)
 
 
+def block(source: str) -> str:
+    """Return a cell of code as a page shows it: commands as they are typed, a file by its name."""
+    first, _, rest = source.partition("\n")
+    if source.startswith("%%bash"):
+        return f"```bash\n{rest}\n```"
+    if source.startswith("%%writefile"):
+        name = first.split()[1]
+        return f"`{name}`:\n\n```{Path(name).suffix.removeprefix('.')}\n{rest}\n```"
+    return f"```python\n{source}\n```"
+
+
 def page(notebook: dict[str, Any], name: str) -> str:
     """A notebook as a page in Markdown."""
     parts = []
@@ -66,7 +106,7 @@ def page(notebook: dict[str, Any], name: str) -> str:
         if cell["cell_type"] == "markdown":
             parts.append(text)
             continue
-        parts.append(f"```python\n{text}\n```")
+        parts.append(block(text))
         for output in cell["outputs"]:
             data = output.get("data", {"text/plain": output.get("text")})
             shown = next((data[kind] for kind in SHOWN if kind in data), None)
