@@ -48,7 +48,7 @@ class Rule(Generic[ColumnT]):
     """A way to recognise what a column holds.
 
     Attributes:
-        name: What is recognised, as `docs/guides/kinds-of-columns.md` lists it.
+        name: What is recognised, as `docs/reference/kinds-of-columns.md` lists it.
         test: Whether a column holds that, if no rule before this one does.
         kind: The kind that is proposed then.
         sentence: Why. `{column.spread}` and the like are filled in from the column.

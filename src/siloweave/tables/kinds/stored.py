@@ -9,7 +9,7 @@ import numpy as np
 
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.kinds.thresholds import FLOAT_BITS
-from siloweave.tables.kinds.times import Steps, far_off, steps_of
+from siloweave.tables.kinds.times import TimeSteps, far_off, steps_of
 from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of
 
 
@@ -55,7 +55,7 @@ class StoredColumn:
         return f" of the time zone {self.zone}" if self.zone else ""
 
     @cached_property
-    def steps(self) -> Steps:
+    def steps(self) -> TimeSteps:
         """How fine the datetimes are."""
         return steps_of(self._when, None)
 

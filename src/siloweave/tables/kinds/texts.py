@@ -349,7 +349,7 @@ class Texts:
     def _may_be_units_by_form(self) -> bool:
         """Whether texts may be such identifiers by their form alone.
 
-        A text of ten times the mean number of rows is none of identifiers.
+        A text of ten times the mean number of rows is no identifier.
         """
         most_rows = max(self.counts.values())
         is_balanced = most_rows * self.kinds < 10 * self.rows

@@ -52,7 +52,7 @@ _LONGEST = 40
 
 
 @dataclass(frozen=True)
-class Steps:
+class TimeSteps:
     """How fine times are.
 
     Attributes:
@@ -130,7 +130,7 @@ class DigitTimes:
         return ", drawn in UTC" if "%z" in self.form else ""
 
     @cached_property
-    def steps(self) -> Steps:
+    def steps(self) -> TimeSteps:
         """How fine the times are."""
         return steps_of(np.unique(self.when), self.form)
 
@@ -225,7 +225,7 @@ class WrittenTimes:
         return when
 
     @cached_property
-    def steps(self) -> Steps:
+    def steps(self) -> TimeSteps:
         """How fine the times are."""
         return steps_of(np.unique(self._when), self.form)
 
@@ -316,7 +316,7 @@ def _have_one_form(texts: Sequence[str]) -> bool:
     return any(map(fits, MOMENTS))
 
 
-def steps_of(when: Ints, form: str | None) -> Steps:
+def steps_of(when: Ints, form: str | None) -> TimeSteps:
     """Return how fine times are.
 
     Their format says it, and the days of a frame do. Times are on whole hours, or the like, only if
@@ -335,12 +335,12 @@ def steps_of(when: Ints, form: str | None) -> Steps:
         if is_likely and not (when % step).any():
             break
     if name == usual_name:
-        return Steps(None, "")
+        return TimeSteps(None, "")
     if name == "day" or RESOLUTIONS[name] <= usual:
-        return Steps(name, "")
+        return TimeSteps(name, "")
     whole = f"multiples of {name}" if " " in name else f"whole {name}s"
     why = f", all on {whole}, and drawn so: declare another resolution if others can occur"
-    return Steps(name, why)
+    return TimeSteps(name, why)
 
 
 def far_off(when: Ints, texts: Sequence[str], how: str) -> str:

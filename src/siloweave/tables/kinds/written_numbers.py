@@ -40,7 +40,7 @@ class Affixes:
 
 @dataclass(frozen=True)
 class Marks:
-    """The marks of written numbers, each empty if there is none.
+    """The marks of written numbers; a mark that they lack is empty.
 
     Attributes:
         thousands: Between groups of three digits.
