@@ -19,7 +19,9 @@ to write where a proposal is wrong.
 
 A column meets the tables in this order, and the first rule that holds decides. Texts of a
 categorical type are first asked whether they name people or rows. Numbers as text that are digits
-alone are whole numbers, and those with a power of ten are numbers.
+alone are whole numbers, and those with a power of ten are numbers. Value labels of SPSS, Stata and
+SAS come before all rules: the labels are the categories, and numbers with labels at their ends
+alone are a scale.
 
 `…` stands for figures, forms and notes. Many reasons end with the kind to declare if they are
 wrong. What else was seen is added to them: codes and marks of missing values, and texts that are no

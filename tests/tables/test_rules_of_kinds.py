@@ -1,5 +1,6 @@
 """Every rule by which a kind is proposed has a column for which it decides, and is on a page."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from siloweave.tables import Schema, read
 from siloweave.tables.detect import evidence
+from siloweave.tables.kinds import words
+from siloweave.tables.kinds.names import words_of
 from siloweave.tables.kinds.rule import Rule
 from siloweave.tables.kinds.rules import FAMILIES
 
@@ -194,12 +197,12 @@ def test_a_rule_decides_for_its_column(key, deciding):
 
 
 def test_true_and_false_in_several_spellings_of_a_csv(tmp_path, deciding):
-    words = pick(["True", "TRUE", "false", "NA"]).tolist()
+    flags = pick(["True", "TRUE", "false", "NA"]).tolist()
     path = tmp_path / "table.csv"
-    pd.DataFrame({"x": words}).to_csv(path, index=False)
+    pd.DataFrame({"x": flags}).to_csv(path, index=False)
     check(read(path), "x", ("Texts of two words", "true and false in several spellings"), deciding)
     # A frame holds them as they are spelled.
-    assert evidence(table_of("x", words))["x"].kind == "categorical"
+    assert evidence(table_of("x", flags))["x"].kind == "categorical"
 
 
 def test_codes_without_order_are_known_by_another_column(deciding):
@@ -224,3 +227,30 @@ def test_the_page_of_rules_is_what_the_tables_give(monkeypatch):
     assert kinds_page.PAGE.read_text("utf-8") == kinds_page.page(), (
         "the rules changed: run python tools/kinds_page.py"
     )
+
+
+#: Lists of words that are looked for in names of columns.
+OF_NAMES = {
+    name: value
+    for name, value in vars(words).items()
+    if isinstance(value, frozenset) and "MISSING" not in name
+}
+
+
+@pytest.mark.parametrize("name", OF_NAMES)
+def test_a_word_of_a_list_can_be_found_in_a_name(name):
+    assert OF_NAMES[name]
+    assert [word for word in OF_NAMES[name] if words_of(f"{word}_7") != [word]] == []
+
+
+def test_marks_and_pairs_are_in_small_letters():
+    assert [mark for mark in words.MISSING if mark != mark.lower() or len(mark) >= 10] == []
+    assert words.MAYBE_MISSING <= words.MISSING
+    pairs = words.NO_AND_YES
+    assert [pair for pair in pairs if pair != tuple(word.lower() for word in pair)] == []
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs)
+
+
+@pytest.mark.parametrize("name", ["NO_ANSWER", "PEOPLE", "CASES", "PUPILS", "ID_ENDINGS"])
+def test_parts_of_words_are_regular_expressions_that_match_no_empty_text(name):
+    assert not re.search(getattr(words, name), "")

@@ -124,7 +124,7 @@ a categorical type are asked whether they name people or rows."""
 # Texts
 
 TWO_WORDS: tuple[Rule[Texts], ...] = (
-    Rule("marks of missing values alone", Texts.are_none, "text",
+    Rule("marks of missing values alone", Texts.has_no_text, "text",
          "nothing but marks of missing values: not modelled, and drawn empty"),
     Rule("true and false in several spellings", Texts.are_true_and_false, "boolean",
          "booleans in several spellings"),

@@ -80,7 +80,7 @@ class Texts:
         return texts.without(_missing_marks(texts.counts))
 
     def without(self, marks: Collection[str]) -> Texts:
-        """Return the column where some more texts stand for a missing value."""
+        """Return the column where some more of its texts stand for a missing value."""
         counts = dict(self.counts)
         all_marks = dict(self.marks)
         for mark in marks:
@@ -177,7 +177,7 @@ class Texts:
     # Two words
 
     @cached_property
-    def _words_spelled(self) -> dict[str, str]:
+    def _spelling_by_word(self) -> dict[str, str]:
         """How each text is written, by its word in small letters; empty if there are many."""
         if self.kinds >= PROBE:
             return {}
@@ -186,15 +186,15 @@ class Texts:
     @cached_property
     def no_and_yes(self) -> tuple[str, str] | None:
         """The texts for false and true, as they are written; None for other texts."""
-        spelled = self._words_spelled
-        if not spelled or self.num_spellings > 2:
+        spellings = self._spelling_by_word
+        if not spellings or self.num_spellings > 2:
             return None
         for no, yes in NO_AND_YES:
-            if {no, yes} == set(spelled):
-                return spelled[no], spelled[yes]
+            if {no, yes} == set(spellings):
+                return spellings[no], spellings[yes]
         return None
 
-    def are_none(self) -> bool:
+    def has_no_text(self) -> bool:
         """Return whether there is nothing but marks of missing values."""
         return not self.counts
 
@@ -203,7 +203,7 @@ class Texts:
 
         Those of a frame are no booleans: it holds them as they are spelled.
         """
-        is_truth = set(self._words_spelled) == _TRUTH
+        is_truth = set(self._spelling_by_word) == _TRUTH
         return is_truth and self.num_spellings > 2 and self.table.frame == "csv"
 
     def are_no_and_yes(self) -> bool:
@@ -255,8 +255,8 @@ class Texts:
     def _are_proper(self) -> bool:
         """Whether nearly all texts look like proper names."""
         # Without de, von and such.
-        main = [re.sub(" [a-z]{1,3}(?= )", "", text) for text in self._probe]
-        return nearly_all(main, _is_proper_name)
+        main_words = [re.sub(" [a-z]{1,3}(?= )", "", text) for text in self._probe]
+        return nearly_all(main_words, _is_proper_name)
 
     @cached_property
     def _are_varied(self) -> bool:
