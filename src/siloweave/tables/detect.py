@@ -328,7 +328,8 @@ def _with_marks(finding: ColumnEvidence, texts: Texts) -> ColumnEvidence:
     why += "correct missing_values if it is not"
     if any(map(LIMIT.fullmatch, marks)):
         why += ", or write a number into the file instead of a limit"
-    return replace(finding, why=why, missing_values=marks)
+    # Codes above a scale of numbers are missing values, too.
+    return replace(finding, why=why, missing_values=(*finding.missing_values, *marks))
 
 
 def _with_advice(
