@@ -189,7 +189,7 @@ class WholeNumbers:
 
     def is_zero_and_one(self) -> bool:
         """Return whether the numbers are 0 and 1, and nothing else."""
-        return self.distinct.tolist() == [0, 1]
+        return bool(self.distinct.tolist() == [0, 1])
 
     # Days, months and postcodes
 
