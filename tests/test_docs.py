@@ -116,7 +116,10 @@ def test_a_choice_has_evidence_and_a_command():
 
 
 #: Pages that may be long: what was measured, decided, or is written from the program.
-APPENDICES = ("decisions/", "reference/results/", "api/", "reference/commands.md")
+APPENDICES = (
+    *("decisions/", "reference/results/", "api/"),
+    *("reference/commands.md", "reference/kinds-of-columns.md"),
+)
 SHORT = [
     page
     for page in sorted(DOCS.rglob("*.md"))

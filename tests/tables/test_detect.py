@@ -392,6 +392,16 @@ def test_codes_above_a_scale_of_ten_values_or_more_are_missing_and_of_fewer_are_
     assert (answers.kind, answers.missing_values) == ("categorical", ())
 
 
+def test_codes_above_a_scale_are_missing_beside_marks_of_missing_values(tmp_path):
+    path = tmp_path / "scale.csv"
+    lines = ["x", *map(str, with_codes(SCHOOL, [77, 88])), *["n.v."] * 20, ""]
+    path.write_text("\n".join(lines))
+    column = Schema.detect(read(path))["x"]
+    assert (column.kind, column.low, column.high) == ("integer", 5, 21)
+    assert column.missing_values == ("77", "88", "n.v.")
+    assert "list them" not in column.why
+
+
 def test_codes_for_unknown_are_pointed_out_where_numbers_have_a_form_or_marks(tmp_path):
     amounts = [f"{n % 90 + 10},5" for n in range(400)]
     amounts[::20] = ["999"] * 20

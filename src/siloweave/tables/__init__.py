@@ -1,10 +1,10 @@
 """What a row is: schemas, tables, codes, keys and row splits.
 
-`column` and `schema` declare what is public, and `detect` proposes it. `read` opens files and
-writes them; `cells` reads each cell by its column alone, and `moved` counts those that fit none;
-`forms` and `parsing` know how numbers, ids and times are spelled. `bins` and `codes` cut columns
-into codes and back, and `counted` does the same in a database. `constraints`, `formulas` and
-`modelled` are the rules between columns; `encodings` and `features` serve networks.
+`column` and `schema` declare what is public, and `detect` proposes it by the rules in `kinds`.
+`read` opens files and writes them; `cells` reads each cell by its column alone, and `moved` counts
+those that fit none; `forms` and `parsing` know how numbers, ids and times are spelled. `bins` and
+`codes` cut columns into codes and back, and `counted` does the same in a database. `constraints`,
+`formulas` and `modelled` are the rules between columns; `encodings` and `features` serve networks.
 """
 
 from siloweave.tables.aligned import Aligned, AlignedColumn, align

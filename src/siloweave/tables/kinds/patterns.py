@@ -1,0 +1,186 @@
+"""How values are written, as regular expressions and formats of dates: data, like `words`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+
+from siloweave.tables.kinds.words import STREET_ENDINGS, STREET_WORDS
+
+# Missing values
+
+ERROR = re.compile(r"#(?:n/?[av]|¡?[^\W\d_/]+(?:/0)?[!?])", re.I)
+"""An error of a spreadsheet, such as #DIV/0!."""
+UNKNOWN_CODE = re.compile(r"(?:9+[6-9]|66+|77+|88+)(?:\.9+)?|9\.9+")
+"""A number that mostly stands for no value: 99, 998, 77, 88."""
+LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
+"""A limit of what can be measured, such as <0.5 or 90+."""
+
+
+# Numbers
+
+_UNIT = (
+    r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
+    r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}"
+)
+# A unit, whatever it is, behind a space.
+_ANY_UNIT = r"[^\W\d_]{1,12}\.?"
+# Other capital letters, such as PAT-1024, begin an identifier.
+_MONEY = (
+    "EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|TRY|RUB|UAH|CAD|AUD|NZD|BRL|MXN|ZAR|"
+    "ILS|AED|SAR|KRW|SGD|HKD"
+)
+NUMBER = re.compile(
+    r"(?P<open>\()?(?P<sign>[-+\u2212]?)\s?"
+    rf"(?P<prefix>(?:[A-Z]{{0,3}}[$€£¥₹]|{_MONEY}|Fr\.|kr\.?)\s?)?"
+    r"(?P<sign2>[-+\u2212]?)(?P<body>\d[\d.,'\u2019 \u00a0\u202f]*(?<![ \u00a0\u202f])|[.,]\d+)"
+    rf"(?P<behind>[-\u2212]?)(?P<suffix>\s?(?:{_UNIT})|\s{_ANY_UNIT}(?:/\d*{_ANY_UNIT})?)?"
+    r"(?P<close>\))?"
+)
+"""A number with a sign, brackets, marks and a unit, if it has them."""
+POWER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
+"""A number such as 1.2E-05."""
+FLAGGED_NUMBER = re.compile(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?")
+"""A number with a mark behind it, such as the flags p and e of official statistics."""
+DIGIT = re.compile(r"\d")
+"""A digit."""
+TWO_NUMBERS = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")
+"""Two numbers in one field, such as 120/80."""
+
+
+# Identifiers and personal data
+
+MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
+"""The address of a device."""
+LETTERS_AND_NUMBER = re.compile(r"(\D*[^\W\d_]\D*)(\d+)")
+"""Letters with a number behind them, such as P00017."""
+SHAPES: Mapping[str, re.Pattern[str]] = {
+    "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
+    "url": re.compile(r"(?:https?|ftp)://\S+|www\.\S+", re.IGNORECASE),
+    "uuid": re.compile(
+        r"\{?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}?", re.IGNORECASE
+    ),
+    "ip": re.compile(
+        r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:/\d{1,2})?"
+        r"|(?=.*:.*:)(?!\d+:\d\d:\d\d$)[0-9a-f:]{3,39}",
+        re.IGNORECASE,
+    ),
+    "iban": re.compile(
+        r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?", re.I
+    ),
+}
+"""What a text is by its form alone, whatever its column is called."""
+E164 = re.compile(r"\+[1-9]\d{9,14}")
+"""A phone number as E.164 has it."""
+PHONE = re.compile(
+    r"(?:\+|00?|\()?\d[\d\s()/.\u2013-]{5,20}\d(?:\s?(?:x|ext\.?)\s?\d{1,6})?",
+    re.IGNORECASE,
+)
+"""What may be a phone number."""
+DIALLED = re.compile(
+    r"[+(]|00[1-9]\d{0,2}[\s/.-]|(?:1-)?\d{3}[-.]\d{3}[-.]\d{4}(?!\d)|0[1-9](?:[ .]\d\d){4}(?!\d)|"
+    # Of one country: 06 12 34 56 78, 030 1234567.
+    r"0[1-9]\d{1,3}[ /-]\d{3,4} ?\d{3,4}(?!\d)"
+)
+"""How a phone number begins that is surely one."""
+POSTCODE = re.compile(
+    r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d"
+)
+"""A postcode of the United Kingdom, the Netherlands or Canada."""
+PERSON = re.compile(r"(?:[^\W\d_][\w.'\u2019-]*)(?:,? [^\W\d_][\w.'\u2019-]*){1,3}")
+"""A name of two to four words."""
+STREET = re.compile(rf"\b(?:{STREET_WORDS})\b|{STREET_ENDINGS}", re.IGNORECASE)
+"""A street in an address."""
+
+
+# Dates and times
+
+DURATION = re.compile(
+    r"[-+\u2212]?(?:\d+ days?,? )?\d+:[0-5]\d(?::[0-5]\d)?|"
+    r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
+    re.I,
+)
+"""A duration, such as 25:10, -0:30 or 5h 25m."""
+DIGIT_TIME = re.compile(r"(\d{12}|\d{14}|\d{17}|\d{20})(?:\.\d{1,6})?(?:[+-]\d{4})?")
+"""A time of digits alone, such as 20240131093000 of HL7."""
+ZEROS = r"\.0+$"
+"""What stands behind whole numbers in a column of floats."""
+ZONE = re.compile(r"(?<=\d) ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)$")
+"""A time zone behind a time."""
+DAYS = (
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%Y.%m.%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    # Years of two digits.
+    "%d.%m.%y",
+    "%d/%m/%y",
+    "%m/%d/%y",
+    "%d-%m-%y",
+    "%m-%d-%y",
+    # Months by name.
+    "%d %b %Y",
+    "%d %B %Y",
+    "%d-%b-%Y",
+    "%d-%b-%y",
+    "%d. %B %Y",
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%b %d %Y",
+    "%B %d %Y",
+    # Digits alone.
+    "%Y%m%d",
+)
+"""Formats of days. The first that fits all dates is taken: where days and months may be swapped,
+days come first, unless the table's other dates say otherwise."""
+MONTHS = (
+    "%Y-%m",
+    "%Y/%m",
+    "%m/%Y",
+    "%m.%Y",
+    "%b %Y",
+    "%B %Y",
+    "%b-%Y",
+    "%b-%y",
+)
+"""Formats of months."""
+NAMED_DAYS = (*(f"%a {day}" for day in DAYS), *(f"%a, {day}" for day in DAYS))
+"""Formats of days with the name of the day before them."""
+_CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
+
+
+def _moments() -> tuple[str, ...]:
+    """Return the formats of times: of a clock alone, and of days with a clock."""
+    forms = [*_CLOCKS]
+    for day, clock, gap in product(DAYS, _CLOCKS, (" ", ", ")):
+        forms.append(f"{day}{gap}{clock}")
+    # ISO 8601, where a zone may follow.
+    zones = ("", "Z", " UTC", "%z", " %z")
+    for gap, clock, zone in product("T ", _CLOCKS[:3], zones):
+        forms.append(f"%Y-%m-%d{gap}{clock}{zone}")
+    # As mail and web servers write them.
+    for day, zone in product(("%a, ", ""), ("GMT", "UTC", "%z")):
+        forms.append(f"{day}%d %b %Y %H:%M:%S {zone}")
+    return tuple(forms)
+
+
+MOMENTS = _moments()
+"""Formats of times of day, with a day or without."""
+EDGES = ((1, 1), (12, 30), (12, 31))
+"""Months and days of years that stand for no date, such as 9999-12-31."""
+CHARACTER_CLASSES = (
+    "[0-9]",
+    "[A-Z]",
+    "[a-z]",
+    "[0-9a-f]",
+    "[0-9A-F]",
+    "[A-Z0-9]",
+    "[a-z0-9]",
+    "[A-Za-z0-9]",
+)
+"""Classes of characters in the form of an identifier, narrow ones first."""

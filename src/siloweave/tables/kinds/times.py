@@ -1,0 +1,448 @@
+"""Columns of dates and times, as the rules see them: their figures, and the tests of the rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, cached_property, partial
+from math import log
+from typing import Any
+
+import numpy as np
+
+from siloweave.errors import SchemaError
+from siloweave.tables.arrays import Ints
+from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
+from siloweave.tables.kinds.names import has_word, numbers_people, words_of
+from siloweave.tables.kinds.patterns import (
+    DAYS,
+    DIGIT,
+    DIGIT_TIME,
+    EDGES,
+    MOMENTS,
+    MONTHS,
+    NAMED_DAYS,
+    ZEROS,
+    ZONE,
+)
+from siloweave.tables.kinds.thresholds import (
+    ENOUGH,
+    FEW_CODES,
+    PROBE,
+    STRAY,
+    nearly_all,
+)
+from siloweave.tables.kinds.words import IDS
+from siloweave.tables.parsing import texts_of, times_of
+from siloweave.tables.read import Table
+
+_SECOND = RESOLUTIONS["second"]
+# So seldom would all of some times be on whole hours by chance.
+_SURPRISE = log(1e5)
+# In days.
+_DECADE = 3652
+# In microseconds.
+_DAY = 86_400_000_000
+# So many far dates are named at each end.
+_ODD_DATES = 3
+# A written date or time has fewer characters.
+_LONGEST = 40
+
+
+@dataclass(frozen=True)
+class TimeSteps:
+    """How fine times are.
+
+    Attributes:
+        resolution: All times are multiples of this; None if their format says so already.
+        note: What is said of it in the column's reason; may be empty.
+    """
+
+    resolution: str | None
+    note: str
+
+
+@dataclass(frozen=True)
+class DigitTimes:
+    """A column of times of digits alone, such as 20240131093000 of HL7.
+
+    Numbers of a day's records, such as 202401310007, look like times too, but all in one hour.
+
+    Attributes:
+        name: The column's.
+        forms: The formats of its times; none if it has no such times.
+        when: The different times, in microseconds.
+        texts: How these are written.
+    """
+
+    name: str
+    forms: tuple[str, ...]
+    when: Ints
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: Table, name: str) -> DigitTimes:
+        """Read the cells of a column that may hold such times."""
+        no_times = cls(name, (), np.empty(0, dtype=np.int64), ())
+        cells = texts_of(table.cells(name).drop_nulls()).str.strip_chars()
+        probe = cells.head(PROBE).str.replace(ZEROS, "").to_list()
+        words = words_of(name)
+        has_id = has_word(words, IDS) or numbers_people(words)
+        if has_id or not all(map(DIGIT_TIME.fullmatch, probe)):
+            return no_times
+
+        # Which digits each has, and how they are read.
+        cells = cells.unique(maintain_order=True)
+        if not cells.str.contains(r"\.0*[1-9]").any():
+            cells = cells.str.replace(ZEROS, "")
+        num_digits = cells.str.extract(f"^(?:{DIGIT_TIME.pattern})$").str.len_chars()
+        has_zone = cells.str.contains(r"[+-]\d{4}$")
+        shapes = num_digits * 2 + has_zone
+        if len(cells) < 2 or shapes.has_nulls():
+            return no_times
+        forms = []
+        times: Any = None
+        for shape in shapes.unique():
+            form = _digit_form(cells.filter(shapes == shape))
+            forms.append(form)
+            shape_times = times_of(cells.set(shapes != shape, None), form)
+            times = shape_times if times is None else times.fill_null(shape_times)
+        if times.has_nulls() or not _are_likely(times):
+            return no_times
+        when = times.to_numpy().astype(np.int64)
+        return cls(name, tuple(sorted(forms)), when, tuple(cells.to_list()))
+
+    @property
+    def form(self) -> str:
+        """The one format of all times."""
+        return self.forms[0]
+
+    @property
+    def forms_in_words(self) -> str:
+        """All formats."""
+        return " or ".join(self.forms)
+
+    @property
+    def zone_note(self) -> str:
+        """How times with a zone are drawn; empty without one."""
+        return ", drawn in UTC" if "%z" in self.form else ""
+
+    @cached_property
+    def steps(self) -> TimeSteps:
+        """How fine the times are."""
+        return steps_of(np.unique(self.when), self.form)
+
+    @property
+    def far(self) -> str:
+        """A note on times that are far from all others; empty without such."""
+        return far_off(self.when, self.texts, "list it in missing_values")
+
+    def have_one_form(self) -> bool:
+        """Return whether there are such times, all of one format."""
+        return len(self.forms) == 1
+
+    def have_several_forms(self) -> bool:
+        """Return whether there are such times, of several formats."""
+        return len(self.forms) > 1
+
+
+@dataclass(frozen=True)
+class WrittenTimes:
+    """A column of texts that may be dates or times of one form.
+
+    Attributes:
+        name: The column's.
+        texts: Its different texts, without marks of missing values.
+        table: All columns, where these marks are missing.
+    """
+
+    name: str
+    texts: Sequence[str]
+    table: Table
+
+    @property
+    def _probe(self) -> Sequence[str]:
+        """Some of the texts, which rule out most forms."""
+        return self.texts[:PROBE]
+
+    @cached_property
+    def _may_be_times(self) -> bool:
+        """Whether texts have digits and are short."""
+        return all(DIGIT.search(text) and len(text) < _LONGEST for text in self._probe)
+
+    @cached_property
+    def forms(self) -> tuple[str, ...]:
+        """The forms that fit all texts, the likeliest first."""
+        if not self._may_be_times:
+            return ()
+        first = self._probe[0]
+        forms = MOMENTS if ":" in first else DAYS + NAMED_DAYS
+        # Months of few years are categories.
+        if ":" not in first and len(self.texts) > FEW_CODES:
+            forms += MONTHS
+        # Such as "... GMT+0200", which all dates of one season have.
+        offset = re.search(r" GMT[+-]\d+$", first)
+        if offset:
+            forms = tuple(form + offset[0] for form in forms)
+
+        # A few texts rule out most forms; a form must then fit all of them.
+        likely = [form for form in forms if _is_likely(self._probe, form)]
+        fits = [form for form in likely if fits_form(self.table, self.name, form)]
+        return tuple(fits)
+
+    @cached_property
+    def form(self) -> str:
+        """The form that is proposed."""
+        return _padded(self.forms[0], self._probe)
+
+    @property
+    def otherwise(self) -> str | None:
+        """The form with day and month swapped, if no day is above 12; else None."""
+        swapped = re.sub("%[dm]", _swapped, self.forms[0])
+        if swapped in self.forms and swapped != self.forms[0]:
+            return _padded(swapped, self._probe)
+        return None
+
+    @property
+    def things(self) -> str:
+        """What the times are, in words."""
+        return "dates" if re.search("%[Yy]", self.form) else "times of day"
+
+    @property
+    def zone_note(self) -> str:
+        """How times with a zone are read; empty without one."""
+        if "%z" in self.form:
+            return ", read in UTC and drawn in UTC, with +00:00"
+        return ""
+
+    @cached_property
+    def _when(self) -> Ints:
+        """The time of each text, in microseconds."""
+        dates = Table.from_columns({self.name: (self.texts, None)})
+        when, _ = dates.datetimes(self.name, self.form)
+        return when
+
+    @cached_property
+    def steps(self) -> TimeSteps:
+        """How fine the times are."""
+        return steps_of(np.unique(self._when), self.form)
+
+    @property
+    def far(self) -> str:
+        """A note on times that are far from all others; empty without such."""
+        return far_off(self._when, self.texts, "list it in missing_values")
+
+    @cached_property
+    def num_zoned(self) -> int:
+        """How many of the texts end with a time zone."""
+        bare = _without_zones(self.texts)
+        return sum(map(str.__ne__, bare, self.texts))
+
+    @property
+    def kinds(self) -> int:
+        """How many different texts there are."""
+        return len(self.texts)
+
+    def have_one_form(self) -> bool:
+        """Return whether one form fits all texts."""
+        return bool(self.forms)
+
+    def have_zones_in_part(self) -> bool:
+        """Return whether only some of the times have a zone, so that they cannot be compared."""
+        if not self._may_be_times:
+            return False
+        # Some texts rule out most columns, before all are looked at.
+        if not _have_one_form(_without_zones(self._probe)):
+            return False
+        is_mixed = 0 < self.num_zoned < self.kinds
+        return is_mixed and _have_one_form(_without_zones(self.texts))
+
+
+def _are_likely(times: Any) -> bool:
+    """Return whether times lie in likely years, at several hours unless they are whole days."""
+    clock = times.dt.time().unique()
+    is_one_hour = clock.dt.hour().n_unique() == 1 and len(clock) > 1
+    years = times.dt.year()
+    num_far = len(years.filter(~years.is_between(1900, 2100)))
+    is_rarely_far = num_far <= max(1, int(STRAY * len(times)))
+    return not is_one_hour and is_rarely_far
+
+
+def _digit_form(cells: Any) -> str:
+    """Return the format of compact times of as many digits, with zeros that all have."""
+    parts = cells.str.extract_groups(r"^(\d+)(\.\d+)?([+-]\d{4})?$").struct
+    digits = parts[0]
+    fractions = parts[1]
+    zones = parts[2]
+    length = int(digits.str.len_chars().max())
+    form = "%Y%m%d%H%M" if length == 12 else "%Y%m%d%H%M%S"
+    behind_seconds = digits.str.slice(14)
+    if length > 14 and behind_seconds.str.contains("^0+$").all():
+        form += "0" * (length - 14)
+    elif length > 14:
+        # Microseconds, of which 20 digits have three more behind them.
+        has_zeros = length == 20 and behind_seconds.str.ends_with("000").all()
+        form += "%f000" if has_zeros else "%f"
+    elif fractions.count():
+        form += ".%f"
+    if zones.count():
+        form += "%z"
+    return form
+
+
+def _is_likely(texts: Sequence[str], form: str) -> bool:
+    """Return whether nearly all texts are times of one form."""
+    return nearly_all(texts, partial(follows, form=form))
+
+
+def _swapped(code: re.Match[str]) -> str:
+    """Return the code of a month for that of a day, and the other way round."""
+    return "%m" if code[0] == "%d" else "%d"
+
+
+def _without_zones(texts: Sequence[str]) -> list[str]:
+    """Return texts without the time zones at their ends."""
+    return [ZONE.sub("", text) for text in texts]
+
+
+def _have_one_form(texts: Sequence[str]) -> bool:
+    """Return whether all texts are times of one form."""
+
+    def fits(form: str) -> bool:
+        return all(follows(text, form) for text in texts)
+
+    return any(map(fits, MOMENTS))
+
+
+def steps_of(when: Ints, form: str | None) -> TimeSteps:
+    """Return how fine times are.
+
+    Their format says it, and the days of a frame do. Times are on whole hours, or the like, only if
+    chance would hardly have put all of them there.
+    """
+    usual_name = "day"
+    usual = _SECOND
+    if form is not None:
+        usual_name = resolution_of(form)
+        usual = max(RESOLUTIONS[usual_name], _SECOND)
+    name = "microsecond"
+    for name, step in RESOLUTIONS.items():
+        # How seldom chance would have put all times on multiples of the step.
+        surprise = len(when) * log(step / usual)
+        is_likely = name == "day" or step <= usual or surprise > _SURPRISE
+        if is_likely and not (when % step).any():
+            break
+    if name == usual_name:
+        return TimeSteps(None, "")
+    if name == "day" or RESOLUTIONS[name] <= usual:
+        return TimeSteps(name, "")
+    whole = f"multiples of {name}" if " " in name else f"whole {name}s"
+    why = f", all on {whole}, and drawn so: declare another resolution if others can occur"
+    return TimeSteps(name, why)
+
+
+def far_off(when: Ints, texts: Sequence[str], how: str) -> str:
+    """Describe dates that are years away from all others; empty without such dates.
+
+    First and last days of a year stand for no date, others are typing errors: 0198 for 1980.
+    """
+    days = when // _DAY
+    places = np.argsort(days)
+    edges: list[str] = []
+    odd: list[str] = []
+    # From the last day and the first in turn, as long as one is far from all that are left.
+    for end in (-1, 0) * _ODD_DATES:
+        rest = places[:-1] if end else places[1:]
+        if len(rest) == 0:
+            break
+        place = places[end]
+        nearest = days[rest[end]]
+        gap = abs(nearest - days[place])
+        if gap <= max(np.ptp(days[rest]), _DECADE):
+            continue
+        day = np.datetime64(int(days[place]), "D").item()
+        if (day.month, day.day) in EDGES:
+            edges.append(repr(texts[place]))
+        elif len(rest) >= ENOUGH:
+            odd.append(repr(texts[place]))
+        else:
+            break
+        places = rest
+
+    words = ""
+    if edges:
+        words += f"; far from all other dates: {' and '.join(edges)}; {how} "
+        words += "if it stands for a missing date, and correct the bounds"
+    if odd:
+        words += (
+            f"; years away from all other dates: {' and '.join(odd)}; correct the year "
+        )
+        words += "in the file if it is a typing error, and the bounds"
+    return words
+
+
+def _padded(form: str, texts: Sequence[str]) -> str:
+    """Return the form with or without zeros before single digits, as most texts are written."""
+    if "%f" in form:
+        return form
+    # Days and months without zeros, then hours without them as well.
+    short_days = re.sub("%([dm])", r"%-\1", form)
+    short_hours = re.sub("%([HI])", r"%-\1", form)
+    short_both = re.sub("%([HI])", r"%-\1", short_days)
+    forms = [form, short_days, short_hours, short_both]
+    # Only their form counts.
+    times = [datetime.strptime(text, form) for text in texts]  # noqa: DTZ007
+
+    def num_equal(option: str) -> int:
+        written = [written_time(when, option) for when in times]
+        return sum(map(str.__eq__, written, texts))
+
+    return max(forms, key=num_equal)
+
+
+def follows(text: str, form: str) -> bool:
+    """Return whether a text is a date or time of one form."""
+    if not re.search(r":\d\d\.\d", text):
+        form = form.replace(".%f", "")  # some writers leave off zeros
+    if not _outline(form).fullmatch(text):
+        return False
+    try:
+        when = datetime.strptime(text, form)  # noqa: DTZ007  only its form counts
+    except ValueError:
+        return False
+    # A year of two digits beside four others is none: 2024 would be read as 20 and a rest.
+    has_four_digits = "%y" in form and re.search(r"\d{4}", text)
+    return when.year >= 1000 and not has_four_digits
+
+
+@cache
+def _outline(form: str) -> re.Pattern[str]:
+    """Build a pattern that every text of a form matches, and few others.
+
+    `strptime` keeps the patterns of five forms, and we try sixty of them: each would be compiled
+    again for each column.
+    """
+    parts = re.split(r"(%.|\s+)", form)
+    pattern = "".join(map(_outlined, parts))
+    return re.compile(pattern)
+
+
+def _outlined(part: str) -> str:
+    """Return the pattern of one code of a form, of blanks, or of a text between codes."""
+    if part.startswith("%"):
+        has_digits = part[1] in "dmyYHIMSfj"
+        return r"[ \d]\d*" if has_digits else ".+"
+    if part.isspace():
+        return r"\s+"
+    return f"(?i:{re.escape(part)})"
+
+
+def fits_form(table: Table, name: str, form: str) -> bool:
+    """Return whether all texts of a column are datetimes of one form."""
+    try:
+        table.datetimes(name, form)
+    except SchemaError:
+        return False
+    return True

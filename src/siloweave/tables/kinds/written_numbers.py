@@ -1,0 +1,331 @@
+"""Columns of numbers that are written as text, as the rules see them.
+
+A number may have a sign or brackets, marks of thousands and decimals, and a unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from siloweave.errors import count_of
+from siloweave.tables.arrays import Floats
+from siloweave.tables.kinds.numbers import WholeNumbers
+from siloweave.tables.kinds.patterns import E164, NUMBER, POWER
+from siloweave.tables.kinds.texts import Texts
+from siloweave.tables.kinds.thresholds import NEARLY_ALL, PROBE, STRAY, nearly_all
+from siloweave.tables.read import MOST_DECIMALS, fewest_decimals
+
+BRACKETS = "in brackets"
+"""What the reason of a column has whose numbers in brackets are taken for negative ones."""
+# An int64 holds all numbers of so many digits.
+_MOST_DIGITS = 18
+# So many texts must be numbers at first sight.
+_MOST_NUMBERS = 0.9
+
+
+@dataclass(frozen=True)
+class Affixes:
+    """What numbers have before and behind their digits, such as a unit; and which numbers do."""
+
+    prefix: str
+    suffix: str
+    numbers: list[re.Match[str]]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of written numbers; a mark that they lack is empty.
+
+    Attributes:
+        thousands: Between groups of three digits.
+        decimal: Before decimals.
+    """
+
+    thousands: str
+    decimal: str
+
+
+@dataclass(frozen=True)
+class WrittenNumbers:
+    """A column of texts that may be written numbers."""
+
+    column: Texts
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.column.name
+
+    @cached_property
+    def _affixes(self) -> Affixes:
+        """The commonest unit of the numbers."""
+        return _commonest_affixes(self.column.counts)
+
+    @cached_property
+    def strays(self) -> tuple[str, ...]:
+        """Texts that are no number of the commonest unit."""
+        numbers = {match.string for match in self._affixes.numbers}
+        return tuple(set(self.column.counts) - numbers)
+
+    @cached_property
+    def _num_stray(self) -> int:
+        """How many rows hold such texts."""
+        return sum(self.column.counts[text] for text in self.strays)
+
+    @cached_property
+    def _bodies(self) -> list[str]:
+        """The digits and marks of each number."""
+        return [match["body"] for match in self._affixes.numbers]
+
+    @property
+    def _may_be_numbers(self) -> bool:
+        """Whether most texts look like numbers, but not like phone numbers."""
+        probe = self.column.texts[:PROBE]
+        are_phones = nearly_all(probe, E164.fullmatch)
+        num_numbers = sum(bool(NUMBER.fullmatch(text)) for text in probe)
+        return not are_phones and num_numbers >= _MOST_NUMBERS * len(probe)
+
+    @cached_property
+    def _marks(self) -> Marks | None:
+        """The marks of the numbers; None if the texts are no numbers."""
+        if not self._may_be_numbers or self._num_stray > STRAY * self.column.rows:
+            return None
+        dialect = self.column.table.dialect
+        has_semicolons = dialect is not None and dialect.separator == ";"
+        return _marks_of(self._bodies, comma=has_semicolons)
+
+    @cached_property
+    def _decimals(self) -> tuple[int, int]:
+        """The most decimals without final zeros, and the fewest with these."""
+        assert self._marks is not None
+        return _written_decimals(self._bodies, self._marks.decimal)
+
+    @property
+    def decimals(self) -> int | None:
+        """The most decimals of a number; None if that is more than are modelled."""
+        decimals, _ = self._decimals
+        return decimals if decimals <= MOST_DECIMALS else None
+
+    @property
+    def padded(self) -> int:
+        """The fewest decimals that a number is written with, zeros at the end among them."""
+        _, padded = self._decimals
+        return padded
+
+    @cached_property
+    def form(self) -> str | None:
+        """How 1234.5 or 1234 is written; None for the usual numbers of a CSV."""
+        assert self._marks is not None
+        decimal = self._marks.decimal
+        tenth = f"{decimal}5" if decimal else ""
+        number = f"1{self._marks.thousands}234{tenth}"
+        form = f"{self._affixes.prefix}{number}{self._affixes.suffix}"
+
+        # Read as a CSV's numbers are, these need no word.
+        table = self.column.table
+        is_point = form == "1234.5" and table.decimal(self.name) == "."
+        is_odd = any(map(_is_odd, self._affixes.numbers))
+        if (form == "1234" or is_point) and table.frame == "csv" and not is_odd:
+            return None
+        return form
+
+    @property
+    def form_in_words(self) -> str:
+        """How the numbers are written."""
+        return f"numbers written like {self.form}" if self.form else "numbers"
+
+    @property
+    def decimals_in_words(self) -> str:
+        """How many decimals the numbers have."""
+        decimals, _ = self._decimals
+        return count_of(decimals, "decimal", "decimals")
+
+    @cached_property
+    def note(self) -> str:
+        """What is to be corrected: texts that are no number, and brackets; empty without these."""
+        note = ""
+        if self._num_stray:
+            rows = self.column.rows
+            note = f"; other text in {self._num_stray:,} of {rows:,} rows: correct it"
+        return note + _brackets_in_words(self._affixes.numbers, self.column.counts)
+
+    @property
+    def spread(self) -> str:
+        """The number of different numbers and of rows, in words."""
+        column = self.column
+        return f"{column.kinds:,} different whole numbers in {column.rows:,} rows"
+
+    @property
+    def pattern(self) -> str | None:
+        """A regular expression of the numbers, if nearly all differ and are alike."""
+        if self.column.kinds < NEARLY_ALL * self.column.rows:
+            return None
+        return self.column.pattern
+
+    @property
+    def shape(self) -> str:
+        """That regular expression, in words; empty without one."""
+        return f" of the form {self.pattern}" if self.pattern else ""
+
+    @cached_property
+    def whole_numbers(self) -> WholeNumbers:
+        """The numbers themselves, where they are digits alone."""
+        no_numbers = (*self.column.marks, *self.strays)
+        plain = self.column.table.blanked(self.name, no_numbers)
+        values, is_missing = plain.integers(self.name, self.form)
+        return WholeNumbers.of(self.name, values[~is_missing], plain)
+
+    @property
+    def powers(self) -> Floats:
+        """The number of each row, where some have a power of ten."""
+        numbers = [float(text) for text in self.column.counts]
+        powers: Floats = np.repeat(numbers, [*self.column.counts.values()])
+        return powers
+
+    def have_powers(self) -> bool:
+        """Return whether a CSV's texts are numbers, some with a power of ten, such as 1.2E-05."""
+        texts = self.column.counts
+        if self.column.table.frame != "csv" or not all(map(POWER.fullmatch, texts)):
+            return False
+        return "e" in "".join(texts).lower()
+
+    def are_too_long(self) -> bool:
+        """Return whether the texts are digits alone, of which an int64 cannot hold some."""
+        if self._marks != Marks("", ""):
+            return False
+        return any(len(body) > _MOST_DIGITS for body in self._bodies)
+
+    @cached_property
+    def are_digits(self) -> bool:
+        """Whether the texts are whole numbers without marks and unit, in a CSV or a frame."""
+        if self._marks is None or self.are_too_long():
+            return False
+        decimals, _ = self._decimals
+        return decimals == 0 and self.form in (None, "1234")
+
+    def are_zero_and_one(self) -> bool:
+        """Return whether a frame's texts are 0 and 1."""
+        is_flag = set(self.column.counts) == {"0", "1"}
+        return is_flag and self.are_digits and self.form is not None
+
+    def are_whole(self) -> bool:
+        """Return whether the texts are whole numbers with marks or a unit."""
+        if self._marks is None or self.are_digits:
+            return False
+        return self._decimals[0] == 0
+
+    def are_numbers(self) -> bool:
+        """Return whether the texts are numbers with decimals."""
+        return self._marks is not None and not self.are_digits
+
+
+def _commonest_affixes(texts: Iterable[str]) -> Affixes:
+    """Return what most written numbers have before and behind them, and the numbers that do.
+
+    A space between number and unit makes no difference.
+    """
+    matches = [match for match in map(NUMBER.fullmatch, texts) if match is not None]
+    affixes = [_affixes_of(match) for match in matches]
+    (prefix, suffix), _ = Counter(affixes).most_common(1)[0]
+    same = []
+    for match, (before, behind) in zip(matches, affixes, strict=True):
+        if before.strip() == prefix.strip() and behind.strip() == suffix.strip():
+            same.append(match)
+    return Affixes(prefix, suffix, same)
+
+
+def _written_decimals(bodies: Sequence[str], mark: str) -> tuple[int, int]:
+    """Return the most decimals of numbers without final zeros, and the fewest with these."""
+    fractions = [""] * len(bodies)
+    if mark:
+        fractions = [body.partition(mark)[2] for body in bodies]
+    decimals = max(len(fraction.rstrip("0")) for fraction in fractions)
+    lengths = {*map(len, fractions)}
+    lengths_with_zero = {len(f) for f in fractions if f[-1:] == "0"}
+    return decimals, fewest_decimals(lengths, lengths_with_zero)
+
+
+def _affixes_of(number: re.Match[str]) -> tuple[str, str]:
+    """Return what a written number has before and behind its digits, such as a unit."""
+    return number["prefix"] or "", number["suffix"] or ""
+
+
+def _is_odd(number: re.Match[str]) -> bool:
+    """Return whether a number is written as no CSV's are: in brackets, or with another minus."""
+    return bool(number["open"] or number["behind"] or "\u2212" in number.string)
+
+
+def _brackets_in_words(
+    numbers: Sequence[re.Match[str]], counts: Mapping[str, int]
+) -> str:
+    """Describe numbers in brackets: negative ones in accounts, uncertain ones in statistics."""
+    bracketed = [number for number in numbers if number["open"]]
+    if not bracketed:
+        return ""
+    rows = sum(counts[number.string] for number in bracketed)
+    others = ""
+    if any(n["sign"] or n["sign2"] or n["behind"] for n in numbers):
+        others = ", and others have a sign"
+    return (
+        f"; {count_of(rows, 'row is', 'rows are')} {BRACKETS}{others}: "
+        "read as negative, as accounts write them. If they mark what is uncertain, "
+        "as official statistics do, delete the brackets in the file"
+    )
+
+
+def _marks_of(bodies: Sequence[str], *, comma: bool) -> Marks | None:
+    """Return the thousands and decimal marks of written numbers; None if they are no numbers.
+
+    Where `comma` is true a comma is a decimal mark, as in files of semicolons, if both may be.
+    """
+    characters = {*"".join(bodies)}
+    marks = characters - {*"0123456789"}
+    points = [mark for mark in marks if mark in ".,"]
+    spaces = [mark for mark in marks if mark not in ".,"]
+    if len(spaces) > 1:
+        return None
+    if len(points) == 2:
+        # A number with both says which is the decimal mark: the last one.
+        with_both = [body for body in bodies if "." in body and "," in body]
+        if not with_both or spaces:
+            return None
+        decimal = max(points, key=with_both[0].rfind)
+        thousands = "," if decimal == "." else "."
+    elif len(points) == 1 and not spaces and _groups(bodies, points[0], comma):
+        thousands = points[0]
+        decimal = ""
+    else:
+        thousands = "".join(spaces)
+        decimal = "".join(points)
+
+    # A number with thousands in other places, or with a leading zero, is an identifier.
+    shape = r"(?:0|[1-9]\d*)"
+    if thousands:
+        shape = rf"(?:[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+|0|[1-9]\d*)"
+    if decimal:
+        shape += rf"?(?:{re.escape(decimal)}\d+)?"
+    if not all(map(re.compile(shape).fullmatch, bodies)):
+        return None
+    return Marks(thousands, decimal)
+
+
+def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:
+    """Return whether a mark surely divides thousands; in 1,234 it could be a decimal mark."""
+    marked = [body for body in bodies if mark in body]
+    if any(body.count(mark) > 1 for body in marked):
+        return True
+    one_thousand = re.compile(rf"[1-9]\d{{0,2}}[{mark}]\d{{3}}")
+    if not all(map(one_thousand.fullmatch, marked)):
+        return False
+    unmarked = [body for body in bodies if mark not in body]
+    # 1234 beside 1,234 has no mark where one of thousands would be.
+    if any(len(body) > 3 for body in unmarked):
+        return False
+    is_english = mark == "," and not comma
+    return is_english or bool(unmarked)
