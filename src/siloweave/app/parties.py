@@ -182,7 +182,7 @@ def form_of(column: ColumnEvidence, cell_kind: str) -> str:
         column: What it seems to be.
         cell_kind: What its cells are in the table, as `Table.kind` names it.
     """
-    if column.is_number:
+    if column.kind in ("integer", "continuous"):
         if column.format:
             return f"numbers written like {column.format}"
         return "numbers"

@@ -769,7 +769,7 @@ def _scale(column: Marginal) -> _Scale:
 
     edges = column.edges
     # A whole number is the middle of its bar: 38 to 40 is drawn from 37.5 to 40.5.
-    shift = 0.5 if column.is_whole else 0.0
+    shift = 0.5 if column.kind == "integer" else 0.0
     bins = []
     for number, (start, end) in enumerate(pairwise(edges)):
         is_point = end - start <= _POINT * (edges[-1] - edges[0])
@@ -801,7 +801,7 @@ def _scale(column: Marginal) -> _Scale:
         return _Scale(tuple(bins), unit, dates, _days(unit))
     numbers = tuple(
         (mark, words.axis_number(mark))
-        for mark in ticks_between(first, stop, whole=column.is_whole)
+        for mark in ticks_between(first, stop, whole=column.kind == "integer")
     )
     per = "unit" if unit == 1 else words.axis_number(unit)
     return _Scale(tuple(bins), unit, numbers, per)
