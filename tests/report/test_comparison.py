@@ -61,8 +61,8 @@ def test_the_page_has_the_tables_that_are_printed(found, page):
     tables = [results.score_table(scores["parts"]), *results.risk_tables(risks)]
     assert len(tables) == 4
     for table in tables:
-        for name in table.names:
-            assert f"{name[:1].upper()}{name[1:]}" in text
+        for column in table.columns:
+            assert column.title in text
         for cells in table.cells:
             assert all(cell in text for cell in cells)
 

@@ -137,42 +137,6 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
     parties: tuple[PartyLine, ...]
 
 
-def party_table(status: CoordinatorStatus) -> TextTable:
-    """Return what each party did, as the terminal and the page of a study show it."""
-    rows = []
-    for party in status.parties:
-        state, tone = _state_of(party)
-        # What its ledger cost is known here once the run has finished.
-        spent = f"≤ {words.epsilon(status.epsilon)}"
-        if party.epsilon is not None:
-            spent = words.epsilon(party.epsilon)
-        cells = (
-            party.name,
-            state,
-            f"{party.messages:,}",
-            f"{party.payments:,}",
-            spent,
-            words.size(party.bytes_sent),
-            words.size(party.bytes_received),
-        )
-        rows.append(TextRow(cells, tone=tone))
-    heads = ("party", "now", ">answers", ">payments", ">ε spent", ">sent", ">received")
-    return text_table(heads, rows)
-
-
-def _state_of(party: PartyLine) -> tuple[str, str]:
-    """Return what a party does now, in words, and whether that is bad."""
-    # A party that refused a question is not awaited.
-    if party.refused:
-        return party.refused, "bad"
-    if party.waited is None:
-        return "answered" if party.messages else "not asked yet", ""
-    waited = f"awaited for {duration(party.waited)}"
-    if party.waited > _LATE_S:
-        return f"late: {waited}", "bad"
-    return waited, ""
-
-
 class PartyStatus(msgspec.Struct, frozen=True):
     """How far a study is at a party.
 
@@ -271,6 +235,42 @@ class PartyFacts(msgspec.Struct, frozen=True, tag=True):
     delta: float
     releases: int
     unexpected: tuple[str, ...]
+
+
+def party_table(status: CoordinatorStatus) -> TextTable:
+    """Return what each party did, as the terminal and the page of a study show it."""
+    rows = []
+    for party in status.parties:
+        state, tone = _state_of(party)
+        # What its ledger cost is known here once the run has finished.
+        spent = f"≤ {words.epsilon(status.epsilon)}"
+        if party.epsilon is not None:
+            spent = words.epsilon(party.epsilon)
+        cells = (
+            party.name,
+            state,
+            f"{party.messages:,}",
+            f"{party.payments:,}",
+            spent,
+            words.size(party.bytes_sent),
+            words.size(party.bytes_received),
+        )
+        rows.append(TextRow(cells, tone=tone))
+    heads = ("party", "now", ">answers", ">payments", ">ε spent", ">sent", ">received")
+    return text_table(heads, rows)
+
+
+def _state_of(party: PartyLine) -> tuple[str, str]:
+    """Return what a party does now, in words, and whether that is bad."""
+    # A party that refused a question is not awaited.
+    if party.refused:
+        return party.refused, "bad"
+    if party.waited is None:
+        return "answered" if party.messages else "not asked yet", ""
+    waited = f"awaited for {duration(party.waited)}"
+    if party.waited > _LATE_S:
+        return f"late: {waited}", "bad"
+    return waited, ""
 
 
 def key_of(folder: Path, data: str | Path | None, run: str = "") -> bytes:

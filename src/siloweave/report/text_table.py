@@ -21,6 +21,17 @@ class TextColumn:
     name: str
     is_number: bool = False
 
+    @property
+    def title(self) -> str:
+        """The heading with a capital, as pages have it; a symbol such as ε stays as it is.
+
+        Example:
+            >>> TextColumn("rows").title, TextColumn("ε spent").title
+            ('Rows', 'ε spent')
+        """
+        first = self.name[:1]
+        return first.upper() + self.name[1:] if first.isascii() else self.name
+
 
 @dataclass(frozen=True)
 class Strip:
