@@ -509,7 +509,7 @@ def _score_view(scores: Mapping[str, Any]) -> ScoreView:
         charts=[column_chart(column) for column in columns[:COLUMNS]],
         num_left_out=max(len(columns) - COLUMNS, 0),
         pairs=pairs_view(scores["associations"]),
-        worst_pairs=[_pair_chart(pair) for pair in scores["pairs"]],
+        worst_pairs=[pair_chart(pair) for pair in scores["pairs"]],
     )
 
 
@@ -580,7 +580,7 @@ def pairs_view(associations: Mapping[str, Any]) -> PairsView | None:
     )
 
 
-def _pair_chart(pair: Mapping[str, Any]) -> PairChart:
+def pair_chart(pair: Mapping[str, Any]) -> PairChart:
     """Draw how two columns are distributed together, from a part of `Scores.pairs`."""
     first, second = pair["columns"]
     first_labels, second_labels = pair["labels"]
