@@ -15,6 +15,7 @@ from siloweave.app.status import log_into
 from siloweave.app.terminal import Terminal
 from siloweave.datasets import adult
 from siloweave.errors import InputError
+from siloweave.report.text_table import text_table
 
 WIDTHS = [80, 120]
 
@@ -226,7 +227,7 @@ def test_a_table_that_does_not_fit_leaves_columns_out_and_then_has_paragraphs(sh
     heads, rows = ("name", ">count", "path"), [("north", 3, "a" * 30), ("south", 12, "b" * 30)]
 
     def table(spare=()):
-        Terminal().table(heads, rows, spare=spare)
+        Terminal().table(text_table(heads, rows, spare=spare))
 
     assert [line.split() for line in shown(table)(60).splitlines()] == [
         ["name", "count", "path"],

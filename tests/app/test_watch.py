@@ -241,7 +241,7 @@ def test_a_coordinators_page_shows_who_answered_and_who_is_late():
     assert "3 of at most 12 questions asked" in words
     assert "at most 3 min 45 s left at this pace" in words
     assert "ε = 0.98 of 1 at most, of a row, at δ = 1e-5" in words
-    assert "north answered 3 2 at most 0.98 of 1" in words
+    assert "north answered 3 2 ≤ 0.98" in words
     assert "south awaited for 12.0 s" in words
     assert "east late: awaited for 6 min 40 s" in words
     assert 'max="12" value="3"' in text

@@ -99,7 +99,7 @@ def test_results_can_be_looked_up_printed_and_stored(copied):
     assert stored["rows"] == {"train": 2000, "synthetic": 2000, "control": 2000}
     assert len(stored["memberships"][0]["roc"]["fpr"]) == len(copied.memberships[0].roc.fpr)
     text = str(copied)
-    for word in ("singling_out", "all nearest", "city", "AUC", "worst record: given away", "95%"):
+    for word in ("singling out", "all nearest", "city", "AUC", "worst record: given away", "95%"):
         assert word in text
 
 

@@ -211,7 +211,7 @@ def test_json_and_text(fresh):
     assert fresh.to_dict()["parts"][0]["name"] == "column similarity"
     text = str(fresh)
     assert all(name in text for name in fresh.names)
-    assert "not measured\n  5-way TVD: 5-way marginals take 5 columns" in text
+    assert "not measured: 5-way TVD: 5-way marginals take 5 columns" in text
     assert len({line.index("higher") for line in text.splitlines() if "  higher  " in line}) == 1
     with pytest.raises(InputError, match="not a file of scores"):
         Scores.from_json('{"parts": 3}')
@@ -539,5 +539,5 @@ def test_the_pair_that_differs_most_is_drawn_first():
     # In the real table sizes decide the sex: small ones have one sex, and large ones the other.
     assert (real[0] > 0).sum() == (real[-2] > 0).sum() == 1
     chart = pair_chart(msgspec.to_builtins(first))
-    assert chart["title"] == "size and sex"
-    assert chart["svg"].count("<rect") == 2 * (11 * 2 + 1)
+    assert chart.title == "size and sex"
+    assert chart.svg.count("<rect") == 2 * (11 * 2 + 1)

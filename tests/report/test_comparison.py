@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.errors import InputError
 from siloweave.evaluate.scoring import score
-from siloweave.report import words
+from siloweave.report import results, words
 from siloweave.report.page import render, render_comparison
 from siloweave.report.plots import distances, receiver_curves
 from siloweave.tables import Table
@@ -53,6 +53,18 @@ def test_the_owners_page_shows_every_number(found, page):
     assert "<clerk>" in text
     assert "People <&>" in text
     assert len(outline.ids) == len(set(outline.ids))
+
+
+def test_the_page_has_the_tables_that_are_printed(found, page):
+    scores, risks = found
+    text = " ".join(" ".join(Outline(page).text).split())
+    tables = [results.score_table(scores["parts"]), *results.risk_tables(risks)]
+    assert len(tables) == 4
+    for table in tables:
+        for column in table.columns:
+            assert column.title in text
+        for cells in table.cells:
+            assert all(cell in text for cell in cells)
 
 
 def test_the_page_loads_nothing(page):

@@ -9,6 +9,7 @@ import pytest
 
 from siloweave.errors import InputError
 from siloweave.report import words
+from siloweave.report.facts import facts_of
 from siloweave.report.page import render
 from siloweave.report.record import (
     AlignmentCost,
@@ -496,6 +497,26 @@ def test_invented_links_are_named_to_the_owner_alone(record, make):
     assert page.count("do not take this link for a finding") == 1
     assert sentence not in read(render(whole))
     assert sentence not in read(render(make(synthetic=view, owner=None), audience="public"))
+
+
+def test_links_beyond_the_first_six_are_counted(record):
+    names = record.synthetic.association.names
+    apart = [[float(i == j) for j in range(len(names))] for i in range(len(names))]
+    drawn = Association(names=names, values=tuple(map(tuple, apart)))
+    view = msgspec.structs.replace(record.synthetic, association=drawn)
+    for place, sentence in (
+        (8, "1 more pair has lost its link."),
+        (9, "2 more pairs have lost their link."),
+    ):
+        apart[0][1:place] = [1.0] * (place - 1)
+        real = Association(names=names, values=tuple(map(tuple, apart)))
+        owner = msgspec.structs.replace(record.owner, association=real)
+        whole = msgspec.structs.replace(record, synthetic=view, owner=owner)
+        assert len(facts_of(whole).lost_links) == place - 1
+        assert facts_of(whole.public()).lost_links == ()
+        page = read(render(whole, audience="owner"))
+        assert page.count("go together in the real rows") == 6
+        assert sentence in page
 
 
 def test_lost_links_are_the_first_warning_of_the_owner_alone(record, make):

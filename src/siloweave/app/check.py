@@ -29,6 +29,7 @@ from siloweave.errors import (
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
 from siloweave.report import words
+from siloweave.report.facts import LARGE_DELTA, LARGE_EPSILON
 from siloweave.tables.bins import has_implied_days
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
@@ -898,11 +899,11 @@ def _guarantee_warnings(synth: MethodSettings, budget: Budget) -> list[str]:
         return [text]
     sentences = []
     # With a delta of 1 / rows, publishing a random row would pass for private.
-    if budget.delta > 1e-4:
+    if budget.delta > LARGE_DELTA:
         sentences.append(
             f"delta = {budget.delta} is large: keep it far below 1 / number of rows"
         )
-    if budget.epsilon > 10:
+    if budget.epsilon > LARGE_EPSILON:
         sentences.append(
             f"epsilon = {budget.epsilon} promises little: 1 is a usual choice"
         )

@@ -19,7 +19,7 @@ from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.app.network import AccountView
 from siloweave.app.parties import Difference
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
-from siloweave.app.status import CoordinatorStatus, PartyStatus
+from siloweave.app.status import CoordinatorStatus, PartyStatus, party_table
 from siloweave.app.study import AboutMethod
 from siloweave.app.terminal import Terminal, quoted
 from siloweave.core.method import ErrorForecast
@@ -27,6 +27,7 @@ from siloweave.errors import count_of, first_few
 from siloweave.privacy.ledger import fingerprint
 from siloweave.progress import duration
 from siloweave.report import words
+from siloweave.report.text_table import text_table
 from siloweave.tables.display import listed
 
 # What a run's time has beside that of the fit, which its report shows.
@@ -211,7 +212,7 @@ def _print_parties(console: Terminal, summary: RunSummary) -> None:
         received = words.size(party.bytes_received)
         rows.append((label, spent, party.releases, sent, received))
     heads = ("party", ">ε spent", ">releases", ">sent", ">received")
-    console.table(heads, rows)
+    console.table(text_table(heads, rows))
     if count > _PARTIES:
         console.say(f"(the {_PARTIES} that spent most of {count})")
     if summary.overhead is not None:
@@ -308,7 +309,7 @@ def _print_error_forecast(console: Terminal, error: ErrorForecast) -> None:
         ("rows in a wrong category or bin of a column", wrong, ""),
         ("tables of two columns that are measured", measured, ""),
     ]
-    console.table((title, ">noise", ">drawing rows"), lines)
+    console.table(text_table((title, ">noise", ">drawing rows"), lines))
     _print_noisiest(console, error)
 
 
@@ -330,7 +331,7 @@ def _print_noisiest(console: Terminal, error: ErrorForecast) -> None:
     if len(noisiest) < len(columns):
         title = f"the {_COLUMNS} noisiest columns"
     heads = (title, ">codes", ">a share", ">rows misplaced", ">the mean")
-    console.table(heads, rows)
+    console.table(text_table(heads, rows))
 
 
 def _print_rows(console: Terminal, rows: RowsRead) -> None:
@@ -433,10 +434,10 @@ def print_plan(
     version = f"siloweave {facts['siloweave']}"
     console.say(f"[bold]{study}[/] at party {party}: {method}, {version}")
     heads = ("question", "stage", ">at most", "reply", "protected by", "in the ledger")
-    console.table(heads, map(_planned, plan.messages))
+    console.table(text_table(heads, map(_planned, plan.messages)))
     console.facts("in all", _totals(plan))
     views = [(view.who, view.sees, view.protected_by) for view in plan.sees]
-    console.table(("who", "sees", "protected by"), views)
+    console.table(text_table(("who", "sees", "protected by"), views))
     console.facts("what you say yes to", _settled(plan))
     console.say(escape(f"guarantee: {plan.guarantee}"))
     columns = ", ".join(plan.columns)
@@ -563,7 +564,7 @@ def print_account(account: AccountView, *, json: bool) -> None:
         lines.append((day, study, epsilon, _delta(entry.delta)))
     total_epsilon = words.epsilon(account.epsilon)
     lines.append(("", "in all", total_epsilon, _delta(account.delta)))
-    console.table(("date", "study", ">ε at most", ">δ"), lines)
+    console.table(text_table(("date", "study", ">ε at most", ">δ"), lines))
 
     if account.epsilon_left is not None and account.delta_left is not None:
         epsilon_left = words.epsilon(account.epsilon_left)
@@ -651,22 +652,7 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
     allowed = words.epsilon(status.allowed)
     console.say(f"a row costs at most ε = {epsilon} of {allowed} at δ = {delta}")
 
-    lines = []
-    for party in status.parties:
-        # A party that refused a question is not awaited.
-        state = party.refused
-        if not state and party.waited is not None:
-            state = f"awaited for {duration(party.waited)}"
-        sent = words.size(party.bytes_sent)
-        received = words.size(party.bytes_received)
-        # What its ledger cost is known here once the run has finished.
-        spent = f"<= {epsilon}"
-        if party.epsilon is not None:
-            spent = words.epsilon(party.epsilon)
-        counts = (party.messages, sent, received, party.payments, spent)
-        lines.append((party.name, *counts, state))
-    heads = ("party", ">answers", ">sent", ">received", ">payments", ">ε", "now")
-    console.table(heads, lines)
+    console.table(party_table(status))
 
 
 def _print_at_party(status: PartyStatus) -> None:
@@ -787,7 +773,7 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         rows.append((_owner(ledger), entry_count, spent, chain, ledger.file))
     bound = f">ε at δ = {words.small(trail.delta)}"
     heads = ("party", ">entries", bound, "chain", "file")
-    console.table(heads, rows, spare={"file"})
+    console.table(text_table(heads, rows, spare=("file",)))
     for line in _trail_epsilons(trail):
         console.say(line)
     if entries or len(trail.ledgers) == 1:
@@ -852,7 +838,7 @@ def _print_entries(console: Terminal, ledger: Reading) -> None:
         entry = f"{line.index}: {line.what}"
         rows.append((entry, line.step, line.to, cost, mechanism))
     heads = ("entry", "step", "to", ">ρ", "mechanism")
-    console.table(heads, rows)
+    console.table(text_table(heads, rows))
     owner = escape(_owner(ledger))
     console.say(f"last line of {owner}: {ledger.head}")
     console.say(f"signed with the key {fingerprint(ledger.key)}")

@@ -42,6 +42,9 @@ from siloweave.federation.exchanges import (
     exchanges_in,
 )
 from siloweave.privacy.journal import for_its_owner, write_whole
+from siloweave.progress import duration
+from siloweave.report import words
+from siloweave.report.text_table import TextRow, TextTable, text_table
 
 LOG = "log.txt"
 """In an end's folder: what it did, without any value of a row."""
@@ -76,6 +79,8 @@ LOG_BYTES = 10 * 2**20
 """Bytes of a log that is written, before it is put aside."""
 LOGS = 3
 """How many logs that were put aside are kept."""
+# Seconds after which a party that is awaited counts as late.
+_LATE_S = 30.0
 # Files that change with every question, and from which no facts follow.
 _CHANGING = (LOG, FACTS, NONCES, "party.sock")
 # What a party's state is after the last answer of a kind, and where that stands.
@@ -230,6 +235,42 @@ class PartyFacts(msgspec.Struct, frozen=True, tag=True):
     delta: float
     releases: int
     unexpected: tuple[str, ...]
+
+
+def party_table(status: CoordinatorStatus) -> TextTable:
+    """Return what each party did, as the terminal and the page of a study show it."""
+    rows = []
+    for party in status.parties:
+        state, tone = _state_of(party)
+        # What its ledger cost is known here once the run has finished.
+        spent = f"≤ {words.epsilon(status.epsilon)}"
+        if party.epsilon is not None:
+            spent = words.epsilon(party.epsilon)
+        cells = (
+            party.name,
+            state,
+            f"{party.messages:,}",
+            f"{party.payments:,}",
+            spent,
+            words.size(party.bytes_sent),
+            words.size(party.bytes_received),
+        )
+        rows.append(TextRow(cells, tone=tone))
+    heads = ("party", "now", ">answers", ">payments", ">ε spent", ">sent", ">received")
+    return text_table(heads, rows)
+
+
+def _state_of(party: PartyLine) -> tuple[str, str]:
+    """Return what a party does now, in words, and whether that is bad."""
+    # A party that refused a question is not awaited.
+    if party.refused:
+        return party.refused, "bad"
+    if party.waited is None:
+        return "answered" if party.messages else "not asked yet", ""
+    waited = f"awaited for {duration(party.waited)}"
+    if party.waited > _LATE_S:
+        return f"late: {waited}", "bad"
+    return waited, ""
 
 
 def key_of(folder: Path, data: str | Path | None, run: str = "") -> bytes:

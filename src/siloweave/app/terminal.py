@@ -7,7 +7,7 @@ says, or 80 characters. A longer word is not cut, so that a path or a command ca
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size
@@ -19,8 +19,9 @@ from rich.markup import escape
 from rich.text import Text
 
 from siloweave.errors import printable
+from siloweave.report.text_table import TextTable, aligned, width_of
 
-_GAP = 2  # blanks between a table's columns
+_GAP = 2  # blanks between a name and its value
 _INDENT = 4  # blanks before what belongs to the line above
 # A command between backticks is one word, as it is typed in one line; so is a key's fingerprint,
 # as it is read aloud.
@@ -91,44 +92,46 @@ class Terminal(Console):
                 self.say(escape(f"{name}:"), indent=2)
                 self.say(escape(value), indent=2 + _INDENT)
 
-    def table(
-        self,
-        heads: Sequence[str],
-        rows: Iterable[Sequence[object]],
-        *,
-        spare: Collection[str] = (),
-        is_wide: bool = False,
-    ) -> None:
-        """Print a table with a line for each row; ``>`` before a head aligns its column right.
+    def table(self, table: TextTable, *, is_wide: bool = False) -> None:
+        """Print a table with a line for each row, and its notes below it.
 
-        Where it is wider than the terminal, columns are left out, and where that is not enough,
-        each row becomes a paragraph that names its cells.
+        Where it is wider than the terminal, its spare columns are left out, from the last one on.
+        Where that is not enough, each row becomes a paragraph that names its cells.
 
         Args:
-            heads: Of the columns.
-            rows: Cells, which may be of any type.
-            spare: Heads of columns that may be left out, from the last one on.
-            is_wide: Whether the table is printed with all columns, however wide it gets.
+            table: The table.
+            is_wide: Whether it is printed with all columns, however wide it gets.
         """
-        names = [head.removeprefix(">") for head in heads]
-        right = [head.startswith(">") for head in heads]
-        cells = [[printable(str(cell), lines=False) for cell in row] for row in rows]
-        shown = list(range(len(names)))
-        dispensable = [place for place in shown if names[place] in spare]
-        while not is_wide and _width_of([names, *cells], shown) > self.width:
-            if not dispensable:
-                self._paragraphs(names, cells)
-                return
-            shown.remove(dispensable.pop())
+        lines, notes = table.numbered()
+        cells = [[printable(cell, lines=False) for cell in line] for line in lines]
+        shown = list(range(len(table.columns)))
+        if not is_wide:
+            shown = self._fitting_columns(table, cells)
+        if shown:
+            is_right = [table.columns[place].is_number for place in shown]
+            texts = aligned(
+                _of_columns([table.names, *cells], shown), is_right, cell_len
+            )
+            for number, text in enumerate(texts):
+                style = "bold" if number == 0 else ""
+                self.print(Text(text, style=style), soft_wrap=True)
+        else:
+            self._paragraphs(table.names, cells)
+        for number, note in enumerate(notes, 1):
+            self.say(escape(f"[{number}] {note}"), hanging=4)
 
-        widths = [
-            max(cell_len(line[place]) for line in [names, *cells]) for place in shown
-        ]
-        aligned = [right[place] for place in shown]
-        for number, line in enumerate([names, *cells]):
-            text = _aligned([line[place] for place in shown], widths, aligned)
-            style = "bold" if number == 0 else ""
-            self.print(Text(text, style=style), soft_wrap=True)
+    def _fitting_columns(
+        self, table: TextTable, cells: Sequence[Sequence[str]]
+    ) -> list[int]:
+        """Return the places of the columns that fit; empty if the table does not fit."""
+        lines = [table.names, *cells]
+        shown = list(range(len(table.columns)))
+        spare = [place for place in shown if table.names[place] in table.spare]
+        while width_of(_of_columns(lines, shown), cell_len) > self.width:
+            if not spare:
+                return []
+            shown.remove(spare.pop())
+        return shown
 
     def _paragraphs(self, names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print each row as its first cell, and below it the others behind their heads."""
@@ -166,19 +169,11 @@ def _wrapped(text: Text, width: int, hanging: int) -> Iterator[Text]:
         yield line
 
 
-def _width_of(lines: Sequence[Sequence[str]], places: Sequence[int]) -> int:
-    """Return how wide a table with these columns is."""
-    widths = [max(cell_len(line[place]) for line in lines) for place in places]
-    return sum(widths) + _GAP * (len(widths) - 1)
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    """Return a table's line, its cells padded to their columns' widths."""
-    padded = []
-    for cell, width, is_right in zip(cells, widths, right, strict=True):
-        padding = " " * (width - cell_len(cell))
-        padded.append(padding + cell if is_right else cell + padding)
-    return (" " * _GAP).join(padded).rstrip()
+def _of_columns(
+    lines: Sequence[Sequence[str]], places: Sequence[int]
+) -> list[list[str]]:
+    """Return lines of cells with these columns alone."""
+    return [[line[place] for place in places] for line in lines]
 
 
 def quoted(path: Path) -> str:

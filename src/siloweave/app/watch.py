@@ -20,17 +20,19 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from siloweave.app.status import CoordinatorStatus, PartyStatus, known_status
+from siloweave.app.status import (
+    CoordinatorStatus,
+    PartyStatus,
+    known_status,
+    party_table,
+)
 from siloweave.federation.course import FINISHED
-from siloweave.progress import duration
 
 if TYPE_CHECKING:
     from siloweave.app.pages import Answer, PageRequest, Routes
 
 Status = CoordinatorStatus | PartyStatus
 """How far a study is at one of its ends."""
-# Seconds after which a party that is awaited counts as late.
-_LATE_S = 30.0
 # Seconds that a page is served after the run's end, for a browser that has not shown it yet.
 _GRACE_S = 10.0
 # Of Ctrl-C: 128 and the number of its signal.
@@ -201,26 +203,22 @@ class Views:
     def _filled(self, template: str, nonce: str) -> Answer:
         """Fill in a template with the last status."""
         from siloweave.app.pages import fill, html
-        from siloweave.report import words
 
         view = self._view
         code = exit_code(view.status)
-        answer = html(
-            fill(
-                template,
-                nonce,
-                status=view.status,
-                at=view.at,
-                code=code,
-                is_party=isinstance(view.status, PartyStatus),
-                every=self.every,
-                late=_LATE_S,
-                duration=duration,
-                epsilon=words.epsilon,
-                small=words.small,
-                size=words.size,
-            )
+        parties = None
+        if isinstance(view.status, CoordinatorStatus):
+            parties = party_table(view.status)
+        page = fill(
+            template,
+            nonce,
+            status=view.status,
+            at=view.at,
+            code=code,
+            is_party=parties is None,
+            parties=parties,
+            every=self.every,
         )
         if code is not None:
             self.has_shown_end.set()
-        return answer
+        return html(page)

@@ -16,6 +16,7 @@ from siloweave.attacks.rates import (
     wilson,
 )
 from siloweave.errors import InputError
+from siloweave.report.results import risk_lines, risk_table, risk_tables
 from siloweave.report.words import found_by_attacks
 from siloweave.tables.display import html_table
 from siloweave.tables.read import Frame, frame_of
@@ -252,46 +253,16 @@ class Risks(msgspec.Struct, frozen=True):
         return f"Risks({len(self.parts)} attacks with {rows} rows)"
 
     def _repr_html_(self) -> str:
-        heads = ["attack", "variant", "risk", "interval", "train", "control", "guess"]
-        rows = []
-        for part in self.parts:
-            row = (
-                part.attack,
-                part.variant,
-                f"{part.risk:.3f}",
-                f"{part.low:.3f} to {part.high:.3f}",
-                f"{part.train.value:.3f}",
-                f"{part.control.value:.3f}",
-                f"{part.baseline.value:.3f}",
-            )
-            rows.append(row)
-        return html_table(repr(self), heads, rows)
+        table = risk_table(self.to_dict())
+        return html_table(repr(self), table.names, table.cells)
 
     def __str__(self) -> str:
-        unit_name = "rows" if self.unit == "row" else "persons"
-        _, summary = found_by_attacks(self.to_dict())
-        lines = [summary, _HEADER]
-
-        # What is surely above 0 comes first: ranked by the interval's lower end.
-        ranked = sorted(self.parts, key=lambda part: (-part.low, -part.risk))
-        lines += [_line(part) for part in ranked]
-        lines += [_membership_line(result, unit_name) for result in self.memberships]
-        if self.worst is not None:
-            lines += _worst_lines(self.worst, unit_name)
-        if self.closest is not None:
-            lines.append(_closest_line(self.closest))
-        lines += [
-            f"not measured: {name}: {reason}"
-            for name, reason in self.not_measured.items()
-        ]
-
-        # An interval lies above the truth in half of the cases in which it misses it.
-        false_alarms = len(self.parts) * (1 - self.confidence) / 2
-        lines.append(
-            f"Each interval is a {self.confidence:.0%} one on its own: if nothing leaked, about "
-            f"{false_alarms:.1f} of these {len(self.parts)} would still not reach down to 0."
-        )
-        return "\n".join([*lines, *self.notes])
+        risks = self.to_dict()
+        _, summary = found_by_attacks(risks)
+        lines = [summary]
+        for table in risk_tables(risks):
+            lines += table.lines()
+        return "\n".join([*lines, *risk_lines(risks)])
 
 
 def compared(
@@ -327,61 +298,4 @@ def compared(
         baseline=guess,
         attacks=attacks,
         note="; ".join(notes),
-    )
-
-
-_HEADER = (
-    f"{'attack':<18}{'variant':<20}{'risk':>6}  {'interval':<14}"
-    f"{'train':>7}{'control':>9}{'guess':>7}{'tries':>7}"
-)
-
-
-def _line(part: RiskPart) -> str:
-    """Write one attack as a line below `_HEADER`."""
-    interval = f"{part.low:.3f}-{part.high:.3f}"
-    line = (
-        f"{part.attack:<18}{part.variant[:19]:<20}{part.risk:>6.3f}  {interval:<14}"
-        f"{part.train.value:>7.3f}{part.control.value:>9.3f}{part.baseline.value:>7.3f}"
-        f"{part.attacks:>7}"
-    )
-    return f"{line}  {part.note}".rstrip()
-
-
-def _membership_line(result: Membership, unit_name: str) -> str:
-    """Write a membership attack's area, points of its curve and risk as a line."""
-    auc = result.roc.auc
-    guess = result.threshold
-    points = []
-    for point in result.at:
-        tpr = point.tpr
-        points.append(
-            f"TPR {tpr.value:.3f} ({tpr.low:.3f}-{tpr.high:.3f}) at FPR {point.asked:.1%}"
-        )
-    return (
-        f"{result.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), "
-        f"{', '.join(points)}; risk {guess.risk:.3f} on {guess.test_sets} test {unit_name}, where "
-        f"guesses reach {result.noise:.3f}; {result.above_all.count} members above all others"
-    )
-
-
-def _worst_lines(worst: WorstRecord, unit_name: str) -> list[str]:
-    """Write whether a record is given away, and how many copies there are, as lines."""
-    verdict = "given away" if worst.caught else "no more than chance"
-    chance = f"p = {worst.p_value:.2g} over {worst.measures} measures, by {worst.by}"
-    lines = [f"worst record: {verdict} ({chance})"]
-    for count in worst.copies:
-        kind = "rows that occur once" if count.rows == "once" else "all rows"
-        train = f"{count.train.successes:.0f} of {count.train.trials:.0f} training {unit_name}"
-        control = f"{count.control.successes:.0f} of {count.control.trials:.0f} control {unit_name}"
-        lines.append(f"copies of {kind}: {train}, {control}")
-    return lines
-
-
-def _closest_line(closest: ClosestRecords) -> str:
-    """Write the distances to the closest records as a line."""
-    rate = closest.closer_to_train
-    return (
-        f"distance to closest record: median {closest.median_to_train:.4f} to training rows, "
-        f"{closest.median_to_control:.4f} to control rows; {rate.value:.1%} "
-        f"({rate.low:.1%}-{rate.high:.1%}) are closer to training rows, 50% if nothing is copied"
     )

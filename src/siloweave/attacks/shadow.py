@@ -66,6 +66,7 @@ from siloweave.attacks.rates import (
 )
 from siloweave.errors import InputError, SchemaError, whole
 from siloweave.progress import Progress, shows_progress, silent
+from siloweave.report.text_table import TextTable, text_table
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.display import html_table
 from siloweave.tables.keys import Key, fold_in, generator
@@ -337,25 +338,25 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         return f"ShadowRisks({len(self.attacks)} attacks on {self.records} records: {worst})"
 
     def _repr_html_(self) -> str:
-        rows = []
-        for risk in self.risks:
-            interval = f"{risk.low:.3f} to {risk.high:.3f}"
-            rows.append((risk.attack, risk.record, f"{risk.risk:.3f}", interval))
-        return html_table(repr(self), ["attack", "record", "risk", "interval"], rows)
+        table = self._table()
+        return html_table(repr(self), table.names, table.cells)
 
     def __str__(self) -> str:
-        lines = [f"{'attack':<24}{'record':>7}{'risk':>8}  interval"]
-        for risk in self.risks:
-            interval = f"{risk.low:.3f} to {risk.high:.3f}"
-            lines.append(
-                f"{risk.attack:<24}{risk.record:>7}{risk.risk:>8.3f}  {interval}"
-            )
+        lines = self._table().lines()
         lines.append(
             f"noise: with {self.test_sets} test sets a guess shows a risk of {self.noise:.3f}, the "
             f"best of all attacks {self.noise_record:.3f} on a record and {self.noise_worst:.3f} "
             f"on the worst; found there {self.worst_low:.3f} to {self.worst_high:.3f}"
         )
         return "\n".join(lines)
+
+    def _table(self) -> TextTable:
+        """Return the risks of each record and attack."""
+        rows = []
+        for risk in self.risks:
+            interval = f"{risk.low:.3f} to {risk.high:.3f}"
+            rows.append((risk.attack, risk.record, f"{risk.risk:.3f}", interval))
+        return text_table(("attack", ">record", ">risk", ">interval"), rows)
 
     def of(self, attack: str) -> tuple[ShadowRisk, ...]:
         """Return the risks of one attack, record by record."""

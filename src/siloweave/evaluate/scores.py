@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from siloweave.errors import InputError
+from siloweave.report.results import score_lines, score_table
 from siloweave.report.words import scored
 from siloweave.tables.display import html_table
 from siloweave.tables.read import Frame, frame_of
@@ -255,27 +256,30 @@ class Scores(msgspec.Struct, frozen=True):
         Raises:
             InputError: There is no such column, or only one for pairs.
         """
-        from siloweave.report.page import column_chart, pairs_chart
+        from siloweave.report.page import column_chart, pairs_view
         from siloweave.report.plots import Picture
 
         if column is None:
-            chart = pairs_chart(msgspec.to_builtins(self.associations))
-            if chart is None:
+            pairs = pairs_view(msgspec.to_builtins(self.associations))
+            if pairs is None:
                 raise InputError(
                     "there is one column and no pair of columns; name the column"
                 )
-            return Picture(chart["svg"])
+            return Picture(pairs.svg)
 
         histograms = {histogram.name: histogram for histogram in self.columns}
         if column not in histograms:
             names = ", ".join(histograms)
             raise InputError(f"column={column!r} was not compared; there are {names}")
         chart = column_chart(msgspec.to_builtins(histograms[column]))
-        return Picture(chart["svg"])
+        return Picture(chart.svg)
 
     def __str__(self) -> str:
-        summary = scored(self.to_dict()["parts"])
-        return "\n".join([summary, *_text(self)])
+        scores = self.to_dict()
+        table = score_table(scores["parts"])
+        return "\n".join(
+            [scored(scores["parts"]), *table.lines(), *score_lines(scores)]
+        )
 
     def __repr__(self) -> str:
         rows = ", ".join(
@@ -284,76 +288,5 @@ class Scores(msgspec.Struct, frozen=True):
         return f"Scores({len(self.parts)} scores of {rows} rows)"
 
     def _repr_html_(self) -> str:
-        heads = ["score", "value", "interval", "ceiling", "floor", "better"]
-        rows = [(part.name, *cells_of_score(part)) for part in self.parts]
-        return html_table(repr(self), heads, rows)
-
-
-def _text(scores: Scores) -> list[str]:
-    """Return the lines of the table of scores, of its notes, and of how it was made."""
-    rows, notes = _rows_and_notes(scores)
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    lines = [_line(row, widths) for row in rows]
-    lines += [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
-    if scores.not_measured:
-        lines.append("not measured")
-        lines += [f"  {gap.name}: {gap.reason}" for gap in scores.not_measured]
-
-    settings = scores.settings
-    counts = ", ".join(f"{count} {name}" for name, count in settings.rows.items())
-    lines.append(
-        f"rows: {counts}; at most {settings.max_rows} per fit; seed {settings.seed}"
-    )
-    lines.append(f"ceiling: {settings.ceiling}")
-    lines.append(f"floor: {settings.floor}")
-    if settings.left_out:
-        lines.append(f"ids and texts, not compared: {', '.join(settings.left_out)}")
-    return lines
-
-
-def _rows_and_notes(scores: Scores) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return the table's rows, with headings of families, and the numbered notes below it."""
-    rows: list[tuple[str, ...]] = [
-        ("", "value", "95% interval or spread", "ceiling", "floor", "better", "unit")
-    ]
-    notes: list[str] = []
-    family = ""
-    for part in scores.parts:
-        if part.family != family:
-            family = part.family
-            rows.append((family, "", "", "", "", "", ""))
-        mark = ""
-        if part.note:
-            notes.append(part.note)
-            mark = f" [{len(notes)}]"
-        rows.append((f"  {part.name}{mark}", *cells_of_score(part), part.unit))
-    return rows, notes
-
-
-def cells_of_score(part: Score) -> tuple[str, str, str, str, str]:
-    """Return a score's value, interval, ceiling, floor and direction as the table prints them."""
-    interval = ""
-    if part.interval is not None:
-        low, high = part.interval
-        interval = f"{_number(low)} to {_number(high)}"
-    value = _number(part.value)
-    ceiling = _number(part.ceiling)
-    floor = _number(part.floor)
-    return value, interval, ceiling, floor, part.better
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    """Align the cells of a row: numbers to the right of their columns, text to the left."""
-    cells = []
-    for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        is_number = 1 <= place < 5  # value, interval, ceiling and floor
-        padded = cell.rjust(width) if is_number else cell.ljust(width)
-        cells.append(padded)
-    return "  ".join(cells).rstrip()
-
-
-def _number(value: float | None) -> str:
-    """Write a number with about four digits; a dash if it is missing."""
-    if value is None:
-        return "–"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.4f}"
+        table = score_table(self.to_dict()["parts"])
+        return html_table(repr(self), table.names, table.cells)

@@ -1257,19 +1257,25 @@ def _dots(
     return body
 
 
+class ColumnLink(NamedTuple):
+    """How strongly two columns depend on each other, from 0 to 1, in either table."""
+
+    first: str
+    second: str
+    synthetic: float
+    real: float | None
+
+
 def strongest_pairs(
     synthetic: Association, real: Association | None, count: int = 10
-) -> list[tuple[str, str, float, float | None]]:
-    """List pairs of columns, the strongest first, or those furthest from the real table if given.
-
-    Each as (column, column, synthetic value, real value or None); the first ones matter most.
-    """
+) -> list[ColumnLink]:
+    """List pairs of columns, the strongest or, with real rows, those furthest from them first."""
     names = synthetic.names
-    weighted: list[tuple[float, str, str, float, float | None]] = []
+    weighted: list[tuple[float, ColumnLink]] = []
     for i, j in combinations(range(len(names)), 2):
         value = synthetic.values[i][j]
         real_value = real.values[i][j] if real else None
         weight = value if real_value is None else abs(value - real_value)
-        weighted.append((weight, names[i], names[j], value, real_value))
-    weighted.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
-    return [pair[1:] for pair in weighted[:count]]
+        weighted.append((weight, ColumnLink(names[i], names[j], value, real_value)))
+    weighted.sort(key=lambda pair: (-pair[0], pair[1].first, pair[1].second))
+    return [link for _, link in weighted[:count]]

@@ -8,71 +8,10 @@ from datetime import date, timedelta
 from decimal import ROUND_CEILING, Context
 from itertools import pairwise, takewhile
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from siloweave.progress import duration
 from siloweave.report.record import Overhead
-
-
-class Verdict(NamedTuple):
-    """The reading of a guarantee label: its tone (colour), headline, and meaning."""
-
-    tone: str
-    headline: str
-    meaning: str
-
-
-VERDICTS = {
-    "dp": Verdict(
-        "good",
-        "Differentially private",
-        "Everything computed from rows that left a party is in its ledger, and ε is recomputed "
-        "from the ledgers.",
-    ),
-    "partial": Verdict(
-        "caution",
-        "Partly private",
-        "Only a named stage is covered by ε. What the other stages release has no guarantee.",
-    ),
-    "refuted": Verdict(
-        "bad",
-        "Claim refuted",
-        "The paper claims a guarantee that does not hold. Its own ε is shown for comparison only.",
-    ),
-    "none": Verdict(
-        "bad",
-        "No privacy guarantee",
-        "The method makes no claim. Treat all that it released as if it were the rows.",
-    ),
-}
-
-UNDECLARED = Verdict(
-    "caution",
-    "Differentially private, but for its schema",
-    "Everything else that left a party is in its ledger, and ε is recomputed from the ledgers. ε "
-    "does not cover what the schema says of the columns above.",
-)
-
-RESERVED = Verdict(
-    "caution",
-    "Differentially private, with reservations",
-    "Everything else that left a party is in its ledger, and ε is recomputed from the ledgers.",
-)
-
-OVERSPENT = Verdict(
-    "bad", "Over budget", "A party's ledger costs more than this study allowed."
-)
-
-NOT_PRIVATE = Verdict(
-    "bad", "Not private", "Nothing on this page may be relied on as private."
-)
-
-PARTIAL_ONLY = Verdict(
-    "bad",
-    "Partly private",
-    "Noise covers a part of what was released, and nothing covers the rest. The rest can reveal "
-    "whole rows, so no ε holds for this page or for the table.",
-)
 
 TRUST = {
     "curator": "a trusted curator sees the rows",
@@ -80,18 +19,10 @@ TRUST = {
     "mpc": "computed together by parties and coordinator",
     "local": "noise is added before anything leaves a party",
 }
-
-TONES = {"good": "Green", "caution": "Amber", "bad": "Red"}
-
-LARGE_EPSILON = 10.0
-"""Above this ε a bound says little, whatever it is a bound of."""
-LARGE_DELTA = 1e-4
-"""Above this δ likewise."""
+"""Whom a method trusts, in words."""
 
 NO_ROOM = 0.02
 """A ceiling no further above its floor than this share of the larger leaves no room between."""
-
-HOW = {"declared": "declared", "paid": "paid for", "free": "from data, free"}
 
 # An ε whose power of e is no float: it overflows at 709.
 _NO_FACTOR = 700

@@ -1,0 +1,199 @@
+"""What a record's numbers come to: the facts of which the report's templates make sentences.
+
+Numbers, names and lists alone; `verdict.html` has the words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from siloweave.report import plots, words
+from siloweave.report.record import AlignmentCost, PartyCost, Record
+
+Verdict = Literal[
+    "dp",
+    "undeclared",
+    "reserved",
+    "partial",
+    "refuted",
+    "none",
+    "overspent",
+    "partial_only",
+    "not_private",
+]
+"""What the badge says: a method's guarantee, or what keeps this run from having it."""
+Tone = Literal["good", "caution", "bad"]
+"""The colour of a badge or a sentence: green, amber or red."""
+
+LARGE_EPSILON = 10.0
+"""Above this ε a bound says little, whatever it is a bound of."""
+LARGE_DELTA = 1e-4
+"""Above this δ likewise."""
+LOST = 0.3
+"""A link of two columns is lost if that much of its strength is."""
+INVENTED = 0.15
+"""A link is invented if its strength is larger by so much than in the real rows."""
+FALSE_ALARMS = 0.01
+"""False alarms of the attacker whose best result is printed: 1%."""
+
+_TONES: dict[Verdict, Tone] = {
+    "dp": "good",
+    "undeclared": "caution",
+    "reserved": "caution",
+    "partial": "caution",
+}
+# The kind of a fact that is of several columns.
+_RULE = "constraint"
+# Relative; what adding up a ledger's floats may put above the allowed epsilon.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What follows from a record, beside what stands in it.
+
+    Attributes:
+        verdict: What the badge says.
+        tone: The badge's colour.
+        is_sound: Whether a finite ε bounds all that was released.
+        is_finite: Whether the spent ε is finite.
+        is_unbounded: Whether the study allowed an infinite ε.
+        is_overspent: Whether a ledger costs more than the study allowed.
+        has_large_epsilon: Whether the spent ε is so large that it promises little.
+        has_large_delta: Whether δ is.
+        spent_share: The spent part of the allowed ε, 0 to 1.
+        best_attack: True positive rate that ε and δ leave open at 1% false alarms; 1 if nothing is
+            bounded.
+        epsilon_of_two: ε for someone with two rows; `delta_of_two` likewise.
+        undeclared_columns: Columns whose facts came from rows, unpaid.
+        undeclared_rules: The same of constraints, each by its columns.
+        lost_links: Pairs whose link the synthetic rows lack, the strongest first; for the owner.
+        invented_links: Pairs whose link the real rows lack.
+        questions: Asked one after the other, those of an alignment among them.
+        releases: Of all parties, likewise.
+        bytes_on_wire: Sent and received by all parties, likewise.
+        seconds: Of the fit.
+    """
+
+    verdict: Verdict
+    tone: Tone
+    is_sound: bool
+    is_finite: bool
+    is_unbounded: bool
+    is_overspent: bool
+    has_large_epsilon: bool
+    has_large_delta: bool
+    spent_share: float
+    best_attack: float
+    epsilon_of_two: float
+    delta_of_two: float
+    undeclared_columns: tuple[str, ...]
+    undeclared_rules: tuple[str, ...]
+    lost_links: tuple[plots.ColumnLink, ...]
+    invented_links: tuple[plots.ColumnLink, ...]
+    questions: int
+    releases: int
+    bytes_on_wire: int
+    seconds: float
+
+    @property
+    def undeclared(self) -> tuple[str, ...]:
+        """The columns, then the constraints, whose facts came from rows unpaid."""
+        return (*self.undeclared_columns, *self.undeclared_rules)
+
+
+def facts_of(record: Record) -> RunFacts:
+    """Return what follows from a record's numbers."""
+    spent = record.epsilon_spent
+    budget = record.budget
+    is_finite = math.isfinite(spent)
+    is_sound = record.private and record.method.guarantee == "dp" and is_finite
+    # Where no sound ε covers the run, nothing limits an attack.
+    epsilon = spent if is_sound else math.inf
+    epsilon_of_two, delta_of_two = words.of_rows(spent, budget.delta, 2)
+
+    free_facts = [fact for fact in record.schema_facts if fact.how == "free"]
+    # Several facts may be about one column.
+    columns = dict.fromkeys(fact.column for fact in free_facts if fact.kind != _RULE)
+    rules = [fact.column for fact in free_facts if fact.kind == _RULE]
+
+    verdict = _verdict(record, has_undeclared=bool(free_facts))
+    gaps = _gaps(record)
+    return RunFacts(
+        verdict=verdict,
+        tone=_TONES.get(verdict, "bad"),
+        is_sound=is_sound,
+        is_finite=is_finite,
+        is_unbounded=math.isinf(budget.epsilon),
+        is_overspent=_is_overspent(record),
+        has_large_epsilon=spent > LARGE_EPSILON,
+        has_large_delta=budget.delta > LARGE_DELTA,
+        spent_share=min(1.0, spent / budget.epsilon) if is_finite else 1.0,
+        best_attack=words.attacker_power(FALSE_ALARMS, epsilon, budget.delta),
+        epsilon_of_two=epsilon_of_two,
+        delta_of_two=delta_of_two,
+        undeclared_columns=tuple(columns),
+        undeclared_rules=tuple(rule.replace(", ", " + ") for rule in rules),
+        lost_links=tuple(link for link, gap in gaps if gap >= LOST),
+        invented_links=tuple(link for link, gap in gaps if -gap >= INVENTED),
+        questions=_most_messages(record.parties) + _most_messages(record.alignment),
+        releases=len(record.ledgers)
+        + sum(party.releases for party in record.alignment),
+        bytes_on_wire=_traffic(record.parties) + _traffic(record.alignment),
+        seconds=sum(phase.seconds for phase in record.phases),
+    )
+
+
+def _verdict(record: Record, *, has_undeclared: bool) -> Verdict:
+    """Return what the badge says: the method's label, unless this run undercuts it."""
+    claim = record.method.guarantee
+    if not record.private:
+        return "partial_only" if claim == "partial" else "not_private"
+    if claim != "dp":
+        return claim
+    if _is_overspent(record):
+        return "overspent"
+    if has_undeclared:
+        return "undeclared"
+    # An alignment found common rows by comparing ids, which no ε covers.
+    is_large = record.epsilon_spent > LARGE_EPSILON or record.budget.delta > LARGE_DELTA
+    if is_large or record.alignment:
+        return "reserved"
+    return "dp"
+
+
+def _is_overspent(record: Record) -> bool:
+    """Return whether a ledger costs more than the study allowed."""
+    epsilons = [party.epsilon for party in record.parties]
+    most = max([record.epsilon_spent, *epsilons])
+    return most > record.budget.epsilon * (1 + _ROUNDING)
+
+
+def _gaps(record: Record) -> list[tuple[plots.ColumnLink, float]]:
+    """Return how much stronger each two columns go together in the real rows, if a page shows that.
+
+    Empty on a public page, and where synthetic columns stay with their parties.
+    """
+    synthetic = record.synthetic.association
+    real = record.owner.association if record.owner else None
+    if synthetic is None or real is None or record.synthetic.kept:
+        return []
+    if synthetic.names != real.names:
+        return []
+    links = plots.strongest_pairs(synthetic, real, len(synthetic.names) ** 2)
+    return [
+        (link, link.real - link.synthetic) for link in links if link.real is not None
+    ]
+
+
+def _most_messages(parties: Sequence[PartyCost | AlignmentCost]) -> int:
+    """Return the questions of a run: one goes to several parties, so the party with most counts."""
+    return max((party.messages for party in parties), default=0)
+
+
+def _traffic(parties: Sequence[PartyCost | AlignmentCost]) -> int:
+    """Return the bytes that parties sent and received."""
+    return sum(party.bytes_sent + party.bytes_received for party in parties)
