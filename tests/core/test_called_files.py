@@ -59,7 +59,7 @@ def test_a_study_with_flaim(tmp_path, monkeypatch):
     found = called_files(lambda: main(["run", "study.toml"]))
     assert Path("run/report.html").is_file()
     assert any("flaim" in file for file in found)
-    assert len(found) <= 63
+    assert len(found) <= 65
 
 
 def test_a_diffusion_of_one_owner():
