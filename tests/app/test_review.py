@@ -251,6 +251,33 @@ def test_constraints_are_taken_out_one_by_one(page, review, file):
     assert rule == MissingTogether(columns=("came", "went"))
 
 
+def test_further_constraints_are_read_as_the_file_writes_them(page, review, file):
+    rules = [ConstraintForm(is_kept=False), ConstraintForm()]
+    line = '{"constraint": "inequality", "low": "came", "high": "went", "strict": true}'
+    sent = msgspec.structs.replace(form(review, rules=rules), further=f"\n{line}\n")
+    assert save(page, sent)[0] == 200
+    _, added = Schema.from_json(file.read_bytes()).constraints
+    assert added == Inequality("came", "went", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("further", "words"),
+    [
+        ("came <= went", "line 1 is no constraint"),
+        ('\n{"constraint": "order"}', "line 2 is no constraint"),
+        ('{"constraint": "inequality", "low": "came", "high": "left"}', "left"),
+    ],
+)
+def test_a_line_that_is_no_constraint_is_shown_beside_them(page, review, file, further, words):
+    before = files(file.parent)
+    sent = msgspec.structs.replace(form(review), further=further)
+    status, answer = save(page, sent)
+    (problem,) = answer["problems"]
+    assert (status, problem["field"], problem["column"]) == (422, "further", None)
+    assert words in problem["message"]
+    assert files(file.parent) == before
+
+
 def test_a_form_that_changes_nothing_writes_nothing(page, review, file):
     file.write_bytes(msgspec.json.encode(json.loads(PROPOSED.to_json())))
     before = file.read_bytes(), file.stat().st_mtime_ns

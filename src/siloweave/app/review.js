@@ -42,6 +42,11 @@ function clearProblems() {
 
 // Beside its field; beside the column or constraint where it has none.
 function showProblem(problem) {
+  if (problem.field === "further") {
+    byId("further-problem").textContent = problem.message;
+    byId("further").setAttribute("aria-invalid", "true");
+    return byId("further");
+  }
   const id = problem.column !== null ? "c" + problem.column
     : problem.constraint !== null ? "r" + problem.constraint : null;
   if (id === null) return null;
@@ -66,6 +71,7 @@ async function save() {
     version: review.dataset.version,
     columns: columns.map((section) => ({ name: section.dataset.name, ...formOf(section) })),
     constraints: rules.map(formOf),
+    further: byId("further").value,
   };
   try {
     const answer = await fetch("save", {
@@ -94,7 +100,7 @@ function finish(result) {
   }
   if (result.outcome === "unchanged") { isChanged = false; say(result.message, ""); return; }
   if (result.outcome === "beside") isChanged = false;
-  const elsewhere = result.problems.filter((problem) => problem.column === null && problem.constraint === null);
+  const elsewhere = result.problems.filter((problem) => problem.column === null && problem.constraint === null && problem.field !== "further");
   const items = [...elsewhere.map((problem) => problem.message), ...result.differences];
   say(result.message, "bad", items);
   const fields = result.problems.map(showProblem).filter((field) => field !== null);

@@ -46,6 +46,7 @@ from siloweave.app.study import Study
 from siloweave.errors import DataError, InputError, SchemaError, count_of, of_system
 from siloweave.privacy.journal import write_whole
 from siloweave.tables.column import KINDS, Column
+from siloweave.tables.constraints import TAGS
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.forms import RESOLUTIONS
 from siloweave.tables.read import Table, Unread, read
@@ -238,6 +239,7 @@ class Review:
             siloweave_version=__version__,
             columns=columns,
             constraints=version.schema.constraints,
+            tags=TAGS,
             unreviewed=sum(bool(column["from_data"]) for column in columns),
             has_pictures=bool(self.pictures),
             kinds={kind: _KIND_WORDS[kind] for kind in KINDS},

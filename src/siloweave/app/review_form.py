@@ -81,11 +81,19 @@ class ConstraintForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchemaForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A schema as the page sends it; `version` says which content of the file it began with."""
+    """A schema as the page sends it.
+
+    Attributes:
+        version: Which content of the file it began with.
+        columns: All columns, in the file's order.
+        constraints: All constraints of the file, in its order.
+        further: New constraints, one a line, each as the file writes it.
+    """
 
     version: str
     columns: tuple[ColumnForm, ...]
     constraints: tuple[ConstraintForm, ...] = ()
+    further: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -95,7 +103,7 @@ class Problem(msgspec.Struct, frozen=True):
         message: What is wrong, and what to do.
         column: The number of the column, from 0; None for a constraint, or the whole schema.
         constraint: The number of the constraint, from 0; None for a column, or the whole schema.
-        field: The field of the column's form; empty for the column itself.
+        field: The field of the column's form, or "further"; empty for the column itself.
     """
 
     message: str
@@ -344,16 +352,13 @@ def schema_of(base: Schema, form: SchemaForm) -> tuple[Schema | None, list[Probl
     if problems:
         return None, problems
 
-    rules: list[Constraint] = []
-    numbers: list[int] = []
-    for number, rule in enumerate(base.constraints):
-        choice = form.constraints[number]
-        if not choice.is_kept:
-            continue
-        if choice.is_known and rule.from_data:
-            rule = replace(rule, from_data=False, why="")
-        rules.append(rule)
-        numbers.append(number)
+    kept_rules = _kept_constraints(base, form)
+    numbers = list(kept_rules)
+    rules = list(kept_rules.values())
+    try:
+        rules += _further_constraints(form.further)
+    except SchemaError as error:
+        return None, [Problem(str(error), field="further")]
     try:
         schema = Schema(tuple(columns), tuple(rules))
         # As the file will be read: nothing is written that could not be opened again.
@@ -364,8 +369,41 @@ def schema_of(base: Schema, form: SchemaForm) -> tuple[Schema | None, list[Probl
         constraint = None
         if named:
             longest = max(named, key=lambda place: len(rules[place].words))
+            if longest >= len(numbers):
+                return None, [Problem(message, field="further")]
             constraint = numbers[longest]
         return None, [Problem(message, constraint=constraint)]
+
+
+def _kept_constraints(base: Schema, form: SchemaForm) -> dict[int, Constraint]:
+    """Return the constraints of the file that stay, by their number in it."""
+    rules: dict[int, Constraint] = {}
+    for number, rule in enumerate(base.constraints):
+        choice = form.constraints[number]
+        if choice.is_known and rule.from_data:
+            rule = replace(rule, from_data=False, why="")
+        if choice.is_kept:
+            rules[number] = rule
+    return rules
+
+
+def _further_constraints(text: str) -> list[Constraint]:
+    """Read new constraints, one a line; SchemaError for a line that cannot be read."""
+    rules: list[Constraint] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            rule: Constraint = msgspec.json.decode(line, type=Constraint)
+        except msgspec.MsgspecError as error:
+            raise SchemaError(
+                f"line {number} is no constraint: {error}. Write one as the schema's file has it, "
+                "such as "
+                '{"constraint": "inequality", "low": "admitted", "high": "discharged"}'
+            ) from None
+        # Whoever types it has not computed it from the rows.
+        rules.append(replace(rule, from_data=False, why=""))
+    return rules
 
 
 def _field_in(message: str) -> str:
