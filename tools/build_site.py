@@ -6,6 +6,7 @@ python tools/build_site.py    # `make docs` calls it in an environment that has 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,10 @@ EXAMPLES = ROOT / "build" / "examples"
 SITE = ROOT / "build" / "site"
 # With this script Zensical's search would work from files, and would ask a stranger's server.
 OUTSIDE = '<script src="https://unpkg.com/iframe-worker/shim" type="text/javascript"></script>'
+# Ours, in docs/assets.
+SCRIPTS = ("search", "scrolling")
+# A link without words stands before every line of code.
+LINE_LINK = re.compile(r'<a id="[^"]*__codelineno[^>]*></a>')
 
 
 def copy_pages() -> None:
@@ -85,8 +90,9 @@ def main() -> int:
         return built
     for path in SITE.rglob("*.html"):
         above = "../" * (len(path.relative_to(SITE).parts) - 1)
-        own = f'<script src="{above}assets/search.js"></script>'
-        path.write_text(path.read_text("utf-8").replace(OUTSIDE, own), "utf-8")
+        own = "".join(f'<script src="{above}assets/{name}.js"></script>' for name in SCRIPTS)
+        text = path.read_text("utf-8").replace(OUTSIDE, own)
+        path.write_text(LINE_LINK.sub("", text), "utf-8")
     found = problems(SITE)
     print("\n".join(found) or "Every link leads somewhere; open build/site/index.html.")
     return len(found)
