@@ -243,7 +243,7 @@ def of_generators(results: Path) -> Headline:
         bars,
         1,
         f"A detector is deceived more by {ours} than by {peer} on {ahead} of the {len(tables)} "
-        "tables on which both ran, each with its defaults on two cores.",
+        "tables on which both ran, each for some minutes of two cores.",
         "tabsyns-protocol",
     )
 
