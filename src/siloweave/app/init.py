@@ -821,7 +821,7 @@ name = "census demo {split}"
 roster = ["north", "east", "south", "west"]
 
 [schema]
-file = "schema.json"       # declared by UCI's documentation; nothing was taken from rows
+file = "schema.json"       # UCI's categories; bounds are those of the public table
 
 [budget]
 epsilon = 1.0

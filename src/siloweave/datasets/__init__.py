@@ -25,7 +25,11 @@ def adult() -> Table:
 
 
 def adult_schema() -> Schema:
-    """Return the reviewed schema of `adult`: documented categories and bounds, nothing detected.
+    """Return the reviewed schema of `adult`: UCI's categories, and the bounds of the public table.
+
+    The bounds of each number are the least and the largest value in `adult`, which anyone can
+    read. In a study of your own rows such bounds would publish two values that no ε covers: round
+    them outwards, to what was known without the rows (ages 0 to 120).
 
     Example:
         >>> adult_schema()["age"].low, adult_schema()["workclass"].missing
