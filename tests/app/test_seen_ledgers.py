@@ -1,7 +1,9 @@
 """Copies of a study's folder, each of which would spend the whole budget: one alone goes on."""
 
+import json
 import shutil
 import sys
+from hashlib import blake2b
 
 import pytest
 
@@ -50,7 +52,7 @@ def pay(host, step):
     host.ledger.charge(
         Gaussian(50.0, 1.0), run=host.job.run, step=step, what="counts", to="coordinator"
     )
-    host._note_ledger()
+    host._note_ledger(host.ledger.head)
 
 
 def test_a_copy_of_a_study_that_went_on_is_refused(study):
@@ -109,6 +111,52 @@ def test_a_party_that_was_killed_before_it_noted_a_line_goes_on(study):
     with opened(place) as (host, _):
         pay(host, "three")
         assert len(host.ledger.entries) == 3
+
+
+def carried_out(study, place):
+    """Run the study over a spool folder, from its beginning at the coordinator."""
+    _, ends = study
+    office = office_in(ends["coordinator"])
+    shutil.rmtree(ends["coordinator"] / "run", ignore_errors=True)
+    spool = ends["coordinator"].parent / "spool"
+    shutil.rmtree(spool, ignore_errors=True)
+    with opened(place) as north, party_at(ends["south"], noise="seeded") as south:
+        hosts = {"north": north, "south": south}
+        with over_files(office.seals, hosts, spool) as carrier:
+            execute(office.study, carrier=office.carrier(carrier), noise="seeded")
+
+
+def test_a_store_that_is_older_than_its_ledger_draws_nothing_anew(study):
+    """It lacks the reply to the last count, which else a new draw would answer."""
+    place, _ = study
+    carried_out(study, place)
+    last = Ledger.read(place / "ledger.jsonl").entries[-1]
+    replies = list((place / "store").glob("*.reply"))
+    lost = [file for file in replies if last.hash.encode() in file.read_bytes()[:200]]
+    assert 0 < len(lost) < len(replies)
+    for file in lost:
+        file.unlink()
+    with pytest.raises(LedgerError, match="was answered, as this machine noted, and the reply"):
+        carried_out(study, place)
+    assert Ledger.read(place / "ledger.jsonl").entries[-1] == last
+
+
+def test_a_party_that_was_killed_before_it_answered_draws_once_more(study, folder):
+    """Its ledger has the line of the last count, and nobody noted that an answer was given."""
+    place, _ = study
+    carried_out(study, place)
+    last = Ledger.read(place / "ledger.jsonl").entries[-1]
+    for file in (place / "store").glob("*.reply"):
+        if last.hash.encode() in file.read_bytes()[:200]:
+            file.unlink()
+    # It was killed in its last question, which is counted once.
+    asked = blake2b(f"asked/{last.run}".encode(), digest_size=20).hexdigest()
+    (place / "store" / asked).unlink()
+    for record in (folder.path / "state" / "ledgers").iterdir():
+        facts = json.loads(record.read_text())
+        record.write_text(json.dumps(facts | {"answered": ""}))
+    carried_out(study, place)
+    assert Ledger.read(place / "ledger.jsonl").entries[-1] == last
 
 
 def test_a_record_that_cannot_be_read_is_named(study, folder):

@@ -473,12 +473,13 @@ def party_in(
             aligned=alignment_data,
             asked=question_limits,
             note=ledger_record.note,
+            answered=ledger_record.answered,
             end=end,
             part=part,
         )
     try:
         # From here on, a ledger that is gone or is an old copy is noticed.
-        ledger_record.note(opened_party.ledger)
+        ledger_record.note_opened(opened_party.ledger)
         write_whole(folder / _BEGUN, begun.mark + opened_party.ledger.header)
         yield opened_party, seals
     finally:

@@ -5,9 +5,13 @@ its own, and no line of its own in the party's account. Each of the two would sp
 budget. So this user's state folder has a small record of every ledger, by its number: how many
 lines it had when the party last gave an answer, and the last one's hash.
 
+A store that is older than its ledger is noticed by the same record. A paid line without a stored
+reply is else that of a process which was killed before it drew, and pays for the next draw.
+
 **Guarantee**: no answer leaves a party whose ledger lacks a line that this machine has seen, but
-for one that both of two copies give at the same moment. Copies that run on two machines, or as two
-users, are not noticed, nor is whoever removes the record, or puts it back with the folder.
+for one that both of two copies give at the same moment; and no line pays for a second answer.
+Copies that run on two machines, or as two users, are not noticed, nor is whoever removes the
+record, or puts it back with the folder.
 """
 
 from __future__ import annotations
@@ -30,10 +34,12 @@ class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         lines: How many lines it had, with the first.
         head: Hash of the last of them.
+        answered: Hash of the last line that an answer was given for; empty before the first.
     """
 
     lines: int
     head: str
+    answered: str = ""
 
 
 def _record_file(number: str) -> Path:
@@ -87,14 +93,34 @@ class SeenLedger:
 
     def __init__(self, number: str) -> None:
         self._number = number
-        self._head = ""
+        self._noted: LedgerRecord | None = None
 
-    def note(self, ledger: Ledger) -> None:
-        """Note the lines that were added; LedgerError if a copy of the ledger has added others.
+    def answered(self) -> str:
+        """Return the hash of the last line that an answer was given for; empty without one."""
+        record = self._noted or _read_record(self._number)
+        return record.answered if record else ""
 
-        OSError if the record cannot be written.
+    def note_opened(self, ledger: Ledger) -> None:
+        """Note a ledger's lines before the party answers anything; errors are those of `note`."""
+        self._note(ledger, self.answered())
+
+    def note(self, ledger: Ledger, paid: str) -> None:
+        """Note the lines with which an answer is given, and the hash of the one that paid for it.
+
+        LedgerError if a copy of the ledger has added others; OSError if the record cannot be
+        written.
         """
-        if ledger.head == self._head:
+        hashes = [entry.hash for entry in ledger.entries]
+        before = self.answered()
+        # An answer that is sent again was paid for by an earlier line.
+        is_newer = paid in hashes and (
+            before not in hashes or hashes.index(paid) > hashes.index(before)
+        )
+        self._note(ledger, paid if is_newer else before)
+
+    def _note(self, ledger: Ledger, answered: str) -> None:
+        new_record = LedgerRecord(len(ledger.entries) + 1, ledger.head, answered)
+        if new_record == self._noted:
             return
         assert ledger.path is not None
 
@@ -105,7 +131,5 @@ class SeenLedger:
 
         file = _record_file(self._number)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lines = len(ledger.entries) + 1
-        new_record = LedgerRecord(lines, ledger.head)
         write_whole(file, msgspec.json.encode(new_record))
-        self._head = ledger.head
+        self._noted = new_record

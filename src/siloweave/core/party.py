@@ -232,8 +232,10 @@ class Party:
         roster: Every party's public key for signatures, in the study's order.
         asked: How often it answers each question at most, by stage and tag; None for no bound.
         allow: Called before every stage, with the ledger; raises what forbids the study.
-        note: Called with the ledger before an answer is given that it may have paid for; raises
-            what keeps the answer here, such as lines that are missing.
+        note: Called before an answer is given, with the ledger and the hash of the line that paid
+            for it or for what went before; raises what keeps the answer here, such as lines that
+            are missing.
+        answered: Returns the last such hash; empty where nobody notes it.
         end: Called with the party, before the study's last answer is given.
         part: Called once the coordinator says that it has its result, with what it sends along.
     """
@@ -251,7 +253,8 @@ class Party:
         roster: Mapping[str, bytes] | None = None,
         asked: Mapping[str, Mapping[str, float]] | None = None,
         allow: Callable[[Ledger], None] | None = None,
-        note: Callable[[Ledger], object] = lambda ledger: None,
+        note: Callable[[Ledger, str], object] = lambda ledger, paid: None,
+        answered: Callable[[], str] = str,
         end: Callable[[Party], object] = lambda party: None,
         part: Callable[[Part], object] = lambda message: None,
     ) -> None:
@@ -267,6 +270,7 @@ class Party:
         self.prepare = prepare
         self._allow = allow
         self._note = note
+        self._answered = answered
         self._end = end
         self._part = part
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
@@ -350,7 +354,7 @@ class Party:
                 raise
             except Exception as error:
                 raise self._as_shown(envelope.run, error) from error
-            self._note_ledger()
+            self._note_ledger(self.site(envelope.run).answered_by)
             if envelope.run == self.job.run and _CLOSE in (
                 envelope.body,
                 envelope.then,
@@ -417,7 +421,10 @@ class Party:
                 most_asked,
                 side.smallest_cohort,
             )
-        return site_of(self.name, side.data, self.job, self.index, stores, terms)
+        answered = str if side.apart else self._answered
+        return site_of(
+            self.name, side.data, self.job, self.index, stores, terms, answered
+        )
 
     def _stores_apart(self, run: str) -> PartyStores:
         """Open the ledger and the store of an alignment, below the party's folder."""
@@ -445,9 +452,9 @@ class Party:
                 "released; its owner sees why by `siloweave status`"
             ) from error
 
-    def _note_ledger(self) -> None:
+    def _note_ledger(self, paid: str) -> None:
         try:
-            self._note(self.ledger)
+            self._note(self.ledger, paid)
         except SiloweaveError as error:  # its text may name a folder of this user
             _log.warning("%s", error)
             raise LedgerError(
@@ -745,7 +752,13 @@ def synthetic_columns(party: Party, setup: Setup) -> tuple[Table, int] | None:
 
 
 def site_of(
-    name: str, data: Any, job: Job, index: int, stores: PartyStores, terms: Terms
+    name: str,
+    data: Any,
+    job: Job,
+    index: int,
+    stores: PartyStores,
+    terms: Terms,
+    answered: Callable[[], str] = str,
 ) -> Site[Any]:
     """Build a party's site from its open ledger and store, once the roster is known."""
     ledger, store = stores
@@ -760,6 +773,7 @@ def site_of(
         store=store,
         digest=data.digest,
         terms=terms,
+        answered=answered,
     )
 
 

@@ -88,8 +88,8 @@ _DIGEST = 32  # bytes
 _ENTRY = 64  # bytes
 _REPLY = ".reply"  # how the names of files with replies end
 _LOST = (
-    "A second draw would be a second release. Put the party's store back, or agree on a new budget "
-    "and folder."
+    "A second draw would be a second release. Put the newest copy of the party's store back, or "
+    "agree on a new budget and folder."
 )
 
 
@@ -361,6 +361,8 @@ class Site(Generic[Rows]):
         digest: Of the rows and of how they are read. The store keeps it per run, and it goes
             nowhere else: a run that continues must meet what it began with.
         terms: What the party knows of the study; if None, it takes part in no sum with others.
+        answered: Returns the hash of the ledger's entry that was the last one when the party last
+            gave an answer, as it was noted outside of the store; empty where nobody notes it.
     """
 
     def __init__(
@@ -373,9 +375,11 @@ class Site(Generic[Rows]):
         store: Store,
         digest: Callable[[], bytes] = bytes,
         terms: Terms | None = None,
+        answered: Callable[[], str] = str,
     ) -> None:
         self.name = name
         self.rows = rows
+        self._last_answered = answered
         self.ledger = ledger
         self.terms = terms or Terms({name: ledger.key})
         self._source = entropy
@@ -392,6 +396,8 @@ class Site(Generic[Rows]):
         self._masks = 0  # masked sums of that step
         self._charged: list[Event] = []  # by the answer that is being made
         self._paid: set[str] = set()
+        self.answered_by = ""
+        """Hash of the ledger's entry that was the last one when the last answer was made."""
         self.memo: dict[Any, Any] = {}
         """Results that can be computed again from rows; never sent, lost with the process."""
 
@@ -1006,7 +1012,8 @@ class Site(Generic[Rows]):
                     "reply is not kept; a second draw would be a second release. Start a new run, "
                     "or give the party a FolderStore."
                 )
-            self._check_paid(stored[_DIGEST : _DIGEST + _ENTRY].decode().strip())
+            self.answered_by = stored[_DIGEST : _DIGEST + _ENTRY].decode().strip()
+            self._check_paid(self.answered_by)
             return stored[_DIGEST + _ENTRY :]
 
         # A step without a stored reply may still have been paid for, see both functions.
@@ -1016,8 +1023,9 @@ class Site(Generic[Rows]):
 
         # The reply is on disk before it is returned, and so before it is sent.
         entries = self.ledger.entries
-        paid = entries[-1].hash if entries else ""
-        self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)
+        self.answered_by = entries[-1].hash if entries else ""
+        paid = self.answered_by.ljust(_ENTRY).encode()
+        self._store.put(name, digest + paid + data)
         return data
 
     def _answered(self, envelope: Envelope, digest: bytes, handlers: Handlers) -> bytes:
@@ -1168,7 +1176,7 @@ class Site(Generic[Rows]):
         self._paid = {"", *(payment.hash for payment in self.ledger.entries)}
 
     def _refuse_lost(self, envelope: Envelope) -> None:
-        """Refuse a step before the last paid one: its reply was sent, and is lost."""
+        """Refuse a step whose reply was sent, and is lost."""
         for entry in reversed(self.ledger.entries):
             step = _step_of(entry)
             # A number that stays at the party is charged under words, not under a step.
@@ -1176,12 +1184,27 @@ class Site(Generic[Rows]):
                 continue
             # Only the run's last payment counts. One of this very step, whose draw was never
             # sent, pays for the next draw.
+            why = ""
             if int(step) > envelope.step:
+                why = f"for step {step} was paid after it"
+            elif int(step) == envelope.step and self._was_answered(entry):
+                why = "as this machine noted"
+            if why:
                 raise LedgerError(
                     f"party {self.name!r}: step {envelope.step} of run {envelope.run} was "
-                    f"answered, for step {step} was paid after it, and the reply is gone. {_LOST}"
+                    f"answered, {why}, and the reply is gone. {_LOST}"
                 )
             return
+
+    def _was_answered(self, entry: Entry) -> bool:
+        """Return whether an answer was given when the ledger had this entry, or a later one."""
+        last_answered = self._last_answered()
+        for later in reversed(self.ledger.entries):
+            if later.hash == last_answered:
+                return True
+            if later.hash == entry.hash:
+                return False
+        return False
 
 
 def places(error: BaseException) -> tuple[str, str]:
