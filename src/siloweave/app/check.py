@@ -19,6 +19,7 @@ from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import GUARANTEED, ErrorForecast, MethodSettings
 from siloweave.core.party import own_columns, too_few
 from siloweave.errors import (
+    BudgetError,
     DataError,
     InputError,
     RosterError,
@@ -65,7 +66,6 @@ _BINS = 32  # to check rows with, where the method has no bins
 _LEAST = 2  # rows that a method needs
 _ROW_COUNTS_OF = "the files hold about"  # so many rows, by their sizes
 _MB = 1e6  # bytes
-_NOT_READ = "rows were not read: `siloweave check --rows` compares what the files hold"
 
 
 class _ValueSize(NamedTuple):
@@ -233,12 +233,13 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
 
     Args:
         study: As its file says.
-        rows: Whether to read the rows as well; see `read_rows`.
+        rows: Whether to read the rows as well; see `read_rows`. A budget that is spent is then a
+            warning, so that rows can be looked at.
 
     Raises:
         InputError: Something cannot work; the message names it.
         CapacityError: The model would not fit.
-        BudgetError: The budget does not pay for it.
+        BudgetError: The budget does not pay for it, or other runs have spent it.
         LedgerError: A ledger was edited.
     """
     # Everything that a run would be refused for comes first, as it does in a run.
@@ -248,7 +249,15 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     columns = columns_of(study)
     check_columns(study, synth, columns, schema)
     setup = study.setup(columns)
-    resumed_releases = sum(spent(study).values())
+    resumed_releases = 0
+    refusal = ""
+    try:
+        resumed_releases = sum(spent(study).values())
+    except BudgetError as error:
+        # Rows that do not fit are looked for after a run has warned of them, too.
+        if not rows:
+            raise
+        refusal = str(error).rstrip(".")
     rows_read = read_rows(study) if rows else None
 
     # What the run takes: by the method's own forecast, and by the plan of its messages, which has
@@ -268,12 +277,10 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         notes.append(_NO_ERROR.format(info.title))
     notes += _unit_notes(schema, synth, budget)
     notes += [place.note for place in places if place.note]
-    # Files of the same columns may overlap or differ, which only their rows show.
-    files = [party.source for party in parties if isinstance(party.source, Path)]
-    if not setup.columns and not rows and len(files) > 1:
-        notes.append(_NOT_READ)
 
     sentences = list(warnings(study))
+    if refusal:
+        sentences.append(f"A run would be refused. {refusal}")
     sentences += too_few(_ROW_COUNTS_OF, counts, synth, budget)
     sentences += _empty_queries(study, [party.rows for party in parties])
     sentences += _moving_queries(study)

@@ -255,7 +255,7 @@ def check(
     from siloweave.app.study import Study
 
     study_forecast = forecast(Study.load(study), rows=rows)
-    print_forecast(study_forecast, json=json, network=network)
+    print_forecast(study_forecast, study, json=json, network=network)
 
 
 @app.command()

@@ -220,9 +220,16 @@ def _print_parties(console: Terminal, summary: RunSummary) -> None:
 
 
 def print_forecast(
-    forecast: StudyForecast, *, json: bool, network: bool = False
+    forecast: StudyForecast, place: Path, *, json: bool, network: bool = False
 ) -> None:
-    """Print what a run would take; and over a network, if asked."""
+    """Print what a run would take; and over a network, if asked.
+
+    Args:
+        forecast: What is printed.
+        place: The study's file or folder, as it was given.
+        json: Whether to print it for a program.
+        network: Whether to print what it would take over a network.
+    """
     if json:
         print_json(forecast)
         return
@@ -254,9 +261,24 @@ def print_forecast(
     for warning in forecast.warnings:
         console.say(f"{_FIRST} {escape(warning)}")
     if forecast.rows is None:
-        console.say("No row was counted and nothing was written.")
+        console.say("Nothing was written.")
+        console.command(_before_reading(forecast), _rows_command(place))
         return
     _print_rows(console, forecast.rows)
+
+
+def _before_reading(forecast: StudyForecast) -> str:
+    """Say that rows were not read, and when it is time for that."""
+    if forecast.finished or isinf(forecast.epsilon_per_party):
+        return "Rows were not read. To see which do not fit:"
+    return "Rows were not read. Before you spend ε:"
+
+
+def _rows_command(place: Path) -> str:
+    """Return what shows which rows of a study do not fit."""
+    if place == Path("study.toml"):
+        return "siloweave check --rows"
+    return f"siloweave check {quoted(place)} --rows"
 
 
 def _print_cost(console: Terminal, forecast: StudyForecast) -> None:
