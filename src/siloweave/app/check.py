@@ -793,14 +793,15 @@ def _unpaid_facts(schema: Schema) -> Iterator[str]:
             shown += ", ..."
         yield (
             f"facts about {count} in the schema were taken from rows ({shown}), and epsilon does "
-            "not cover them. Review each: where it was known beforehand, delete its from_data"
+            "not cover them. Correct each with `siloweave review`, and tick what was known "
+            "beforehand"
         )
     rules = [rule.words for rule in schema.constraints if rule.from_data]
     if rules:
         yield (
             f"{count_of(len(rules), 'constraint was', 'constraints were')} taken from rows "
-            f"({'; '.join(rules)}), and epsilon does not cover that. Delete each that only these "
-            "rows keep, and the from_data of the others"
+            f"({'; '.join(rules)}), and epsilon does not cover that. With `siloweave review`, take "
+            "out each that only these rows keep, and tick the others"
         )
 
 

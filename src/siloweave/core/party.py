@@ -865,7 +865,7 @@ def require_unspent(
         entries: The ledger's.
         runs: The names of this run, and of those that it continues.
         budget: What this run asks for.
-        new_folder: How another folder is given, which the error tells.
+        new_folder: What to do for another folder, as the error says it.
     """
     places_of_runs = (place for place, entry in enumerate(entries) if entry.run in runs)
     first = next(places_of_runs, len(entries))
