@@ -121,6 +121,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
         finished: Whether it has finished, so that running it does nothing.
         error: How far the table is expected to be from the rows, where the method has a forecast of
             it; rows are those of the files, by their sizes, or counted where they were read.
+        rows_guessed: Whether the number of these rows is a guess, by the size of a file.
         columns: Name, kind and reason of each column that was proposed and not reviewed.
         rows: What the rows show, if they were read.
         alignment: What comes before all that, in a study with an alignment.
@@ -153,6 +154,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
     error: ErrorForecast | None = None
     columns: tuple[tuple[str, str, str], ...] = ()
     rows: RowsRead | None = None
+    rows_guessed: bool = False
     unit: str = "row"
     rows_per_unit: int = 1
     parties_per_unit: int = 1
@@ -322,6 +324,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         alignment=aligning if study.alignment else None,
         error=cost.error,
         rows=rows_read,
+        rows_guessed=rows_read is None and any(map(_is_guessed, parties)),
     )
 
 
@@ -352,6 +355,19 @@ def rows_in(source: Path | Database, columns: int) -> int:
     value_size = _SIZES.get(kind, _COMPRESSED)
     values = _size(source) / value_size.file_bytes
     return max(round(values / max(columns, 1)), _LEAST)
+
+
+def _is_guessed(party: _PartyRows) -> bool:
+    """Return whether `rows_in` goes by the size of a party's file, and counts nothing in it."""
+    source = party.source
+    if unread(source) is not None:
+        return False
+    assert isinstance(source, Path)
+    kind = file_kind(source)
+    if kind in _JSON or is_text_file(source):
+        # Of a packed file, all lines are counted; of a small one, too.
+        return kind in _SIZES and _size(source) > _HEAD_BYTES
+    return rows_declared(source) is None
 
 
 def _lines(file: Path) -> int:
