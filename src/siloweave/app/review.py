@@ -501,13 +501,17 @@ def _file_of(study: Study | None) -> Path | None:
     """Return the one file of rows that a study names; None where it is large, or not here."""
     if study is None:
         return None
-    sources = {study.source(party) for party in study.parties if party.data}
-    if len(sources) != 1:
+    named = {party.data for party in study.parties if party.data}
+    if len(named) != 1:
         return None
-    source = sources.pop()
-    if not isinstance(source, Path) or not source.is_file():
+    name = named.pop()
+    # A database is not asked unless somebody names it.
+    if not isinstance(name, str):
         return None
-    return source if source.stat().st_size <= _MOST_BYTES else None
+    file = Path(study.base) / name
+    if not file.is_file() or file.stat().st_size > _MOST_BYTES:
+        return None
+    return file
 
 
 def _rows_shown(data: str | None, study: Study | None, schema: Schema) -> ShownRows:
