@@ -226,8 +226,33 @@ def test_a_budget_that_is_spent(done):
     done.replace("study.toml", "epsilon = 1", "epsilon = 2")
     for command in ("run", "check"):
         message = refused(done, command)
+        assert "The ε of this study is spent" in message
         assert "party 'north' has already spent epsilon = 1.0 of 2.0 at delta = 1e-05" in message
-        assert "agree on a new budget" in message
+        assert 'set folder = "run2" under [output]' in message
+        assert "cost ε = 3 at δ = 2e-05" in message
+
+
+def test_rows_are_shown_where_a_budget_is_spent(done):
+    done.replace("study.toml", "epsilon = 1", "epsilon = 2")
+    done.replace("north.csv", "age,sex,job\n", "age,sex,job\n120,f,x\n")
+    code, out, _ = done.call("check", "--rows")
+    text = " ".join(out.split())
+    assert code == 0
+    assert "A run would be refused. The ε of this study is spent" in text
+    assert "north, line 2 (120): column 'age'" in text
+
+
+def test_the_folder_that_is_named_takes_another_run(done):
+    done.replace("study.toml", "epsilon = 1", "epsilon = 2")
+    (done.path / "run2").mkdir()
+    assert 'folder = "run3"' in refused(done, "run")
+    done.path.joinpath("study.toml").write_text(
+        done.path.joinpath("study.toml").read_text() + '\n[output]\nfolder = "run3"\n'
+    )
+    assert done.call("run")[0] == 0
+    assert done.json("run")["epsilon_allowed"] == 2
+    done.replace("study.toml", "epsilon = 2", "epsilon = 1")
+    assert 'folder = "run4"' in refused(done, "run")
 
 
 def ledger_of(done, number):

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from siloweave.app.cli import keep_programs, main
+from tests.app.conftest import STUDY
+from tests.app.studies import fed_tgan
+
+_FLAIM = 'name = "flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4'
 
 
 def test_help_needs_nothing_heavy():
@@ -107,7 +111,7 @@ def test_from_files_to_a_report(folder):
     code, out, _ = folder.call("check", "new")
     assert code == 0
     assert "look at this first: facts about 3 columns" in out
-    assert "nothing was written" in out
+    assert "Nothing was written." in out
     assert not (folder.path / "new/run").exists()
     code, out, err = folder.call("run", "new")
     assert code == 0
@@ -411,8 +415,11 @@ def test_a_column_that_is_an_id_in_every_file_is_proposed_as_one(folder):
 
 
 def test_check_reads_rows_where_it_is_asked_to(folder):
-    unread = "rows were not read: `siloweave check --rows` compares what the files hold"
-    assert unread in folder.call("check")[1]
+    unread = "Rows were not read. Before you spend ε: siloweave check --rows\n"
+    assert folder.call("check")[1].endswith(unread)
+    folder.replace("study.toml", '[[parties]]\nname = "south"\ndata = "south.csv"\n', "")
+    assert folder.call("check")[1].endswith(unread)
+    folder.write("study.toml", STUDY)
     code, out, _ = folder.call("check", "--rows")
     assert code == 0
     assert unread not in out
@@ -423,8 +430,8 @@ def test_check_reads_rows_where_it_is_asked_to(folder):
     before = folder.files()
     code, out, _ = folder.call("check", "--rows")
     assert code == 0
-    assert "south, line 3 'old': column 'age': 1 row holds text" in out
-    assert "south, line 2 '120': column 'age': 1 row " in out
+    assert "south, line 3 ('old'): column 'age': 1 row holds text" in out
+    assert "south, line 2 ('120'): column 'age': 1 row " in out
     assert folder.files() == before
     assert "'old'" not in folder.call("check")[1]
     found = folder.json("check", "--rows")["rows"]
@@ -435,6 +442,44 @@ def test_check_reads_rows_where_it_is_asked_to(folder):
     assert "moved to where it has a place for them: 2 in 'age'" in err
     assert "'old'" not in err
     assert "siloweave check --rows" in err
+
+
+def test_check_begins_with_what_a_newcomer_looks_for(folder):
+    head = folder.call("check")[1].splitlines()[1]
+    assert re.fullmatch(r"ε at most 1 · about [\d.]+ m?s", head)  # FLAIM has no forecast of error
+    folder.replace("study.toml", _FLAIM, 'name = "two_round"')
+    folder.replace("study.toml", '[[parties]]\nname = "south"\ndata = "south.csv"\n', "")
+    found = folder.json("check")
+    out = folder.call("check")[1]
+    share = 100 * (found["error"]["share"] + found["error"]["share_drawn"])
+    assert out.splitlines()[1].endswith(
+        f"off by about ± {float(f'{share:.2g}'):g} percentage points"
+    )
+    assert found["rows_guessed"] is False
+    assert "expected error, for 40 rows" in out
+    assert "guessed" not in out
+
+
+def test_check_promises_nothing_without_a_bound(folder):
+    fed_tgan(folder)
+    lines = folder.call("check")[1].splitlines()
+    assert lines[1].startswith("ε is not bounded · about ")
+    assert lines[-1].startswith("Rows were not read. To see which do not fit:")
+
+
+@pytest.mark.parametrize("name", ["big.csv", "big.jsonl"])
+def test_rows_that_are_guessed_from_a_size_are_said_to_be(folder, name):
+    age = {"big.csv": "30,f,x\n", "big.jsonl": '{"age": 30, "sex": "f", "job": "x"}\n'}[name]
+    head = "age,sex,job\n" if name == "big.csv" else ""
+    folder.write(name, head + age * 20_000)
+    folder.replace("study.toml", _FLAIM, 'name = "two_round"')
+    folder.replace("study.toml", '"south.csv"', f'"{name}"')
+    out = folder.call("check")[1]
+    assert "expected error, for about " in out
+    assert "(the number of rows is guessed from the files' sizes)" in out
+    out = folder.call("check", "--rows")[1]
+    assert "expected error, for 20,040 rows" in out
+    assert "guessed" not in out
 
 
 def test_one_file_for_two_parties_is_named_with_what_it_costs(folder):
@@ -468,7 +513,6 @@ def test_columns_of_the_same_people_raise_no_alarm(folder):
     assert (code, err) == (0, "")
     found = folder.json("check", "new", "--rows")["rows"]
     assert (found["differences"], found["overlaps"], found["misfits"]) == ([], [], [])
-    assert not any("rows were not read" in note for note in folder.json("check", "new")["notes"])
 
 
 def test_three_rows_are_too_few_and_every_step_says_so(folder):

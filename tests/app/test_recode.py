@@ -89,7 +89,7 @@ def test_an_unknown_value_is_named_to_whoever_has_the_rows_alone(folder, caplog)
     assert "'7'" not in folder.call("check")[1]
     code, out, _ = folder.call("check", "--rows")
     assert code == 0
-    assert "south, line 2 '7', line 3 '7': column 'sex'" in out
+    assert "south, line 2 ('7'), line 3 ('7'): column 'sex'" in out
     with caplog.at_level(logging.WARNING, "siloweave"):
         assert folder.call("run")[0] == 0
     notes = [one.getMessage() for one in caplog.records]

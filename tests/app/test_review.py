@@ -29,9 +29,10 @@ from siloweave.app.review_form import (
     value_of,
 )
 from siloweave.app.review_pictures import picture_of
+from siloweave.app.review_rows import beyond_bounds
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables.column import KINDS, Column
-from siloweave.tables.constraints import Inequality, MissingTogether, Unique
+from siloweave.tables.constraints import CategoryRanges, Inequality, MissingTogether, Unique
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -242,6 +243,16 @@ def test_all_ticks_together_are_the_declared_schema(page, review, file):
     assert "Nothing in it is from rows any more." in answer["message"]
     assert Schema.from_json(file.read_bytes()) == PROPOSED.declared()
     assert "declared</span>" in request(page)[2].decode()
+
+
+def test_what_comes_next_is_said_where_there_is_a_study(folder, review, monkeypatch):
+    monkeypatch.chdir(folder.path)
+    for place in (Path(), Path("study.toml"), Path("schema.json")):
+        of_study = review_of(place)
+        assert of_study.next_step == "siloweave check, then siloweave run"
+    result = of_study.save(form(of_study, age={"high": "98"}))
+    assert result.message.endswith("Next: siloweave check, then siloweave run.")
+    assert "Next" not in review.save(form(review, age={"high": "98"})).message
 
 
 def test_constraints_are_taken_out_one_by_one(page, review, file):
@@ -541,7 +552,180 @@ def test_names_and_values_are_text_on_the_page(tmp_path):
         assert review.save(form(review)).outcome == "unchanged"
 
 
+# Ranges by a category
+
+
+RANGED = Schema(
+    (
+        Column("born", "datetime", low="1900-01-01", high="2020-12-31", format="%d.%m.%Y"),
+        Column("member", "categorical", categories=("adult", "junior", "senior")),
+        Column("fee", "continuous", low=0.0, high=100.0),
+    ),
+    (
+        CategoryRanges(
+            "born",
+            "member",
+            (
+                ("senior", None, "1959-06-18T00:00:00"),
+                ("adult", "1961-02-03T00:00:00", "2006-11-30T00:00:00"),
+                ("junior", "2008-04-05T00:00:00", None),
+            ),
+            from_data=True,
+            why="born is at most 1959-06-18T00:00:00 where member is 'senior', and so on",
+        ),
+        CategoryRanges("fee", "member", (("junior", 0.0, 20.5),)),
+    ),
+)
+
+
+@pytest.fixture
+def ranged(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text(RANGED.to_json() + "\n")
+    return review_of(path)
+
+
+def bounds(**changes):
+    shown = {
+        "lows": ("", "1961-02-03", "2008-04-05"),
+        "highs": ("1959-06-18", "2006-11-30", ""),
+    }
+    return [ConstraintForm(**{**shown, **changes}), ConstraintForm(lows=("0.0",), highs=("20.5",))]
+
+
+def test_every_range_is_shown_in_the_resolution_of_its_column(ranged):
+    with page_of(ranged) as page:
+        text = request(page)[2].decode()
+    for category, low, high in zip(("senior", "adult", "junior"), *vars_of(bounds()), strict=True):
+        assert f"born where member is <b>{category}</b>" in text
+        assert f'data-bound="lows" value="{low}"' in text
+        assert f'data-bound="highs" value="{high}"' in text
+    assert "and so on" not in text
+    assert text.count("the most extreme values in your rows") == 1
+    assert "&#34;constraint&#34;:&#34;category_ranges&#34;,&#34;column&#34;:&#34;fee&#34;" in text
+
+
+def vars_of(rules):
+    return rules[0].lows, rules[0].highs
+
+
+def test_ranges_as_they_were_shown_stay_as_they_were(ranged):
+    assert ranged.save(form(ranged, rules=bounds())).outcome == "unchanged"
+
+
+def test_bounds_of_ranges_are_corrected(ranged):
+    rules = bounds(lows=("", "1960-01-01", ""), highs=("1959-06-18", "2007-12-31", ""))
+    rules[1] = ConstraintForm(lows=("0.0",), highs=("25",))
+    assert ranged.save(form(ranged, rules=rules)).outcome == "saved"
+    born, fee = ranged.read().schema.constraints
+    assert born.ranges == (
+        ("senior", None, "1959-06-18T00:00:00"),
+        ("adult", "1960-01-01", "2007-12-31"),
+    )
+    assert fee.ranges == (("junior", 0.0, 25),)
+
+
+@pytest.mark.parametrize(
+    ("rules", "number", "words"),
+    [
+        (bounds(highs=("1899", "2006-11-30", "")), 0, "1899"),
+        (bounds(highs=("1899-01-01", "2006-11-30", "")), 0, "of 'senior': at most '1899-01-01'"),
+        (bounds(lows=("", "", ""), highs=("", "", "")), 0, "ranges is empty"),
+        ([bounds()[0], ConstraintForm(lows=("cheap",), highs=("20.5",))], 1, "cheap"),
+    ],
+)
+def test_a_range_that_cannot_be_is_shown_beside_its_constraint(ranged, rules, number, words):
+    result = ranged.save(form(ranged, rules=rules))
+    (problem,) = result.problems
+    assert (result.outcome, problem.constraint) == ("refused", number)
+    assert words in problem.message
+    assert "None" not in problem.message
+
+
+def test_ranges_of_another_page_are_refused(ranged):
+    with pytest.raises(SchemaError, match="other ranges"):
+        ranged.save(form(ranged, rules=bounds(lows=("",))))
+
+
 # Pictures
+
+
+def test_a_study_that_names_one_file_needs_no_data(folder):
+    assert not review_of(folder.path).pictures  # it names two
+    south = '[[parties]]\nname = "south"\ndata = "south.csv"\n'
+    folder.replace("study.toml", south, "")
+    for place in (folder.path, folder.path / "schema.json"):
+        review = review_of(place)
+        assert set(review.pictures) == {"age", "sex", "job"}
+        with page_of(review) as page:
+            text = request(page)[2].decode()
+        assert "north.csv</code>, which the study names" in text
+        assert "--data" not in text
+
+
+def test_a_file_that_nobody_asked_for_stops_no_review(folder):
+    south = '[[parties]]\nname = "south"\ndata = "south.csv"\n'
+    folder.replace("study.toml", south, "")
+    folder.write("north.csv", "a,b\n1,2\n")
+    review = review_of(folder.path)
+    with page_of(review) as page:
+        text = request(page)[2].decode()
+    assert "There are no pictures: " in text
+    assert "no column of the schema" in text
+    (folder.path / "north.csv").unlink()
+    with page_of(review_of(folder.path)) as page:
+        assert '<code class="word">--data FILE</code>' in request(page)[2].decode()
+    folder.write("study.toml", "[")
+    assert not review_of(folder.path / "schema.json").pictures
+
+
+def test_cells_beyond_the_bounds_are_counted_where_they_are_saved(folder):
+    folder.write("rows.csv", "age,sex,job\n" + "".join(f"{age},f,x\n" for age in range(60)))
+    review = review_of(folder.path, "rows.csv")
+    result = review.save(form(review, age={"low": "1", "high": "49", "fallback": "1"}))
+    assert result.outcome == "saved"
+    assert result.beyond == (
+        "1 of 60 cells of age is below 1",
+        "10 of 60 cells of age are above 49",
+    )
+    without_rows = review_of(folder.path)
+    assert without_rows.save(form(without_rows, age={"high": "48"})).beyond == ()
+
+
+@pytest.mark.parametrize(
+    ("column", "sentences"),
+    [
+        (Column("day", "datetime", high="2020-01-02"), ()),
+        (
+            Column("day", "datetime", high="2020-01-01"),
+            ("1 of 4 cells of day is above 2020-01-01",),
+        ),
+        (
+            Column("day", "datetime", low="2020-01-02T12:00:00"),
+            ("1 of 4 cells of day is below 2020-01-02T12:00:00",),
+        ),
+        (Column("euro", "continuous", high=2.5, format="1.234,5 €"), ()),
+        (
+            Column("euro", "continuous", high=2.0, format="1.234,5 €"),
+            ("1 of 4 cells of euro is above 2.0",),
+        ),
+        (Column("word", "integer", low=0, high=1), ()),
+        (Column("elsewhere", "integer", low=0, high=1), ()),
+    ],
+)
+def test_bounds_include_their_own_day_and_are_read_by_the_form(folder, column, sentences):
+    rows = '2020-01-01,"2,5 €",a\n2020-01-02T18:00:00,"1,5 €",b\n,,c\n,,d\n'
+    folder.write("rows.csv", f"day,euro,word\n{rows}")
+    assert beyond_bounds(Schema((column,)), read(folder.path / "rows.csv")) == sentences
+
+
+def test_dates_are_drawn_as_a_histogram(folder):
+    days = "".join(f"{1 + day % 28}.{1 + day % 12}.{1950 + day}\n" for day in range(60))
+    folder.write("days.csv", f"born\n{days}")
+    column = Column("born", "datetime", format="%-d.%-m.%Y")
+    picture = picture_of(column, read(folder.path / "days.csv"))
+    assert "Values from 1950-01-01 to 2009-12-04" in picture
+    assert "others" not in picture
 
 
 def test_pictures_are_for_the_eyes_alone(folder):
@@ -673,6 +857,8 @@ def test_the_command_serves_until_it_is_interrupted(folder):
             link.close()
             process.send_signal(2)
             assert process.wait(30) == 0
+            end = process.stdout.read().decode()
+            assert end == f"Next: siloweave check {folder.path}, then siloweave run {folder.path}\n"
         finally:
             with suppress(ProcessLookupError):
                 process.kill()

@@ -13,8 +13,9 @@ from siloweave.app.pages import LocalPage
 from siloweave.app.review import page_of, review_of
 from siloweave.app.status import PartyStatus
 from siloweave.app.watch import Views
+from siloweave.tables.column import Column
 from siloweave.tables.schema import Schema
-from tests.app.test_review import PROPOSED
+from tests.app.test_review import PROPOSED, RANGED
 from tests.app.test_watch import AT_COORDINATOR
 
 pytestmark = pytest.mark.browser
@@ -186,6 +187,71 @@ def test_a_problem_is_beside_its_field_and_has_the_focus(opened, page, file):
     with tab.expect_navigation():
         tab.locator("#save").click()
     assert Schema.from_json(file.read_bytes())["age"].low == 0
+
+
+def test_a_problem_is_named_by_a_link_and_clear_of_the_bar(opened, page):
+    tab = opened(page.address)
+    field = tab.locator("#c1-other")
+    field.fill("nobody")
+    tab.locator("#save").click()
+    until(field).to_be_focused()
+    link = tab.locator("#message a")
+    assert tab.locator("#message").inner_text() == "Nothing was saved: sex, other"
+    bar = tab.locator(".bar").bounding_box()
+    for _ in range(2):
+        box = field.bounding_box()
+        assert 200 < box["y"] < bar["y"] - 200
+        tab.keyboard.press("Control+End")
+        link.click()
+        until(field).to_be_focused()
+
+
+def test_cells_beyond_the_bounds_are_shown_after_saving(opened, page):
+    tab = opened(page.address)
+    tab.locator("#c0-high").fill("75")
+    with tab.expect_navigation():
+        tab.locator("#save").click()
+    until(tab.locator("#message")).to_contain_text("1 of 60 cells of age is above 75")
+
+
+def test_bounds_of_a_range_are_corrected(opened, tmp_path):
+    path = tmp_path / "ranged.json"
+    path.write_text(RANGED.to_json())
+    with page_of(review_of(path)) as page:
+        tab = opened(page.address, width=400)
+        assert tab.evaluate("document.documentElement.scrollWidth") == 400
+        tab.get_by_label("to").first.fill("1899-01-01")
+        tab.locator("#save").click()
+        until(tab.locator("#message a")).to_have_text("range of born by member")
+        tab.get_by_label("to").first.fill("1960-12-31")
+        with tab.expect_navigation():
+            tab.locator("#save").click()
+    ranges = Schema.from_json(path.read_bytes()).constraints[0].ranges
+    assert ranges[0] == ("senior", None, "1960-12-31")
+
+
+def test_a_long_badge_does_not_widen_a_narrow_page(opened, tmp_path):
+    facts = ("kind", "low", "high", "missing", "decimals", "padded")
+    column = Column("fee", "continuous", low=0.0, high=1.5, decimals=1, padded=1, from_data=facts)
+    path = tmp_path / "schema.json"
+    path.write_text(Schema((column,)).to_json())
+    with page_of(review_of(path)) as page:
+        tab = opened(page.address, width=400)
+        assert tab.evaluate("document.documentElement.scrollWidth") == 400
+
+
+def test_no_label_of_a_picture_is_cut(opened, tmp_path):
+    names = ["WWWWWWWWWWWWWWWWW", "Wide-MMMM-WWWWWWWWWWWW", "a"]
+    (tmp_path / "rows.csv").write_text("ward\n" + "\n".join(names * 9) + "\n")
+    path = tmp_path / "schema.json"
+    path.write_text(Schema((Column("ward", "categorical", categories=tuple(names)),)).to_json())
+    with page_of(review_of(path, str(tmp_path / "rows.csv"))) as page:
+        tab = opened(page.address)
+        picture = tab.locator(".plot-small svg").bounding_box()
+        for label in tab.locator(".plot-small text").all():
+            box = label.bounding_box()
+            assert box["x"] >= picture["x"] - 1
+            assert box["x"] + box["width"] <= picture["x"] + picture["width"] + 1
 
 
 def test_a_kind_shows_the_fields_that_it_has(opened, page):

@@ -52,7 +52,7 @@ BAD = {
     "'c' is whole and some part is not": sw.ColumnSum(("x", "b"), "c"),
     "ranges is empty": sw.CategoryRanges("a", "town", ()),
     "a category has two ranges": sw.CategoryRanges("a", "town", (("Ulm", 0, 1), ("Ulm", 2, 3))),
-    "12 to None has no value between": sw.CategoryRanges("a", "town", (("Ulm", 12, None),)),
+    "at least 12 has no value between": sw.CategoryRanges("a", "town", (("Ulm", 12, None),)),
     "3 to 2 has no value": sw.CategoryRanges("a", "town", (("Ulm", 3, 2),)),
     "'2020' must be ISO|'soon' must be ISO": sw.CategoryRanges(
         "day", "town", (("Ulm", "soon", None),)

@@ -19,6 +19,7 @@ from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import GUARANTEED, ErrorForecast, MethodSettings
 from siloweave.core.party import own_columns, too_few
 from siloweave.errors import (
+    BudgetError,
     DataError,
     InputError,
     RosterError,
@@ -65,7 +66,6 @@ _BINS = 32  # to check rows with, where the method has no bins
 _LEAST = 2  # rows that a method needs
 _ROW_COUNTS_OF = "the files hold about"  # so many rows, by their sizes
 _MB = 1e6  # bytes
-_NOT_READ = "rows were not read: `siloweave check --rows` compares what the files hold"
 
 
 class _ValueSize(NamedTuple):
@@ -121,6 +121,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
         finished: Whether it has finished, so that running it does nothing.
         error: How far the table is expected to be from the rows, where the method has a forecast of
             it; rows are those of the files, by their sizes, or counted where they were read.
+        rows_guessed: Whether the number of these rows is a guess, by the size of a file.
         columns: Name, kind and reason of each column that was proposed and not reviewed.
         rows: What the rows show, if they were read.
         alignment: What comes before all that, in a study with an alignment.
@@ -153,6 +154,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
     error: ErrorForecast | None = None
     columns: tuple[tuple[str, str, str], ...] = ()
     rows: RowsRead | None = None
+    rows_guessed: bool = False
     unit: str = "row"
     rows_per_unit: int = 1
     parties_per_unit: int = 1
@@ -233,12 +235,13 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
 
     Args:
         study: As its file says.
-        rows: Whether to read the rows as well; see `read_rows`.
+        rows: Whether to read the rows as well; see `read_rows`. A budget that is spent is then a
+            warning, so that rows can be looked at.
 
     Raises:
         InputError: Something cannot work; the message names it.
         CapacityError: The model would not fit.
-        BudgetError: The budget does not pay for it.
+        BudgetError: The budget does not pay for it, or other runs have spent it.
         LedgerError: A ledger was edited.
     """
     # Everything that a run would be refused for comes first, as it does in a run.
@@ -248,7 +251,15 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     columns = columns_of(study)
     check_columns(study, synth, columns, schema)
     setup = study.setup(columns)
-    resumed_releases = sum(spent(study).values())
+    resumed_releases = 0
+    refusal = ""
+    try:
+        resumed_releases = sum(spent(study).values())
+    except BudgetError as error:
+        # Rows that do not fit are looked for after a run has warned of them, too.
+        if not rows:
+            raise
+        refusal = str(error).rstrip(".")
     rows_read = read_rows(study) if rows else None
 
     # What the run takes: by the method's own forecast, and by the plan of its messages, which has
@@ -268,12 +279,10 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         notes.append(_NO_ERROR.format(info.title))
     notes += _unit_notes(schema, synth, budget)
     notes += [place.note for place in places if place.note]
-    # Files of the same columns may overlap or differ, which only their rows show.
-    files = [party.source for party in parties if isinstance(party.source, Path)]
-    if not setup.columns and not rows and len(files) > 1:
-        notes.append(_NOT_READ)
 
     sentences = list(warnings(study))
+    if refusal:
+        sentences.append(f"A run would be refused. {refusal}")
     sentences += too_few(_ROW_COUNTS_OF, counts, synth, budget)
     sentences += _empty_queries(study, [party.rows for party in parties])
     sentences += _moving_queries(study)
@@ -315,6 +324,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         alignment=aligning if study.alignment else None,
         error=cost.error,
         rows=rows_read,
+        rows_guessed=rows_read is None and any(map(_is_guessed, parties)),
     )
 
 
@@ -345,6 +355,19 @@ def rows_in(source: Path | Database, columns: int) -> int:
     value_size = _SIZES.get(kind, _COMPRESSED)
     values = _size(source) / value_size.file_bytes
     return max(round(values / max(columns, 1)), _LEAST)
+
+
+def _is_guessed(party: _PartyRows) -> bool:
+    """Return whether `rows_in` goes by the size of a party's file, and counts nothing in it."""
+    source = party.source
+    if unread(source) is not None:
+        return False
+    assert isinstance(source, Path)
+    kind = file_kind(source)
+    if kind in _JSON or is_text_file(source):
+        # Of a packed file, all lines are counted; of a small one, too.
+        return kind in _SIZES and _size(source) > _HEAD_BYTES
+    return rows_declared(source) is None
 
 
 def _lines(file: Path) -> int:
@@ -786,14 +809,15 @@ def _unpaid_facts(schema: Schema) -> Iterator[str]:
             shown += ", ..."
         yield (
             f"facts about {count} in the schema were taken from rows ({shown}), and epsilon does "
-            "not cover them. Review each: where it was known beforehand, delete its from_data"
+            "not cover them. Correct each with `siloweave review`, and tick what was known "
+            "beforehand"
         )
     rules = [rule.words for rule in schema.constraints if rule.from_data]
     if rules:
         yield (
             f"{count_of(len(rules), 'constraint was', 'constraints were')} taken from rows "
-            f"({'; '.join(rules)}), and epsilon does not cover that. Delete each that only these "
-            "rows keep, and the from_data of the others"
+            f"({'; '.join(rules)}), and epsilon does not cover that. With `siloweave review`, take "
+            "out each that only these rows keep, and tick the others"
         )
 
 

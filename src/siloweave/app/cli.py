@@ -212,7 +212,8 @@ def review(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Rows to show pictures of: a file, or a database's address#table."
+            help="Rows to show pictures of: a file, or a database's address#table; if absent, "
+            "the one file that the study names."
         ),
     ] = None,
     port: Annotated[
@@ -227,8 +228,11 @@ def review(
     from siloweave.app.pages import serve
     from siloweave.app.review import page_of, review_of
 
-    page = page_of(review_of(place, data), port)
+    opened_review = review_of(place, data)
+    page = page_of(opened_review, port)
     serve(page, "The review", browser=browser)
+    if opened_review.next_step:
+        typer.echo(f"Next: {opened_review.next_step}")
 
 
 @app.command()
@@ -255,7 +259,7 @@ def check(
     from siloweave.app.study import Study
 
     study_forecast = forecast(Study.load(study), rows=rows)
-    print_forecast(study_forecast, json=json, network=network)
+    print_forecast(study_forecast, study, json=json, network=network)
 
 
 @app.command()

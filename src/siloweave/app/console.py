@@ -220,9 +220,16 @@ def _print_parties(console: Terminal, summary: RunSummary) -> None:
 
 
 def print_forecast(
-    forecast: StudyForecast, *, json: bool, network: bool = False
+    forecast: StudyForecast, place: Path, *, json: bool, network: bool = False
 ) -> None:
-    """Print what a run would take; and over a network, if asked."""
+    """Print what a run would take; and over a network, if asked.
+
+    Args:
+        forecast: What is printed.
+        place: The study's file or folder, as it was given.
+        json: Whether to print it for a program.
+        network: Whether to print what it would take over a network.
+    """
     if json:
         print_json(forecast)
         return
@@ -231,7 +238,7 @@ def print_forecast(
     title = "of the whole run, all parties in one process"
     console.facts(title, _whole_run(forecast))
     if forecast.error is not None:
-        _print_error_forecast(console, forecast.error)
+        _print_error_forecast(console, forecast, forecast.error)
     if network:
         _print_network_forecast(console, forecast)
     for note in forecast.notes:
@@ -254,9 +261,39 @@ def print_forecast(
     for warning in forecast.warnings:
         console.say(f"{_FIRST} {escape(warning)}")
     if forecast.rows is None:
-        console.say("No row was counted and nothing was written.")
+        console.say("Nothing was written.")
+        console.command(_before_reading(forecast), _rows_command(place))
         return
     _print_rows(console, forecast.rows)
+
+
+def _in_short(forecast: StudyForecast) -> Iterator[str]:
+    """Yield what a newcomer looks for: ε, time, and how far off the table is expected to be."""
+    if isinf(forecast.epsilon_per_party):
+        yield "ε is not bounded"
+    else:
+        yield f"ε at most {words.epsilon(forecast.epsilon_per_party)}"
+    if forecast.seconds is not None:
+        yield f"about {duration(forecast.seconds)}"
+    error = forecast.error
+    if error is not None:
+        # What noise does, and what drawing rows adds to it.
+        share = words.points(error.share + error.share_drawn).removesuffix(" %p")
+        yield f"a share is off by about ± {share} percentage points"
+
+
+def _before_reading(forecast: StudyForecast) -> str:
+    """Say that rows were not read, and when it is time for that."""
+    if forecast.finished or isinf(forecast.epsilon_per_party):
+        return "Rows were not read. To see which do not fit:"
+    return "Rows were not read. Before you spend ε:"
+
+
+def _rows_command(place: Path) -> str:
+    """Return what shows which rows of a study do not fit."""
+    if place == Path("study.toml"):
+        return "siloweave check --rows"
+    return f"siloweave check {quoted(place)} --rows"
 
 
 def _print_cost(console: Terminal, forecast: StudyForecast) -> None:
@@ -266,6 +303,7 @@ def _print_cost(console: Terminal, forecast: StudyForecast) -> None:
     party_count = len(forecast.parties)
     parties = count_of(party_count, "party", "parties")
     console.say(f"[bold]{study}[/]: {method}, {parties}")
+    console.say(" · ".join(_in_short(forecast)))
 
     epsilon = words.epsilon(forecast.epsilon_per_party)
     delta = words.small(forecast.delta)
@@ -294,9 +332,13 @@ def _print_network_forecast(console: Terminal, forecast: StudyForecast) -> None:
         console.say(escape(_ONE_ROOM))
 
 
-def _print_error_forecast(console: Terminal, error: ErrorForecast) -> None:
+def _print_error_forecast(
+    console: Terminal, forecast: StudyForecast, error: ErrorForecast
+) -> None:
     """Print what epsilon buys: how far shares, pairs and means are expected to be from the rows."""
     title = f"expected error, for {error.rows:,} rows"
+    if forecast.rows_guessed:
+        title = f"expected error, for about {error.rows:,} rows"
     share = f"± {words.points(error.share)}"
     share_drawn = f"± {words.points(error.share_drawn)}"
     pair = f"± {words.points(error.pair)}"
@@ -310,6 +352,9 @@ def _print_error_forecast(console: Terminal, error: ErrorForecast) -> None:
         ("tables of two columns that are measured", measured, ""),
     ]
     console.table(text_table((title, ">noise", ">drawing rows"), lines))
+    if forecast.rows_guessed:
+        files = "the files' sizes" if len(forecast.parties) > 1 else "the file's size"
+        console.say(f"(the number of rows is guessed from {files})")
     _print_noisiest(console, error)
 
 

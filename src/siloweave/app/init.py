@@ -725,9 +725,9 @@ name = {name}
 
 [schema]
 # Columns, categories and bounds are public. Those in this file were taken from the rows by
-# `siloweave init` and are marked "from_data": check each one, write what was known beforehand
-# (ages 0 to 120, not 17 to 90), and delete its "from_data" line. So are "constraints", which every
-# drawn row keeps; delete those that only these rows happen to keep.
+# `siloweave init` and are marked "from_data": check each one with `siloweave review`, write what
+# was known beforehand (ages 0 to 120, not 17 to 90), and tick it. So are "constraints", which every
+# drawn row keeps; take out those that only these rows happen to keep.
 file = "schema.json"
 # learn = 0.1              # share of the budget for facts that the file leaves open: bounds that
 #                          # are not there, categories of which only "other" is named

@@ -8,6 +8,7 @@ do the same for every payment that it saw, also where the run did not finish.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from pathlib import Path
@@ -28,6 +29,8 @@ from siloweave.report.record import Overhead, spelled
 
 T = TypeVar("T")
 
+# A folder's name, and the number that it ends with.
+_NUMBERED = re.compile(r"(.*?)(\d*)", re.DOTALL)
 _DELTA = 1e-6  # for a ledger file of no run
 _SUMMARY = "run.json (key, last line)"
 
@@ -230,8 +233,21 @@ def spent(study: Study) -> dict[str, int]:
             entries = Ledger.read(files[name]).entries
             releases[name] += sum(entry.run in run_names for entry in entries)
             if has_budget:
-                require_unspent(name, entries, job.runs, job.budget)
+                new_folder = f'set folder = "{_new_folder(study)}" under [output]'
+                require_unspent(name, entries, job.runs, job.budget, new_folder)
     return releases
+
+
+def _new_folder(study: Study) -> str:
+    """Return the name of a folder for a run beside this one, such as run2, that is not there."""
+    folder = study.output.folder
+    match = _NUMBERED.fullmatch(folder)
+    assert match is not None
+    stem, digits = match.groups()
+    number = int(digits or 1) + 1
+    while (Path(study.base) / f"{stem}{number}").exists():
+        number += 1
+    return f"{stem}{number}"
 
 
 # Whether ledgers are whole

@@ -537,7 +537,7 @@ def _places_and_values(name: str, table: Table, rows: Sequence[int]) -> str:
     texts = []
     for row, value, is_missing in zip(rows, values, mask, strict=True):
         shown = "no value" if is_missing else repr(value)
-        texts.append(f"{place(row)} {shown}")
+        texts.append(f"{place(row)} ({shown})")
     return ", ".join(texts)
 
 

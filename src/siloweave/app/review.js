@@ -19,6 +19,8 @@ function formOf(section) {
   const form = {};
   for (const field of section.querySelectorAll("[data-field]"))
     form[field.dataset.field] = field.type === "checkbox" ? field.checked : field.value;
+  for (const bound of section.querySelectorAll("[data-bound]"))
+    (form[bound.dataset.bound] ||= []).push(bound.value);
   return form;
 }
 
@@ -29,7 +31,7 @@ function say(text, tone, items = []) {
   const list = document.createElement("ul");
   for (const item of items) {
     const entry = document.createElement("li");
-    entry.textContent = item;
+    entry.append(item);
     list.append(entry);
   }
   message.append(list);
@@ -59,6 +61,29 @@ function showProblem(problem) {
   if (details) details.open = true;
   field.setAttribute("aria-invalid", "true");
   return field;
+}
+
+// In the middle of the page, as the bar hides what is at its bottom.
+function goTo(field) {
+  field.focus({ preventScroll: true });
+  field.scrollIntoView({ block: "center", behavior: "instant" });
+}
+
+// What a field is called: its column or constraint, and its label.
+function nameOf(field) {
+  const section = field.closest("section");
+  const label = field.labels.length ? field.labels[0].firstChild.textContent.trim() : "";
+  const name = label && label.charAt(0).toLowerCase() + label.slice(1);
+  if (section === null) return label;
+  return section.dataset.words || section.dataset.name + ", " + name;
+}
+
+function linkTo(field) {
+  const link = document.createElement("a");
+  link.href = "#" + field.id;
+  link.textContent = nameOf(field);
+  link.addEventListener("click", (event) => { event.preventDefault(); goTo(field); });
+  return link;
 }
 
 async function save() {
@@ -94,7 +119,7 @@ async function save() {
 function finish(result) {
   if (result.outcome === "saved") {
     isChanged = false;
-    sessionStorage.setItem("saved", result.message);
+    sessionStorage.setItem("saved", JSON.stringify([result.message, result.beyond]));
     location.reload();
     return;
   }
@@ -102,9 +127,12 @@ function finish(result) {
   if (result.outcome === "beside") isChanged = false;
   const elsewhere = result.problems.filter((problem) => problem.column === null && problem.constraint === null && problem.field !== "further");
   const items = [...elsewhere.map((problem) => problem.message), ...result.differences];
-  say(result.message, "bad", items);
   const fields = result.problems.map(showProblem).filter((field) => field !== null);
-  if (fields.length) fields[0].focus(); else message.focus();
+  if (fields.length === 1 && !items.length) {
+    say("Nothing was saved: ", "bad");
+    message.append(linkTo(fields[0]));
+  } else say(result.message, "bad", [...fields.map(linkTo), ...items]);
+  if (fields.length) goTo(fields[0]); else message.focus();
 }
 
 function goToNext() {
@@ -152,6 +180,7 @@ columns.forEach(showFields);
 const saved = sessionStorage.getItem("saved");
 if (saved !== null) {
   sessionStorage.removeItem("saved");
-  say(saved, "good");
+  const [text, beyond] = JSON.parse(saved);
+  say(text, "good", beyond);
   message.focus({ preventScroll: true });
 }

@@ -3,10 +3,11 @@
 What `Schema.detect` proposed is read beside why, corrected, and marked as known beforehand. The
 same file is written again, by `Schema.to_json`.
 
-**Guarantee**: rows are read for pictures alone, and no fact of the schema follows from them. The
-page shows what was seen in rows (``why``, pictures) to the owner, over the loopback interface, as
-`pages` says. The file is written whole or not at all, and never over a version that the reviewer
-has not seen: where it changed meanwhile, the reviewer's version is written beside it.
+**Guarantee**: rows are read for pictures, and to count cells beyond the bounds that were saved; no
+fact of the schema follows from them. The page shows what was seen in rows (``why``, pictures,
+counts) to the owner, over the loopback interface, as `pages` says. The file is written whole or
+not at all, and never over a version that the reviewer has not seen: where it changed meanwhile, the
+reviewer's version is written beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -21,6 +23,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from siloweave import __version__
 from siloweave.app.pages import (
@@ -38,15 +41,26 @@ from siloweave.app.review_form import (
     TYPES,
     Problem,
     SchemaForm,
+    bound_text,
     form_of,
+    line_of,
     schema_of,
 )
 from siloweave.app.review_pictures import picture_of
+from siloweave.app.review_rows import beyond_bounds
 from siloweave.app.study import Study
-from siloweave.errors import DataError, InputError, SchemaError, count_of, of_system
+from siloweave.app.terminal import quoted
+from siloweave.errors import (
+    DataError,
+    InputError,
+    SchemaError,
+    SiloweaveError,
+    count_of,
+    of_system,
+)
 from siloweave.privacy.journal import write_whole
 from siloweave.tables.column import KINDS, Column
-from siloweave.tables.constraints import TAGS
+from siloweave.tables.constraints import TAGS, CategoryRanges, Constraint
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.forms import RESOLUTIONS
 from siloweave.tables.read import Table, Unread, read
@@ -70,6 +84,8 @@ _KIND_WORDS = {
 }
 # Where a reviewer's version goes beside a file that changed meanwhile, at most.
 _MOST_BESIDE = 1000
+# Of a file that is read although nobody asked for its pictures: some seconds.
+_MOST_BYTES = 200_000_000
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -83,6 +99,7 @@ class Saved(msgspec.Struct, frozen=True):
         problems: What is wrong, field by field.
         beside: The file that was written beside the schema; empty for none.
         differences: Of the file as it is now (first) and the reviewer's version (second).
+        beyond: How many of the owner's cells are beyond bounds that were saved, in sentences.
     """
 
     outcome: str
@@ -90,6 +107,7 @@ class Saved(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     beside: str = ""
     differences: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
 
 
 class Version(NamedTuple):
@@ -127,6 +145,26 @@ def schema_file(place: Path) -> tuple[Path, Study | None]:
     return place, None
 
 
+@dataclass(frozen=True)
+class ShownRows:
+    """The owner's rows beside a schema.
+
+    Attributes:
+        table: The rows; None without any.
+        source: Where they are, as the page names it.
+        is_of_study: Whether the study names them, and nobody who started the review.
+        problem: Why rows that the study names could not be read; empty if they could.
+    """
+
+    table: Table | None = None
+    source: str = ""
+    is_of_study: bool = False
+    problem: str = ""
+
+
+_NO_ROWS = ShownRows()
+
+
 class Review:
     """One schema file under review; what `siloweave review` serves.
 
@@ -135,20 +173,25 @@ class Review:
 
     Args:
         path: The schema file.
-        pictures: A drawing of each column, by its name, for the owner's eyes.
+        rows: The owner's rows, for pictures and counts that stay on this page.
+        next_step: What to type once the review has ended; empty where there is no study.
 
     Raises:
         DataError: The file cannot be read.
         SchemaError: It is no schema.
     """
 
-    def __init__(self, path: Path, pictures: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, rows: ShownRows = _NO_ROWS, next_step: str = ""
+    ) -> None:
         # A link stays one: what it leads to is written.
         self.path = path.resolve()
-        self.pictures = pictures or {}
+        self.rows = rows
+        self.next_step = next_step
         self._versions: dict[str, Schema] = {}
         self._saving = Lock()
-        self.read()
+        schema = self.read().schema
+        self.pictures = _pictures(schema, rows.table)
 
     def read(self) -> Version:
         """Read the file as it is now; errors as of the class."""
@@ -172,8 +215,7 @@ class Review:
             )
         schema, problems = schema_of(base, form)
         if schema is None:
-            count = len(problems)
-            places = "1 place" if count == 1 else f"{count} places"
+            places = count_of(len(problems), "place", "places")
             message = f"Nothing was saved: correct {places}."
             return Saved("refused", message, tuple(problems))
 
@@ -186,7 +228,16 @@ class Review:
                 return Saved("unchanged", "Nothing was changed, so nothing was saved.")
             _replace(self.path, content)
         self._versions[digest_of(content)] = schema
-        return Saved("saved", f"Saved in {self.path}. {_remaining(schema)}")
+        message = f"Saved in {self.path}. {_remaining(schema)}"
+        if self.next_step:
+            message += f" Next: {self.next_step}."
+        return Saved("saved", message, beyond=self._beyond(schema))
+
+    def _beyond(self, schema: Schema) -> tuple[str, ...]:
+        """Say how many of the owner's cells are beyond a schema's bounds; nothing without rows."""
+        if self.rows.table is None:
+            return ()
+        return beyond_bounds(schema, self.rows.table)
 
     def _save_beside(
         self, base: Schema, schema: Schema, content: bytes, current: bytes | None
@@ -238,7 +289,10 @@ class Review:
             version=version.digest,
             siloweave_version=__version__,
             columns=columns,
-            constraints=version.schema.constraints,
+            constraints=[
+                _rule_shown(rule, version.schema) for rule in version.schema.constraints
+            ],
+            rows=self.rows,
             tags=TAGS,
             unreviewed=sum(bool(column["from_data"]) for column in columns),
             has_pictures=bool(self.pictures),
@@ -279,6 +333,39 @@ class Review:
             return _saved(500, Saved("refused", message))
         status = {"refused": 422, "beside": 409}.get(result.outcome, 200)
         return _saved(status, result)
+
+
+def _pictures(schema: Schema, table: Table | None) -> dict[str, str]:
+    """Draw each column that a table has, by its name."""
+    if table is None:
+        return {}
+    return {
+        column.name: picture_of(column, table)
+        for column in schema.columns
+        if column.name in table.names
+    }
+
+
+def _rule_shown(rule: Constraint, schema: Schema) -> dict[str, Any]:
+    """Return what the page shows of a constraint."""
+    ranges: list[dict[str, str]] = []
+    if isinstance(rule, CategoryRanges):
+        column = schema[rule.column]
+        for category, low, high in rule.ranges:
+            bounds = {"low": bound_text(column, low), "high": bound_text(column, high)}
+            name = "missing" if category is None else line_of(category)
+            ranges.append({"category": name, **bounds})
+    bare = replace(rule, from_data=False, why="")
+    return {
+        "words": rule.words,
+        "from_data": rule.from_data,
+        # Of ranges it would repeat some of what the fields show.
+        "why": "" if ranges else rule.why,
+        "column": getattr(rule, "column", ""),
+        "by": getattr(rule, "by", ""),
+        "ranges": ranges,
+        "json": msgspec.json.encode(bare).decode(),
+    }
 
 
 def _remaining(schema: Schema) -> str:
@@ -397,12 +484,72 @@ def _is_same(first: Path | Database, second: Path | Database) -> bool:
     return first == second
 
 
+def _study_beside(path: Path) -> Study | None:
+    """Return the study whose schema a file is, where it is in the same folder; None for none."""
+    file = path.parent / "study.toml"
+    if not file.is_file():
+        return None
+    # A study that cannot be read is no reason not to review a schema.
+    with suppress(SiloweaveError):
+        study = Study.load(file)
+        if _is_same(Path(study.base) / study.schema.file, path):
+            return study
+    return None
+
+
+def _file_of(study: Study | None) -> Path | None:
+    """Return the one file of rows that a study names; None where it is large, or not here."""
+    if study is None:
+        return None
+    named = {party.data for party in study.parties if party.data}
+    if len(named) != 1:
+        return None
+    name = named.pop()
+    # A database is not asked unless somebody names it.
+    if not isinstance(name, str):
+        return None
+    file = Path(study.base) / name
+    if not file.is_file() or file.stat().st_size > _MOST_BYTES:
+        return None
+    return file
+
+
+def _rows_shown(data: str | None, study: Study | None, schema: Schema) -> ShownRows:
+    """Read the rows that are named, or else the one file that a study names.
+
+    Raises:
+        InputError, DataError: Rows that were named cannot be read, see `rows_for`.
+    """
+    if data is not None:
+        return ShownRows(rows_for(data, study, schema), data)
+    file = _file_of(study)
+    if file is None:
+        return _NO_ROWS
+    try:
+        table = rows_for(str(file), study, schema)
+    except SiloweaveError as error:
+        # Nobody asked for them, so that the review goes on.
+        return ShownRows(None, file.name, is_of_study=True, problem=str(error))
+    return ShownRows(table, file.name, is_of_study=True)
+
+
+def _next_step(place: Path, study: Study | None, path: Path) -> str:
+    """Return what to type after a review; empty where there is no study."""
+    if study is None:
+        return ""
+    if place.resolve() == path.resolve():
+        place = path.parent
+    named = "" if place in (Path(), Path("study.toml")) else f" {quoted(place)}"
+    return f"siloweave check{named}, then siloweave run{named}"
+
+
 def review_of(place: Path, data: str | None = None) -> Review:
     """Open the schema of a study, or a schema file, for review.
 
     Args:
         place: A study's folder, a study file, or a schema file.
-        data: Rows to draw pictures of: a file, or a database's address and table.
+        data: Rows to draw pictures of: a file, or a database's address and table. If None, the one
+            file that a study in the schema's folder names, if it does.
 
     Raises:
         InputError: One of them is not there.
@@ -410,15 +557,11 @@ def review_of(place: Path, data: str | None = None) -> Review:
         SchemaError: It is no schema.
     """
     path, study = schema_file(place)
-    review = Review(path)
-    if data is None:
-        return review
-    schema = review.read().schema
-    table = rows_for(data, study, schema)
-    for column in schema.columns:
-        if column.name in table.names:
-            review.pictures[column.name] = picture_of(column, table)
-    return review
+    if study is None:
+        study = _study_beside(path)
+    schema = _schema_in(path, _content(path))
+    rows = _rows_shown(data, study, schema)
+    return Review(path, rows, _next_step(place, study, path))
 
 
 def page_of(review: Review, port: int = 0) -> LocalPage:

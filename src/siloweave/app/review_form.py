@@ -15,8 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from siloweave.errors import SchemaError
+from siloweave.tables.bins import step_of
 from siloweave.tables.column import FACTS, LOW, Category, Column
-from siloweave.tables.constraints import Constraint
+from siloweave.tables.constraints import CategoryRanges, Constraint
+from siloweave.tables.forms import RESOLUTIONS
 from siloweave.tables.schema import Schema
 
 TYPES = {
@@ -26,6 +28,7 @@ TYPES = {
     "boolean": "true and false",
 }
 """Types of categories, and what they are called on the page."""
+_DAY = RESOLUTIONS["day"]  # in microseconds
 _MODELLED = ("categorical", "integer", "continuous", "boolean", "datetime")
 KINDS_OF = {
     "low": ("integer", "continuous", "datetime"),
@@ -74,10 +77,19 @@ class ColumnForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConstraintForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of a constraint: whether it stays, and was known without the rows."""
+    """What becomes of a constraint.
+
+    Attributes:
+        is_kept: Whether it stays.
+        is_known: Whether it was known without the rows.
+        lows, highs: Of ranges by a category: the bounds of each, in the file's order; empty texts
+            for none. A category without both is taken out of the constraint.
+    """
 
     is_kept: bool = True
     is_known: bool = False
+    lows: tuple[str, ...] = ()
+    highs: tuple[str, ...] = ()
 
 
 class SchemaForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,6 +157,20 @@ def form_of(column: Column) -> ColumnForm:
 def _text(value: Category | None) -> str:
     """Return a bound or a count as text; empty for none."""
     return "" if value is None else str(value)
+
+
+def bound_text(column: Column, bound: Category | None) -> str:
+    """Return a bound of a range as text; of a column of days without the midnight.
+
+    Example:
+        >>> born = Column("born", "datetime", low="1900-01-01", high="2020-12-31")
+        >>> bound_text(born, "1959-06-18T00:00:00"), bound_text(born, None)
+        ('1959-06-18', '')
+    """
+    text = _text(bound)
+    if column.kind == "datetime" and step_of(column) == _DAY:
+        return text.removesuffix("T00:00:00")
+    return text
 
 
 def _category_text(value: Category | None) -> str:
@@ -380,11 +406,44 @@ def _kept_constraints(base: Schema, form: SchemaForm) -> dict[int, Constraint]:
     rules: dict[int, Constraint] = {}
     for number, rule in enumerate(base.constraints):
         choice = form.constraints[number]
+        if isinstance(rule, CategoryRanges) and choice.lows:
+            rule = _ranges_edited(rule, base[rule.column], choice)
         if choice.is_known and rule.from_data:
             rule = replace(rule, from_data=False, why="")
         if choice.is_kept:
             rules[number] = rule
     return rules
+
+
+def _ranges_edited(
+    rule: CategoryRanges, column: Column, choice: ConstraintForm
+) -> CategoryRanges:
+    """Return ranges with the bounds of a form that differ from those shown.
+
+    Raises:
+        SchemaError: The form has bounds of other categories.
+    """
+    if not len(choice.lows) == len(choice.highs) == len(rule.ranges):
+        raise SchemaError(
+            "the form has other ranges than the schema; load the page again"
+        )
+    ranges: list[Any] = []
+    for number, (category, low, high) in enumerate(rule.ranges):
+        new_low = _bound_edited(column, low, choice.lows[number])
+        new_high = _bound_edited(column, high, choice.highs[number])
+        if new_low is not None or new_high is not None:
+            ranges.append((category, new_low, new_high))
+    return replace(rule, ranges=tuple(ranges))
+
+
+def _bound_edited(column: Column, bound: Any, text: str) -> Any:
+    """Return a bound as it was, if its text is as it was shown; else what was typed."""
+    text = text.strip()
+    if text == bound_text(column, bound):
+        return bound
+    if not text:
+        return None
+    return text if column.kind == "datetime" else _number(text, (int, float))
 
 
 def _further_constraints(text: str) -> list[Constraint]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from siloweave.errors import InputError
+from siloweave.app.review_rows import values_of
 from siloweave.report import plots, words
 from siloweave.tables.column import Column
 from siloweave.tables.read import Table
@@ -24,6 +23,15 @@ _BINS = 24
 _CATEGORIES = 6
 _PITCH = 17.0
 _LABEL = 17  # characters of a category's label
+_LABEL_WIDTH = 132.0  # left of the bars
+_LABEL_GAP = 7.0  # between a label and its bar
+# How wide letters are at the size of an axis, 11: of DejaVu Sans, which is wide.
+_WIDE_LETTERS = frozenset("MWmw@%")
+_WIDE_LETTER = 11.0
+_CAPITAL = 8.6
+_LETTER = 7.0
+_IDEOGRAPHS = 0x2E80  # from here on letters are as wide as they are high
+_SHARE_WIDTH = 46.0  # of a share behind its bar
 
 
 def picture_of(column: Column, table: Table) -> str:
@@ -34,27 +42,12 @@ def picture_of(column: Column, table: Table) -> str:
     """
     if not column.modelled:
         return ""
-    cells = table.blanked(column.name, column.missing_values)
-    values = cells.values(column.name)
-    is_missing = cells.missing(column.name)
-    if values.dtype == object and column.kind not in ("categorical", "boolean"):
-        # In a form such as "1.234,5 €" or 31.12.2020; else they are drawn as texts.
-        with suppress(InputError):
-            converted = cells.numbers(column.name, column.format)
-            if column.kind == "datetime":
-                converted = cells.times(column.name, column.format)
-            if converted.null_count() < len(converted):
-                is_missing = converted.is_null().to_numpy()
-                values = converted.to_numpy()
-
-    present = values[~is_missing]
-    missing_share = float(is_missing.mean()) if len(is_missing) else 0.0
-    if present.dtype.kind == "f":
-        present = present[np.isfinite(present)]
-    has_order = column.kind not in ("categorical", "boolean")
-    if has_order and present.dtype.kind in "iufM" and len(present):
-        return _histogram(column.name, present, missing_share)
-    return _bars(column.name, present.tolist(), missing_share)
+    values = values_of(column, table)
+    present = values.present
+    has_bins = column.kind not in ("categorical", "boolean")
+    if has_bins and values.have_order and len(present):
+        return _histogram(column.name, present, values.missing_share)
+    return _bars(column.name, present.tolist(), values.missing_share)
 
 
 def _histogram(name: str, values: np.ndarray[Any, Any], missing_share: float) -> str:
@@ -117,6 +110,30 @@ def _label(value: Any, *, is_time: bool) -> str:
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
 
 
+def _fitting(labels: Sequence[str]) -> list[str]:
+    """Return labels, shortened until the widest one has room before the bars."""
+    short_labels = list(labels)
+    for length in range(_LABEL, 3, -1):
+        short_labels = words.shorten_apart(labels, length)
+        widest = max(map(_text_width, short_labels), default=0.0)
+        if widest <= _LABEL_WIDTH - _LABEL_GAP:
+            break
+    return short_labels
+
+
+def _text_width(text: str) -> float:
+    """Return about how wide a text is on an axis; in a wide typeface, so that it fits in others."""
+    width = 0.0
+    for letter in text:
+        if letter in _WIDE_LETTERS or ord(letter) >= _IDEOGRAPHS:
+            width += _WIDE_LETTER
+        elif letter.isupper():
+            width += _CAPITAL
+        else:
+            width += _LETTER
+    return width
+
+
 def _bars(name: str, values: Sequence[Any], missing_share: float) -> str:
     """Draw the most frequent values, each with its share of all rows; the others as one."""
     counts = Counter(map(str, values))
@@ -133,15 +150,17 @@ def _bars(name: str, values: Sequence[Any], missing_share: float) -> str:
         labels.append("missing")
         shares.append(missing_share)
 
-    left = 112.0
-    span = 142.0
+    left = _LABEL_WIDTH
+    span = _WIDTH - left - _SHARE_WIDTH
     longest = max(shares, default=0.0) or 1.0
-    short_labels = words.shorten_apart(labels, _LABEL)
+    short_labels = _fitting(labels)
     body = ""
     for number, share in enumerate(shares):
         y = _PITCH * number + 2
         label = short_labels[number]
-        body += plots.text(left - 7, y + 11, label, "ax", "end", whole=labels[number])
+        body += plots.text(
+            left - _LABEL_GAP, y + 11, label, "ax", "end", whole=labels[number]
+        )
         width = span * share / longest
         body += plots.rect(left, y + 2, width, 11, "real", rx=1.5)
         body += plots.text(left + width + 5, y + 11, words.percent(share), "ax")

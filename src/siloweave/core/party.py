@@ -863,12 +863,23 @@ def _mark(mark: Path, name: str, job: Job) -> None:
 
 
 def require_unspent(
-    party: str, entries: Sequence[Entry], runs: Sequence[str], budget: Budget
+    party: str,
+    entries: Sequence[Entry],
+    runs: Sequence[str],
+    budget: Budget,
+    new_folder: str = "agree on a new budget in a folder of its own",
 ) -> None:
     """Raise BudgetError where another run was in the ledger before these `runs` began.
 
     A run that has begun may continue after a score was charged to the same ledger: what it has yet
     to release is held to the ledger's limit.
+
+    Args:
+        party: Whose ledger it is.
+        entries: The ledger's.
+        runs: The names of this run, and of those that it continues.
+        budget: What this run asks for.
+        new_folder: What to do for another folder, as the error says it.
     """
     places_of_runs = (place for place, entry in enumerate(entries) if entry.run in runs)
     first = next(places_of_runs, len(entries))
@@ -876,11 +887,15 @@ def require_unspent(
     if others:
         before = epsilon([entry.event for entry in others], budget.delta)
         names = ", ".join(sorted({entry.run for entry in others}))
+        # Of two runs one after the other, epsilons add up, and so do deltas.
+        both_epsilon = before + budget.epsilon
+        both_delta = 2 * budget.delta
         raise BudgetError(
-            f"party {party!r} has already spent epsilon = {before} of {budget.epsilon} at delta "
-            f"= {budget.delta} (run {names}), and this run asks for all of it. Nothing was "
-            "released. Continue the study as it was, or agree on a new budget and a folder of "
-            "its own: what both release adds up."
+            f"The ε of this study is spent. To run again, {new_folder} and keep the first folder: "
+            f"both tables together then cost ε = {both_epsilon:.4g} at δ = {both_delta:.3g}. Or "
+            f"continue the study as it was: party {party!r} has already spent epsilon = {before} "
+            f"of {budget.epsilon} at delta = {budget.delta} (run {names}), and this run asks for "
+            "all of it. Nothing was released."
         )
 
 

@@ -289,8 +289,8 @@ class CategoryRanges(_Constraint, frozen=True, tag="category_ranges"):
         last = min(lasts, default=None)
         if first is not None and last is not None and first > last:
             raise SchemaError(
-                f"{where}: {low!r} to {high!r} has no value between the column's bounds, "
-                f"{column.low!r} to {column.high!r}"
+                f"{where}: {_range_words(low, high)} has no value between the column's bounds, "
+                f"{_range_words(column.low, column.high)}"
             )
 
 
@@ -751,6 +751,15 @@ def _check_kind_of(where: str, column: Column, value: Value) -> None:
         raise SchemaError(
             f"{where}: {value!r} must be whole, as column {column.name!r} is"
         )
+
+
+def _range_words(low: Value, high: Value) -> str:
+    """Write a range, of which an end may be open."""
+    if low is None:
+        return f"at most {high!r}"
+    if high is None:
+        return f"at least {low!r}"
+    return f"{low!r} to {high!r}"
 
 
 def _comparable(column: Column, value: Value) -> Any:
