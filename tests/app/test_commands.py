@@ -150,7 +150,7 @@ def test_run_prints_what_it_cost_and_the_same_command_does_nothing_more(done):
     code, out, _ = done.call("run")
     assert code == 0
     assert "nothing was released again" in out
-    assert "ε = 1 of 1 at δ = 1e-5 for each row" in out
+    assert "ε = 1 of 1 allowed, at δ = 1e-5, for each row" in out
     code, out, _ = done.call("check")
     assert "This run has finished" in out
 

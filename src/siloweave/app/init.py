@@ -825,7 +825,7 @@ file = "schema.json"       # declared by UCI's documentation; nothing was taken 
 
 [budget]
 epsilon = 1.0
-delta = 1e-5
+delta = 1e-6               # below 1 / (10 times the number of rows)
 
 [method]
 name = "two_round"         # every party is asked four times, and must be there; else "flaim"
