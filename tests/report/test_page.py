@@ -416,7 +416,7 @@ def read(page):
 
 def test_the_first_paragraph_is_in_plain_words(pages, make):
     text = read(pages["public"])
-    assert text.index("What may it be used for?") < text.index("Green: Differentially private")
+    assert text.index("What is it suited to?") < text.index("Green: Differentially private")
     assert "finds at most 2.8% of those that were; guessing finds 1%" in text
     assert "at most 2.71 times as likely with a row as" in text
     assert "a probability of 1 in 100,000 (δ)" in text
@@ -447,6 +447,42 @@ def test_the_badge_gives_its_reasons(make, record):
     assert page.count('<li class="caution">') == 2
     less = BudgetTerms(epsilon=20.0, delta=1e-4, unit="row", relation="add_remove")
     assert 'class="card verdict good"' in render(make(budget=less, epsilon_spent=10.0))
+
+
+@pytest.mark.parametrize(
+    ("rows", "tone"),
+    [(9_990, "good"), (10_010, "caution"), (0, "good"), (msgspec.UNSET, "good")],
+)
+def test_a_delta_that_is_large_for_the_rows_makes_the_badge_amber(make, rows, tone):
+    page = render(make(noisy_rows=rows))
+    assert f'class="card verdict {tone}"' in page
+    assert ("δ = 1e-5 is large for about 10,010 rows" in page) == (rows == 10_010)
+    assert ("their number, 9.99e-6." in page) == (rows == 10_010)
+
+
+def test_what_no_program_knows_is_not_claimed(make):
+    declared = SchemaFact(column="age", kind="integer", facts="17 to 90", how="declared")
+    text = read(render(make(schema_facts=(declared,), noisy_rows=9_824, rho=0.03069)))
+    assert "its authors say that nothing in it came from rows. Nothing here checks that" in text
+    assert "Durations and sizes of messages are not" in text
+    assert "one may equal a real row by chance" in text
+    assert "The model joins 14 of 105 pairs of columns" in text
+    assert "fitted to about 9,824 rows, counted with noise, of 4 parties" in text
+    assert "zCDP ρ = 0.0307" in text
+    twice = words.epsilon(2 * make().epsilon_spent)
+    assert f"A person with several rows is protected less: two rows, ε {twice}." in text
+    exact = read(render(make(guarantee="none")))
+    assert "They may be copies of real rows" in exact
+    assert "by chance" not in exact.split("Terms on this page")[0]
+
+
+def test_a_run_whose_unit_is_another_says_so(make):
+    terms = BudgetTerms(
+        epsilon=1.0, delta=1e-5, unit="card", relation="add_remove", rows_per_unit=2
+    )
+    text = read(render(make(budget=terms)))
+    assert "In this run a unit is a card with at most 2 rows." in text
+    assert "A person with several rows" not in text
 
 
 def test_an_alignment_makes_the_badge_amber(make):

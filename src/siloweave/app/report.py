@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import pairwise
-from math import inf
+from itertools import chain, pairwise
+from math import inf, isfinite, isinf
 from pathlib import Path
 from platform import python_version
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from siloweave.core.model import FeatureModel, MarginalModel
 from siloweave.core.party import FEW, named_parties
 from siloweave.errors import InputError
 from siloweave.evaluate.workload import tvd, workload_errors
-from siloweave.privacy.accountants import Tally, epsilon
+from siloweave.privacy.accountants import Tally, epsilon, of_one_person, rho
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.journal import write_whole
@@ -528,6 +528,8 @@ def record_of(
         epsilon_at_parties=fitted.ledger.epsilon_at_parties,
         parties=tuple(parties),
         ledgers=tuple(ledger_rows),
+        rho=_rho(fitted),
+        noisy_rows=_noisy_rows(fitted),
         visibility=visibility,
         simulated=fitted.simulated,
         phases=tuple(phases),
@@ -538,6 +540,36 @@ def record_of(
         synthetic=public_view,
         owner=owner_view,
     )
+
+
+def _rho(fitted: Fit) -> float | msgspec.UnsetType:
+    """Return the zCDP cost of a unit, if that is all that the ledgers' releases cost."""
+    ledgers = []
+    for entries in fitted.ledgers.values():
+        ledgers.append([entry.event for entry in entries])
+    # A party that vanished counts with an epsilon.
+    if fitted.unaccounted or not all(map(_is_zcdp, chain.from_iterable(ledgers))):
+        return msgspec.UNSET
+    # A row of split columns is in all ledgers.
+    if fitted.info.split == "columns":
+        ledgers = [of_one_person(ledgers)]
+    return max((rho(events) for events in ledgers), default=msgspec.UNSET)
+
+
+def _is_zcdp(event: Event) -> bool:
+    """Return whether an event's zCDP holds at every order, and with certainty."""
+    is_plain = event.delta == 0 and isinf(event.up_to)
+    return is_plain and event.order is msgspec.UNSET and isfinite(event.rho)
+
+
+def _noisy_rows(fitted: Fit) -> int | msgspec.UnsetType:
+    """Return how many rows the parties have by a count that was paid for, if the model has one."""
+    if not isinstance(fitted.model, MarginalModel):
+        return msgspec.UNSET
+    # Without a guarantee the model's count is exact.
+    if fitted.info.guarantee not in GUARANTEED:
+        return msgspec.UNSET
+    return round(max(fitted.model.mrf.total, 0.0))
 
 
 def _budget_terms(budget: Budget) -> BudgetTerms:

@@ -55,7 +55,7 @@ _PARTS = "parts.html"
 # How templates write numbers and names: functions of `words`, by their names.
 _FILTERS = (
     *("epsilon", "small", "factor", "one_in", "at_most", "percent", "count", "size"),
-    *("parties", "relation", "whom", "overhead"),
+    *("parties", "relation", "whom", "overhead", "rounded_down"),
 )
 
 

@@ -299,6 +299,10 @@ class Record(_Plain, frozen=True, kw_only=True):
         warnings: What a reader must know before relying on the result.
         settings: The synthesizer's public settings.
         owner: Real statistics for the owner's copy, or None.
+        rho: zCDP cost of a unit, counted as `epsilon_spent` is; absent where a release has another
+            kind of cost, and in early records, whose digests are to stay as they were.
+        noisy_rows: How many rows the parties have together, counted with noise; absent where
+            nobody counted, and in early records.
         verify: Pairs of a command and what it checks.
         version: Format of this record.
 
@@ -331,6 +335,8 @@ class Record(_Plain, frozen=True, kw_only=True):
     epsilon_to_parties: float | None = None
     epsilon_at_parties: float | None = None
     overhead: Overhead | None = None
+    rho: float | msgspec.UnsetType = msgspec.UNSET
+    noisy_rows: int | msgspec.UnsetType = msgspec.UNSET
     verify: tuple[tuple[str, str], ...] = (
         (
             "siloweave ledger RUN",

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any
@@ -299,6 +299,16 @@ def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
     return max(0.0, min(1.0, rising, falling))
 
 
+def rounded_down(value: float) -> str:
+    """Write a small number that something must stay below, with three digits, rounded down.
+
+    >>> rounded_down(2.0475e-6)
+    '2.04e-6'
+    """
+    downwards = Context(prec=3, rounding=ROUND_FLOOR)
+    return small(float(downwards.create_decimal_from_float(value)))
+
+
 def factor(epsilon: float) -> str:
     """Write e to the power of ε with three significant digits, rounded up.
 
@@ -489,7 +499,7 @@ TERMS: Mapping[str, tuple[str, str]] = {
     "release": (r"releases?", "anything computed from rows that left a party"),
     "synthetic": (
         r"synthetic",
-        "drawn from a model; equal to a real row only by chance",
+        "drawn from a model; a row may equal a real one by chance, or copy it without a guarantee",
     ),
     "TVD": (
         r"TVD|total variation",

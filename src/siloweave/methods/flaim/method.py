@@ -98,8 +98,7 @@ def _guarantee(synth: FLAIM) -> Guarantee:
         return Guarantee("none", nothing, title="AugFLAIM (Oracle)", bounded=True)
     return Guarantee(
         "dp",
-        "Protected: every row of every party, or every person where the unit is one, against "
-        "readers, the other parties, and the "
+        "Protected: every row of every party, against readers, the other parties, and the "
         f"coordinator with the help of up to {synth.tolerated} of them; the coordinator sees only "
         "masked, noisy sums and noisy choices.",
     )

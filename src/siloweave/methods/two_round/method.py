@@ -134,8 +134,7 @@ class TwoRound(Synthesizer, TwoRoundFitSettings):
         paper="siloweave's own, after FLAIM (KDD 2024) and AIM (VLDB 15(11))",
         guarantee=lambda synth: Guarantee(
             "dp",
-            "Protected: every row of every party, or every person where the unit is one, against "
-            "readers, the other parties, and the "
+            "Protected: every row of every party, against readers, the other parties, and the "
             f"coordinator with the help of up to {synth.tolerated} of them; the coordinator sees "
             "only masked, noisy sums over all parties.",
         ),
