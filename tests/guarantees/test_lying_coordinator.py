@@ -210,7 +210,7 @@ def test_a_party_makes_no_table_that_the_workload_does_not_hold(monkeypatch):
         "siloweave.methods.flaim.coordinator._Run.together",
         lambda run, chosen: (tuple(c.name for c in every),),
     )
-    with pytest.raises(WireError, match=r"asked for 1 marginal of 68,719,476,736 cells"):
+    with pytest.raises(WireError, match=r"asked for 1 marginals of 68,719,476,736 cells"):
         sw.FLAIM(rounds=1, participation=1.0).fit(
             rows, Schema(every).with_fallbacks(), budget=Budget(1.0, 1e-5), noise="seeded"
         )

@@ -860,7 +860,7 @@ def _print_entries(console: Terminal, ledger: Reading) -> None:
         mechanism = _event(line.event)
         # A release without noise has no rho.
         cost = "∞" if line.rho is None else f"{line.rho:.3g}"
-        entry = f"{line.index}: {line.what}"
+        entry = f"{line.index}: {words.counted(line.what)}"
         rows.append((entry, line.step, line.to, cost, mechanism))
     heads = ("entry", "step", "to", ">ρ", "mechanism")
     console.table(text_table(heads, rows))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from siloweave import __version__
 from siloweave.core.fit import Fit
-from siloweave.core.method import GUARANTEED
+from siloweave.core.method import GUARANTEED, OR_PERSONS
 from siloweave.core.model import FeatureModel, MarginalModel
 from siloweave.core.party import FEW, named_parties
 from siloweave.errors import InputError
@@ -493,8 +493,12 @@ def record_of(
     versions = {"Python": python_version()}
     for library in _LIBRARIES:
         versions[library] = version(library)
+    statement = info.statement
+    # No person is protected as a whole where the unit is a row.
+    if fitted.budget.unit == "row":
+        statement = statement.replace(OR_PERSONS, ",")
     # A report calls a method by its title.
-    titled = msgspec.structs.replace(info, name=info.title)
+    titled = msgspec.structs.replace(info, name=info.title, statement=statement)
     method = msgspec.convert(titled, MethodFacts, from_attributes=True)
     visibility = msgspec.convert(
         info.visibility, tuple[Visibility, ...], from_attributes=True
@@ -744,7 +748,7 @@ def _ledger_rows(fitted: Fit, party: str) -> Iterator[LedgerRow]:
             party=party,
             index=entry.index + 1,
             step=f"{entry.run}: {entry.step}",
-            what=entry.what,
+            what=words.counted(entry.what),
             to=entry.to,
             mechanism=entry.event.mechanism,
             parameters=_parameters(entry.event),

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.core.method import Place, Setup, Stage, Task
-from siloweave.errors import SchemaError, WireError, count_of
+from siloweave.errors import SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
@@ -191,7 +191,7 @@ def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
     levels = ResolutionLevels(site.rows.encoder)
     rows = np.array([codes.num_rows], dtype=np.int64)
     tables = [levels.count(codes), rows]
-    label = f"{_counts_of(levels, len(codes.domain.names))}, and of rows"
+    label = f"counts of {len(codes.domain.names)} columns in {levels.number} tables, and of rows"
     contributes = _tables_of_a_row(levels, neighbours_of(site))
     return masked_reply(request, site, tables, label, contributes=contributes)
 
@@ -212,13 +212,6 @@ def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     )
 
 
-def _counts_of(levels: ResolutionLevels, columns: int) -> str:
-    """Describe counts of so many columns, as a ledger shows them."""
-    counted = count_of(columns, "column", "columns")
-    tables = count_of(levels.number, "table", "tables")
-    return f"counts of {counted} in {tables}"
-
-
 def release_counts(
     site: Site[Any], encoder: Encoder, table: Table, event: Gaussian
 ) -> Released[Array]:
@@ -228,7 +221,7 @@ def release_counts(
     """
     levels = ResolutionLevels(encoder)
     codes = encoder.encode(table)
-    label = _counts_of(levels, len(codes.columns))
+    label = f"counts of {len(codes.columns)} columns in {levels.number} tables"
     return release_noisy(site, event, label, levels.count(codes))
 
 

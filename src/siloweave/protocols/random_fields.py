@@ -32,7 +32,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from siloweave.core.model import Measured
-from siloweave.errors import count_of, number, whole
+from siloweave.errors import number, whole
 from siloweave.federation.messages import Array, Released
 from siloweave.federation.site import Site
 from siloweave.models.estimate import Measurement, fit
@@ -419,8 +419,7 @@ def noisy_scores(
     exact = np.array([r_score(site.rows, pair) for pair in pairs], dtype=np.int64)
     unit = r_score_sensitivity(neighbours_of(site))
     event = Gaussian(sigma=sigma, sensitivity=sqrt(len(pairs)) * unit)
-    counted = count_of(len(pairs), "pair of columns", "pairs of columns")
-    label = f"R-scores of {counted}"
+    label = f"R-scores of {len(pairs)} pairs of columns"
     return release_noisy(site, event, label, exact)
 
 
@@ -442,8 +441,7 @@ def noisy_errors(
         exact[index] = np.abs(counts - model_counts).sum()
     unit = l1_score_sensitivity(neighbours_of(site))
     event = Gaussian(sigma=sigma, sensitivity=sqrt(len(cliques)) * unit)
-    marginals = count_of(len(cliques), "marginal", "marginals")
-    label = f"L1 errors of {marginals}"
+    label = f"L1 errors of {len(cliques)} marginals"
     return release_noisy(site, event, label, exact)
 
 
@@ -480,7 +478,7 @@ class OwnAnswers:
         event = Gaussian(sigma=sigma, sensitivity=sqrt(len(exact)) * unit)
 
         # Paid for before noise is drawn.
-        self.site.pay(event, count_of(len(exact), "marginal", "marginals"))
+        self.site.pay(event, f"{len(exact)} marginals")
         noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy)
 
         # Back into one table for each marginal.

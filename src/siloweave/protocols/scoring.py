@@ -182,8 +182,7 @@ def judge(request: ScoreTable, site: Site[ScoredRows]) -> Judgement:
         noisy = mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy)
         return int(noisy[0])
 
-    marginals = count_of(len(tables), "marginal", "marginals")
-    label = f"distance of a synthetic table over {marginals}"
+    label = f"distance of a synthetic table over {len(tables)} marginals"
     distance = site.release(event, label, draw)
     return Judgement(distance, noisy_rows, public_rows)
 

@@ -26,13 +26,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from siloweave.core.method import Asked, Forecast
-from siloweave.errors import (
-    InputError,
-    RosterError,
-    SchemaError,
-    WireError,
-    count_of,
-)
+from siloweave.errors import InputError, RosterError, SchemaError, WireError
 from siloweave.federation import dropouts
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
 from siloweave.federation.masking import unmask_sum
@@ -247,9 +241,8 @@ def checked_queries(queries: Sequence[Clique], site: Site[CountedRows]) -> None:
     cells = sum(map(domain.size, queries))
     is_repeated = len(set(queries)) < len(queries)
     if is_repeated or cells > _CELLS or any(query not in weights for query in queries):
-        marginals = count_of(len(queries), "marginal", "marginals")
         raise WireError(
-            f"party {site.name!r} was asked for {marginals} of {cells:,} cells; each "
+            f"party {site.name!r} was asked for {len(queries)} marginals of {cells:,} cells; each "
             f"must be in the study's workload, once, and {_CELLS:,} cells are the most"
         )
 
@@ -344,8 +337,7 @@ def count(request: Count, site: Site[CountedRows]) -> Counts:
     names = ", ".join("×".join(clique) for clique in request.cliques[:8])
     if len(tables) > 8:
         names += ", …"
-    counted = count_of(len(tables), "marginal", "marginals")
-    label = f"{counted}: {names}"
+    label = f"{len(tables)} marginals: {names}"
 
     # A table that is counted k times over moves k times as far, so it pays for k^2 tables.
     contributes = sum(number * number for number in times)

@@ -177,6 +177,17 @@ def parties(number: int) -> str:
     return f"{count(number)} {noun}"
 
 
+def counted(what: str) -> str:
+    """Mend the noun of what a ledger counts once; its entries are signed as they were written.
+
+    >>> counted("1 marginals: sex×income"), counted("choice among 21 marginals")
+    ('1 marginal: sex×income', 'choice among 21 marginals')
+    """
+    return re.sub(
+        r"(?<![\w.,])1 (chosen )?(marginal|column|table|pair)s\b", r"1 \1\2", what
+    )
+
+
 def size(value: float) -> str:
     """Write a number of bytes in decimal units.
 

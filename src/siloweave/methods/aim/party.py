@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from siloweave.errors import count_of
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.aim.messages import Choice, SelectQuery
 from siloweave.models.mrf import MRF
@@ -51,10 +50,9 @@ def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
     # A row moves a distance by the unit, and a score by that times its weight; floats round.
     unit = l1_score_sensitivity(neighbours_of(site))
     sensitivity = max(weights) * unit * (1 + ROUNDING)
-    marginals = count_of(len(scores), "marginal", "marginals")
     index = site.release(
         Exponential(request.epsilon),
-        f"choice among {marginals}",
+        f"choice among {len(scores)} marginals",
         lambda: mechanisms.exponential(
             scores,
             sensitivity=sensitivity,

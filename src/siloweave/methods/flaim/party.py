@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 import msgspec
 import numpy as np
 
-from siloweave.errors import WireError, count_of
+from siloweave.errors import WireError
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Released
 from siloweave.federation.site import Handlers, Site
@@ -202,8 +202,9 @@ def _choice(
             scores, sensitivity=sensitivity, epsilon=epsilon, entropy=site.entropy
         )
 
-    marginals = count_of(len(scores), "marginal", "marginals")
-    return site.release(Exponential(epsilon), f"choice among {marginals}", draw)
+    return site.release(
+        Exponential(epsilon), f"choice among {len(scores)} marginals", draw
+    )
 
 
 def _local_step(
@@ -247,8 +248,7 @@ def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
             counts = np.zeros(domain.shape(q), dtype=np.int64)
         tables.append(counts)
 
-    chosen = count_of(len(tables), "chosen marginal", "chosen marginals")
-    title = f"its part of {chosen}"
+    title = f"its part of {len(tables)} chosen marginals"
     # A row is in one cell of each marginal that is counted here.
     contributes = max(1, sum(q in chosen_queries for q in request.queries))
     # The sum opens only among parties that chose by the same question. Without it, a coordinator

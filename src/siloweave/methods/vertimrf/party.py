@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import WireError, count_of
+from siloweave.errors import WireError
 from siloweave.federation import masking
 from siloweave.federation.messages import Array, Public, Released
 from siloweave.federation.site import Handlers, Site
@@ -123,8 +123,7 @@ def encode(
             counts.append(
                 np.bincount(rows.column(name), minlength=rows.domain.size_of(name))
             )
-        columns = count_of(len(counts), "column", "columns")
-        title = f"counts of the values of {columns}"
+        title = f"counts of the values of {len(counts)} columns"
         flat_counts = np.concatenate(counts)
         histograms = (release_noisy(site, histogram_event, title, flat_counts),)
 
