@@ -326,7 +326,7 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     page = (folder.path / "new/run/report.html").read_text()
     assert "an identifier" not in page  # a reason counts rows
     assert "8 columns with facts from rows, not declared:" in page
-    assert "kind, format; drawn anew (like P[0-9]{7}), not modelled" in page
+    assert "drawn anew (like P[0-9]{7}), not modelled" in page
     assert re.fullmatch("P[0-9]{7}", first[0])
 
 

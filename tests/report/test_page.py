@@ -476,6 +476,34 @@ def test_what_no_program_knows_is_not_claimed(make):
     assert "by chance" not in exact.split("Terms on this page")[0]
 
 
+def test_what_was_assumed_public_is_shown_itself(make):
+    names = ", ".join(f"category-{number}" for number in range(40))
+    facts = (
+        SchemaFact(
+            column="age",
+            kind="integer",
+            facts="low",
+            how="paid",
+            values=("17 to 90", "never missing"),
+        ),
+        SchemaFact(
+            column="job",
+            kind="categorical",
+            facts="kind and domain",
+            how="declared",
+            values=(f"40 categories: {names}",),
+        ),
+    )
+    text = read(render(make(schema_facts=facts)))
+    table, annex = text.split("Annex: assumed public, in full The lines")
+    assert "age integer 17 to 90; never missing paid for low" in table
+    assert "category-5, …" in table
+    assert "category-39" not in table
+    assert names in annex
+    # A record of an earlier version has names of facts alone, and no annex of them.
+    assert "in full" not in read(render(make()))
+
+
 def test_a_run_whose_unit_is_another_says_so(make):
     terms = BudgetTerms(
         epsilon=1.0, delta=1e-5, unit="card", relation="add_remove", rows_per_unit=2

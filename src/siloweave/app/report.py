@@ -30,7 +30,7 @@ from siloweave.core.fit import Fit
 from siloweave.core.method import GUARANTEED, OR_PERSONS
 from siloweave.core.model import FeatureModel, MarginalModel
 from siloweave.core.party import FEW, named_parties
-from siloweave.errors import InputError
+from siloweave.errors import InputError, count_of
 from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon, of_one_person, rho
 from siloweave.privacy.budget import Budget
@@ -783,14 +783,63 @@ def _parameter(value: object) -> str:
 def _schema_fact(column: Column) -> SchemaFact:
     """Say of a column which facts came from rows, and whether a budget was spent on them."""
     facts = ", ".join(column.from_data or column.learned) or "kind and domain"
-    if not column.modelled:
-        facts = f"{facts}; drawn anew ({drawn_as(column)}), not modelled"
     origin: _Origin = "declared"
     if column.from_data:
         origin = "free"
     elif column.learned:
         origin = "paid"
-    return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=origin)
+    return SchemaFact(
+        column=column.name,
+        kind=column.kind,
+        facts=facts,
+        how=origin,
+        values=tuple(_public_values(column)),
+    )
+
+
+def _public_values(column: Column) -> Iterator[str]:
+    """Yield what the schema tells everyone of a column's values."""
+    yield from _domain_values(column)
+    yield from _written_values(column)
+    if column.missing:
+        spellings = ", ".join(column.missing_values)
+        yield f"may be missing, as {spellings}" if spellings else "may be missing"
+    elif column.modelled:
+        yield "never missing"
+    if column.outside == "refuse":
+        yield "a table with any other cell is refused"
+    elif column.fallback is not None:
+        yield f"a cell without a place becomes {column.fallback}"
+
+
+def _domain_values(column: Column) -> Iterator[str]:
+    """Yield which values a column may have, as the schema says."""
+    if column.is_binned:
+        low = "the least" if column.low is None else column.low
+        high = "the largest" if column.high is None else column.high
+        yield f"{low} to {high}"
+    if column.options:
+        names = ", ".join(map(str, column.options))
+        count = count_of(len(column.options), "category", "categories")
+        yield f"{count}: {names}"
+    if column.other is not None:
+        yield f"all others count as {column.other}"
+    if not column.modelled:
+        yield f"drawn anew ({drawn_as(column)}), not modelled"
+
+
+def _written_values(column: Column) -> Iterator[str]:
+    """Yield how a column's values are written, as the schema says."""
+    if column.modelled and column.format is not None:
+        yield f"written like {column.format}"
+    if column.decimals is not None:
+        yield count_of(column.decimals, "decimal", "decimals")
+    if column.padded:
+        yield f"written with {count_of(column.padded, 'decimal', 'decimals')} at least"
+    if column.resolution is not None:
+        yield f"to the {column.resolution}"
+    if column.zone is not None:
+        yield f"time zone {column.zone}"
 
 
 def _constraint_facts(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from siloweave.report import plots, words
-from siloweave.report.record import AlignmentCost, PartyCost, Record
+from siloweave.report.record import AlignmentCost, PartyCost, Record, SchemaFact
 
 Verdict = Literal[
     "dp",
@@ -37,6 +37,8 @@ LARGE_DELTA = 1e-4
 """Above this δ likewise, however few rows there are."""
 ROWS_PER_DELTA = 10.0
 """δ is to stay below one in so many times the number of rows."""
+FACT_LINE = 96
+"""Characters of what is public of a column, on the page's line; the annex has all of it."""
 LOST = 0.3
 """A link of two columns is lost if that much of its strength is."""
 INVENTED = 0.15
@@ -54,6 +56,27 @@ _TONES: dict[Verdict, Tone] = {
 _RULE = "constraint"
 # Relative; what adding up a ledger's floats may put above the allowed epsilon.
 _ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class PublicFact:
+    """What the schema tells everyone of one column or constraint.
+
+    Attributes:
+        column: Its name.
+        kind: Its kind.
+        line: What is public, cut to a line.
+        rest: All of it, if that is longer than the line; else empty.
+        how: How it became public.
+        from_rows: Which of it came from rows; empty if all was declared.
+    """
+
+    column: str
+    kind: str
+    line: str
+    rest: str
+    how: Literal["declared", "paid", "free"]
+    from_rows: str
 
 
 @dataclass(frozen=True)
@@ -83,6 +106,7 @@ class RunFacts:
         undeclared_rules: The same of constraints, each by its columns.
         lost_links: Pairs whose link the synthetic rows lack, the strongest first; for the owner.
         invented_links: Pairs whose link the real rows lack.
+        public_facts: What the schema tells everyone, and how it became public.
         questions: Asked one after the other, those of an alignment among them.
         releases: Of all parties, likewise.
         bytes_on_wire: Sent and received by all parties, likewise.
@@ -110,6 +134,7 @@ class RunFacts:
     undeclared_rules: tuple[str, ...]
     lost_links: tuple[plots.ColumnLink, ...]
     invented_links: tuple[plots.ColumnLink, ...]
+    public_facts: tuple[PublicFact, ...]
     questions: int
     releases: int
     bytes_on_wire: int
@@ -180,6 +205,7 @@ def facts_of(record: Record) -> RunFacts:
         undeclared_rules=tuple(rule.replace(", ", " + ") for rule in rules),
         lost_links=tuple(link for link, gap in gaps if gap >= LOST),
         invented_links=tuple(link for link, gap in gaps if -gap >= INVENTED),
+        public_facts=tuple(map(_public_fact, record.schema_facts)),
         questions=_most_messages(record.parties) + _most_messages(record.alignment),
         releases=len(record.ledgers)
         + sum(party.releases for party in record.alignment),
@@ -204,6 +230,25 @@ def _verdict(record: Record, *, has_undeclared: bool) -> Verdict:
     if record.epsilon_spent > LARGE_EPSILON or has_large_delta or record.alignment:
         return "reserved"
     return "dp"
+
+
+def _public_fact(fact: SchemaFact) -> PublicFact:
+    """Return a fact of a record with the values themselves, where the record has them."""
+    text = fact.facts
+    if fact.values is not msgspec.UNSET:
+        text = "; ".join(fact.values)
+    # A constraint's facts are its words, and early records have nothing else.
+    has_values = fact.values is not msgspec.UNSET
+    is_from_rows = has_values and fact.how != "declared"
+    line = words.first_line(text, FACT_LINE)
+    return PublicFact(
+        column=fact.column,
+        kind=fact.kind,
+        line=line,
+        rest=text if line != text else "",
+        how=fact.how,
+        from_rows=fact.facts if is_from_rows else "",
+    )
 
 
 def _noisy_rows(record: Record) -> int | None:

@@ -157,6 +157,8 @@ class SchemaFact(_Plain, frozen=True, kw_only=True):
 
     Args:
         facts: Which facts, for example ``"categories, missing"``.
+        values: What is public of the column, a fact each, such as ``"17 to 90"``; absent in early
+            records, whose digests are to stay as they were.
         how: ``declared`` (known beforehand), ``paid`` (a release in the ledger) or ``free``
             (taken from the data and paid by nobody).
     """
@@ -165,6 +167,7 @@ class SchemaFact(_Plain, frozen=True, kw_only=True):
     kind: str
     facts: str
     how: Literal["declared", "paid", "free"]
+    values: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Marginal(_Plain, frozen=True, kw_only=True):

@@ -249,6 +249,23 @@ def shorten(text: str, length: int) -> str:
     return text[: length - 1] + "…"
 
 
+def first_line(text: str, length: int) -> str:
+    """Cut a list of words to `length` characters, behind a comma or semicolon if there is one.
+
+    >>> first_line("3 categories: red, green, blue", 26)
+    '3 categories: red, green, …'
+    >>> first_line("17 to 90", 26)
+    '17 to 90'
+    """
+    if len(text) <= length:
+        return text
+    start = text[:length]
+    end = max(start.rfind(","), start.rfind(";"))
+    if end < 0:
+        return shorten(text, length)
+    return f"{start[: end + 1]} …"
+
+
 def shorten_apart(texts: Sequence[str], length: int) -> list[str]:
     """Cut labels to `length` characters, so that different ones stay different if possible.
 
