@@ -476,6 +476,34 @@ def test_what_no_program_knows_is_not_claimed(make):
     assert "by chance" not in exact.split("Terms on this page")[0]
 
 
+@pytest.mark.parametrize("audience", ["public", "owner"])
+def test_every_printed_page_says_what_it_is_of(make, audience):
+    record = make(title='flu "2026"</style><b>')
+    page = render(record, audience=audience)
+    Outline(page)
+    [edges] = re.findall(r"<style>\s*@page\{(.*?)</style>", page, flags=re.S)
+    whose = "Owner's copy: keep it where the rows are" if audience == "owner" else "Public report"
+    assert f'@top-left{{content:"{whose}"}}' in edges
+    assert r'@top-right{content:"flu \22 2026\22 \3c \2f style\3e \3c b\3e "}' in edges
+    assert f'@bottom-left{{content:"record sha256 {record.digest()}"}}' in edges
+    assert 'content:"page " counter(page) " of " counter(pages)' in edges
+
+
+def test_a_line_of_the_annex_that_is_cut_says_so(make, record):
+    first, *rest = record.ledgers
+    cut = msgspec.structs.replace(first, what="120 marginals: age, sex, …")
+    assert "the ledger file itself names no more" in read(render(make(ledgers=(cut, *rest))))
+    assert "the ledger file itself names no more" not in read(render(record))
+
+
+def test_the_sign_off_has_a_line_for_each_decision(record):
+    text = read(render(record))
+    for line in ("recipient", "purpose", "conditions", "review date", "rows per person"):
+        assert f" {line} " in text
+    assert "other releases of these rows" in text
+    assert "Whoever signs needs no command" in text
+
+
 def test_what_was_assumed_public_is_shown_itself(make):
     names = ", ".join(f"category-{number}" for number in range(40))
     facts = (
@@ -538,6 +566,8 @@ def test_terms_of_a_page_are_explained_and_those_of_the_glossary(pages):
     glossary = GLOSSARY.read_text("utf-8")
     known = set(re.findall(r"^## (.+)$", glossary, re.MULTILINE)) | {"synthetic"}
     known |= set(re.findall(r"^Written (\w)\.", glossary, re.MULTILINE))
+    # Words of a measure and of settings, which no other page uses.
+    known |= {"closure", "Cramér's V", "roster", "sweeps"}
     assert words.TERMS.keys() <= known
     shown = words.terms_in(pages["owner"])
     assert {"ledger", "ε", "TVD", "clique"} <= {term for term, _ in shown}

@@ -63,6 +63,7 @@ from siloweave.tables.bins import (
     as_datetimes,
     growing_starts,
     step_of,
+    zero_apart,
 )
 from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
@@ -267,6 +268,7 @@ class ReportView:
 
     Attributes:
         encoder: Table to codes.
+        growing: Columns of `bars` whose bins grow by a factor.
         bars: The same for single columns: a model's bins may hold rows evenly, and bars of such
             bins would all be of one height, so here bins are equally wide, or grow by a factor
             where the synthetic rows are skewed.
@@ -280,6 +282,7 @@ class ReportView:
 
     encoder: Encoder
     bars: Encoder
+    growing: frozenset[str]
     codes: Codes
     singles: Codes
     many: Codes
@@ -330,12 +333,14 @@ def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
     many = _gathered(all_codes, shown_codes)
     few = many.take(np.arange(min(many.num_rows, _ROWS)))
 
-    bars = _bars(encoder, table)
+    growing = _growing_cuts(encoder, table)
+    bars = _bars(encoder, table, growing)
     singles = few
     if bars is not encoder:
         bar_rows = table.take(np.arange(few.num_rows))
         singles = _gathered(bars.encode(bar_rows), shown_codes)
-    return ReportView(encoder, bars, few, singles, many, row_count, shown_codes)
+    names = frozenset(growing)
+    return ReportView(encoder, bars, names, few, singles, many, row_count, shown_codes)
 
 
 def _marginal_view(
@@ -347,13 +352,15 @@ def _marginal_view(
     row_count = total if synthetic is None else synthetic.num_rows
     codes = model.codes(min(total, _ROWS), 0)
     table = model.encoder.decode(codes, key=fold_in(0, "bars"))
-    bars = _bars(model.encoder, table)
+    growing = _growing_cuts(model.encoder, table)
+    bars = _bars(model.encoder, table, growing)
     singles = codes
     if bars is not model.encoder:
         singles = bars.encode(table)
     many_count = _MANY if errors else 1
     many = model.codes(many_count, 0)
-    return ReportView(model.encoder, bars, codes, singles, many, row_count)
+    names = frozenset(growing)
+    return ReportView(model.encoder, bars, names, codes, singles, many, row_count)
 
 
 def _shown_codes(codes: Codes) -> dict[str, NDArray[np.intp]]:
@@ -369,8 +376,8 @@ def _shown_codes(codes: Codes) -> dict[str, NDArray[np.intp]]:
     return shown_codes
 
 
-def _bars(encoder: Encoder, synthetic: Table) -> Encoder:
-    """Return an encoder with equal bins, or growing ones where synthetic rows are skewed."""
+def _growing_cuts(encoder: Encoder, synthetic: Table) -> dict[str, Cuts]:
+    """Return bins that grow by a factor, for the columns whose synthetic rows are skewed."""
     cuts = {}
     for column in encoder.schema.coded:
         if not column.is_number:
@@ -382,6 +389,23 @@ def _bars(encoder: Encoder, synthetic: Table) -> Encoder:
         starts = growing_starts(values[~missing], low, high, _BINS, whole=whole)
         if starts:
             cuts[column.name] = Cuts(tuple(starts))
+    return cuts
+
+
+def _bars(encoder: Encoder, synthetic: Table, growing: Mapping[str, Cuts]) -> Encoder:
+    """Return an encoder with equal or growing bins, and one for 0 where many rows have it."""
+    cuts = dict(growing)
+    # Without cuts of its own a column has equal bins.
+    equal = replace(encoder, cuts=cuts)
+    for column in encoder.schema.coded:
+        if not column.is_number:
+            continue
+        values, missing = numbers_of(column, synthetic)
+        edges = equal.edges(column.name).astype(float)
+        apart = zero_apart(edges, values[~missing], whole=column.is_whole)
+        if len(apart) > len(edges):
+            number = int if column.is_whole else float
+            cuts[column.name] = Cuts(tuple(number(start) for start in apart[1:-1]))
     # The very encoder, by which a caller sees that there is nothing to encode anew.
     if cuts == encoder.cuts:
         return encoder
@@ -880,7 +904,7 @@ def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
             proportions=tuple(proportions.tolist()),
             ordered=is_ordered,
             missing=column.missing and is_whole,
-            logarithmic=name in (view.bars.cuts or {}),
+            logarithmic=name in view.growing,
             edges=_axis_edges(view.bars, name) if is_ordered else msgspec.UNSET,
             others=view.folded_count(name) or msgspec.UNSET,
         )

@@ -32,6 +32,8 @@ _ROUNDING = 1e-12
 _EPOCH = date(1970, 1, 1)
 # From this size on numbers have too many digits to print whole.
 _LONGEST = 1e15
+# A smaller number is 0.
+_TINY = 1e-300
 # Columns named in a sentence.
 _NAMED = 5
 
@@ -81,6 +83,9 @@ def axis_number(value: float) -> str:
     """
     if 1000 <= abs(value) < _LONGEST:
         return f"{value:,.0f}"
+    # So small a number ends a cell that holds 0 alone.
+    if abs(value) < _TINY:
+        value = 0.0
     return f"{value:.4g}"
 
 
@@ -236,6 +241,18 @@ def at_most(share: float) -> str:
     """
     thousandths = math.ceil(1000 * share * (1 - _ROUNDING))
     return percent(thousandths / 1000)
+
+
+def css_text(text: str) -> str:
+    r"""Write a text as it stands between quotes in a style sheet, whatever it holds.
+
+    >>> css_text('flu "2026"</style>')
+    'flu \\22 2026\\22 \\3c \\2f style\\3e '
+    """
+    return "".join(
+        letter if letter.isalnum() or letter == " " else f"\\{ord(letter):x} "
+        for letter in text
+    )
 
 
 def shorten(text: str, length: int) -> str:
@@ -492,6 +509,10 @@ TERMS: Mapping[str, tuple[str, str]] = {
         "finding which row of each party is about the same person",
     ),
     "clique": (r"cliques?", "a set of columns that the model joins directly"),
+    "closure": (
+        r"closure",
+        "the queries of a workload, and all combinations of columns within them",
+    ),
     "control": (
         r"control rows?",
         "real rows that were not learnt from, to compare attacks with",
@@ -499,6 +520,10 @@ TERMS: Mapping[str, tuple[str, str]] = {
     "coordinator": (
         r"coordinator",
         "the computer that asks the parties and fits the model",
+    ),
+    "Cramér's V": (
+        r"Cram[ée]r(?:'|&#39;|’)s V",
+        "how strongly two columns go together: 0 is not at all, 1 is fully",
     ),
     "curator": (r"curator", "someone who sees all rows and computes with them"),
     "discrete Gaussian": (r"discrete Gaussian", "noise in whole numbers, bell-shaped"),
@@ -525,6 +550,11 @@ TERMS: Mapping[str, tuple[str, str]] = {
     ),
     "party": (r"party|parties", "an organisation that holds real rows or columns"),
     "release": (r"releases?", "anything computed from rows that left a party"),
+    "roster": (r"roster", "the list of a study's parties, fixed before it begins"),
+    "sweeps": (
+        r"(?:\w+_)?sweeps?",
+        "passes over all measurements, by which the model is fitted",
+    ),
     "synthetic": (
         r"synthetic",
         "drawn from a model; a row may equal a real one by chance, or copy it without a guarantee",
@@ -545,7 +575,7 @@ TERMS: Mapping[str, tuple[str, str]] = {
     ),
     "ρ": (r"ρ", "a measure of loss (zCDP) that adds up exactly over releases"),
 }
-"""Terms of the pages: what finds each in a text, and what it means. `docs/glossary.md` has all."""
+"""Terms of the pages: what finds each in a text, and what it means. `docs/glossary.md` has most."""
 
 
 def terms_in(page: str) -> list[tuple[str, str]]:
