@@ -822,7 +822,7 @@ def _schema_fact(column: Column) -> SchemaFact:
 
 
 def _public_values(column: Column) -> Iterator[str]:
-    """Yield what the schema tells everyone of a column's values."""
+    """Yield what the schema makes public of a column's values."""
     yield from _domain_values(column)
     yield from _written_values(column)
     if column.missing:

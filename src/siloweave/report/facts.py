@@ -60,7 +60,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class PublicFact:
-    """What the schema tells everyone of one column or constraint.
+    """What the schema makes public of one column or constraint.
 
     Attributes:
         column: Its name.
@@ -106,7 +106,7 @@ class RunFacts:
         undeclared_rules: The same of constraints, each by its columns.
         lost_links: Pairs whose link the synthetic rows lack, the strongest first; for the owner.
         invented_links: Pairs whose link the real rows lack.
-        public_facts: What the schema tells everyone, and how it became public.
+        public_facts: What the schema makes public, and how.
         questions: Asked one after the other, those of an alignment among them.
         releases: Of all parties, likewise.
         bytes_on_wire: Sent and received by all parties, likewise.
