@@ -242,6 +242,15 @@ def test_shares_without_a_place_on_the_axis_are_words():
     assert ">0: 85.0% synthetic, 85.0% real</text>" in plots.distribution(hours, hours)
 
 
+def test_parties_beside_a_curve_are_named_whole_or_counted():
+    names = ("north", "east", "south")
+    svg = plots.staircase([row(name, 1, 0.5) for name in names], 1.0)
+    assert ">ε = 0.5: all 3 parties</text>" in svg
+    alone = plots.staircase([row("Hospital of the northern district", 1, 0.5)], 1.0)
+    beside = re.findall(r">([^<>]+)</text>", alone)[-2:]
+    assert " ".join(beside) == "ε = 0.5: Hospital of the northern district"
+
+
 def test_a_long_name_of_a_category_is_wrapped():
     labels = ("Married-civ-spouse", "Never-married")
     shares = Marginal(column="status", kind="text", labels=labels, proportions=(0.6, 0.4))

@@ -425,14 +425,15 @@ def _curves(
         body += _LEDGER.path(stairs, cls)
 
         # The names of the parties, or how many there are where names need too much room.
-        label = ", ".join(names)
-        if len(names) > 1 and len(label) > _BESIDE:
-            label = words.parties(len(names))
-            if len(names) == len(parties):
-                label = f"all {label}"
         spent = words.epsilon(curve[-1] if curve else 0.0)
+        label = f"ε = {spent}: {', '.join(names)}"
+        if len(names) > 1 and len(label) > _BESIDE:
+            crowd = words.parties(len(names))
+            if len(names) == len(parties):
+                crowd = f"all {crowd}"
+            label = f"ε = {spent}: {crowd}"
         # A long name goes on in the lines below.
-        for piece in wrap(f"ε = {spent}: {label}", _BESIDE):
+        for piece in wrap(label, _BESIDE):
             ends.append((stairs[-1][1], piece))
 
     kinds = mechanisms(row for rows in parties.values() for row in rows)
