@@ -241,6 +241,12 @@ def test_ledger_shows_every_release_and_recomputes_epsilon(done):
     (ledger,) = trail["ledgers"]
     assert (ledger["party"], len(ledger["entries"]), trail["delta"]) == ("south", 8, 1e-5)
     assert ledger["epsilon"] == done.json("run")["epsilon"]
+    assert trail["allowed"] == 1.0
+    _, out, _ = done.call("ledger", "run", "--party", "south")
+    assert out.rstrip().endswith("paid: ε = 1 of 1 at δ = 1e-5")
+    # At another delta nothing was allowed.
+    _, out, _ = done.call("ledger", "run", "--party", "south", "--delta", "1e-9")
+    assert " of 1 at δ" not in out
     smaller = done.json("ledger", "run", "--delta", "1e-9")
     assert smaller["ledgers"][0]["epsilon"] > ledger["epsilon"]
     code, out, _ = done.call("ledger", "run/parties/0000/ledger.jsonl")
