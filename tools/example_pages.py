@@ -31,7 +31,7 @@ file = "schema.json"
 
 [budget]
 epsilon = 1.0
-delta = 1e-5
+delta = 1e-6
 
 [method]
 name = "two_round"

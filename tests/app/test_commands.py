@@ -154,7 +154,7 @@ def test_run_prints_what_it_cost_and_the_same_command_does_nothing_more(done):
     code, out, _ = done.call("run")
     assert code == 0
     assert "nothing was released again" in out
-    assert "ε = 1 of 1 at δ = 1e-5 for each row" in out
+    assert "ε = 1 of 1 allowed, at δ = 1e-5, for each row" in out
     code, out, _ = done.call("check")
     assert "This run has finished" in out
 
@@ -245,6 +245,12 @@ def test_ledger_shows_every_release_and_recomputes_epsilon(done):
     (ledger,) = trail["ledgers"]
     assert (ledger["party"], len(ledger["entries"]), trail["delta"]) == ("south", 8, 1e-5)
     assert ledger["epsilon"] == done.json("run")["epsilon"]
+    assert trail["allowed"] == 1.0
+    _, out, _ = done.call("ledger", "run", "--party", "south")
+    assert out.rstrip().endswith("paid: ε = 1 of 1 at δ = 1e-5")
+    # At another delta nothing was allowed.
+    _, out, _ = done.call("ledger", "run", "--party", "south", "--delta", "1e-9")
+    assert " of 1 at δ" not in out
     smaller = done.json("ledger", "run", "--delta", "1e-9")
     assert smaller["ledgers"][0]["epsilon"] > ledger["epsilon"]
     code, out, _ = done.call("ledger", "run/parties/0000/ledger.jsonl")
@@ -330,7 +336,7 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     page = (folder.path / "new/run/report.html").read_text()
     assert "an identifier" not in page  # a reason counts rows
     assert "8 columns with facts from rows, not declared:" in page
-    assert "kind, format; drawn anew (like P[0-9]{7}), not modelled" in page
+    assert "drawn anew (like P[0-9]{7}), not modelled" in page
     assert re.fullmatch("P[0-9]{7}", first[0])
 
 

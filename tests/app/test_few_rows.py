@@ -4,8 +4,26 @@ import json
 
 import pytest
 
+from siloweave.app.check import large_delta
+from siloweave.methods.secure_two_round.method import SecureTwoRound
+from siloweave.methods.two_round.method import TwoRound
+from siloweave.privacy.budget import Budget
 from tests.app.processes import small
 from tests.app.test_bad_input import drop_rows
+
+
+@pytest.mark.parametrize(
+    ("counts", "bound"),
+    [([4_000, 5_000], None), ([6_000, 5_000], "9.09e-6"), ([0], None)],
+)
+def test_a_delta_that_is_large_for_the_rows_is_named(counts, bound):
+    sentences = list(large_delta(TwoRound(), Budget(1.0, 1e-5), counts))
+    assert len(sentences) == (bound is not None)
+    assert all(f"at most {bound} here" in sentence for sentence in sentences)
+    # Parties of split columns hold the same rows.
+    spread = list(large_delta(SecureTwoRound(), Budget(1.0, 1e-5), counts))
+    assert spread == []
+    assert list(large_delta(TwoRound(), Budget(1.0, 2e-4), [10])) != []
 
 
 def no_rows(folder):

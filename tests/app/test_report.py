@@ -1,5 +1,6 @@
 """From a fit to its record: what it shows, to whom, and in which words."""
 
+import re
 from dataclasses import replace
 from datetime import date
 
@@ -300,6 +301,24 @@ def test_bars_are_equally_wide_where_the_model_cut_bins_by_rows():
     assert drawn.labels == owner.labels == labels_of(Encoder(schema, 8), "x")
     assert owner.proportions == pytest.approx(expected, abs=1e-3)
     assert drawn.proportions == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("kind", ["integer", "continuous"])
+def test_many_zeros_have_a_bar_of_their_own(kind):
+    rng = np.random.default_rng(4)
+    hours = np.where(rng.random(2000) < 0.85, 0, rng.integers(1, 100, 2000))
+    hours = hours.astype(np.int64 if kind == "integer" else np.float64)
+    schema = Schema((Column("hours", kind, low=0, high=99), Column("ill", "boolean")))
+    table = {"hours": (hours, None), "ill": (rng.random(2000) < 0.5, None)}
+    real = Table.from_columns(table)
+    fitted = GaussianCopula().fit(real, schema.with_fallbacks())
+    record = record_of(fitted, "t", owner=[real])
+    drawn, owner = (view.marginals[0] for view in (record.synthetic, record.owner))
+    assert drawn.labels[0] == "0"
+    assert not drawn.logarithmic
+    assert owner.proportions[0] == pytest.approx(np.mean(hours == 0))
+    page = render(record, audience="owner")
+    assert re.search(r">0: [\d.]+% synthetic, 8[\d.]+% real</text>", page)
 
 
 def test_bars_of_skewed_columns_grow_by_a_factor():

@@ -95,7 +95,8 @@ def test_a_run_says_everywhere_whom_it_protects(people, taken):
     assert "ε of a card with at most 2 rows at δ = 1e-5" in out
     assert "ε is that of the rows of a card at one party" in out
     _, out, _ = people.call("run", "study.toml")
-    assert "for each card with at most 2 rows (add/remove neighbours" in out
+    assert "for each card with at most 2 rows\n" in out
+    assert "(differential privacy; neighbours: one card added or removed)" in out
     assert "For a card with rows at up to 2 parties: ε = " in out
     assert [most(table) for table in taken[:2]] == [2, 2]
     assert [table.num_rows for table in taken[:2]] == [2 * PEOPLE] * 2

@@ -493,6 +493,18 @@ def test_a_short_range_of_whole_numbers_has_a_cell_for_each():
     assert cells.real[-1] == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+@pytest.mark.parametrize("share", [0.05, 0.85])
+def test_many_zeros_have_a_cell_of_their_own(kind, share):
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random(4000) < share, 0, rng.integers(1, 400, 4000)).astype(kind)
+    cells = histograms_of("real", "synthetic", hours=(values, values))["hours"]
+    assert len(cells.real) <= 30
+    holds_zeros_alone = cells.real[0] == pytest.approx(np.mean(values == 0))
+    assert holds_zeros_alone == (share == 0.85)
+    assert sum(cells.real) + cells.below[0] + cells.above[0] == pytest.approx(1)
+
+
 def test_the_last_cell_of_a_continuum_holds_its_end():
     values = np.linspace(0.0, 1.0, 11) + 0.25
     cells = histograms_of("real", "synthetic", x=(values, values))["x"]

@@ -416,7 +416,7 @@ def read(page):
 
 def test_the_first_paragraph_is_in_plain_words(pages, make):
     text = read(pages["public"])
-    assert text.index("What may it be used for?") < text.index("Green: Differentially private")
+    assert text.index("What is it suited to?") < text.index("Green: Differentially private")
     assert "finds at most 2.8% of those that were; guessing finds 1%" in text
     assert "at most 2.71 times as likely with a row as" in text
     assert "a probability of 1 in 100,000 (δ)" in text
@@ -449,6 +449,98 @@ def test_the_badge_gives_its_reasons(make, record):
     assert 'class="card verdict good"' in render(make(budget=less, epsilon_spent=10.0))
 
 
+@pytest.mark.parametrize(
+    ("rows", "tone"),
+    [(9_990, "good"), (10_010, "caution"), (0, "good"), (msgspec.UNSET, "good")],
+)
+def test_a_delta_that_is_large_for_the_rows_makes_the_badge_amber(make, rows, tone):
+    page = render(make(noisy_rows=rows))
+    assert f'class="card verdict {tone}"' in page
+    assert ("δ = 1e-5 is large for about 10,010 rows" in page) == (rows == 10_010)
+    assert ("their number, 9.99e-6." in page) == (rows == 10_010)
+
+
+def test_what_no_program_knows_is_not_claimed(make):
+    declared = SchemaFact(column="age", kind="integer", facts="17 to 90", how="declared")
+    text = read(render(make(schema_facts=(declared,), noisy_rows=9_824, rho=0.03069)))
+    assert "its authors say that nothing in it came from rows. Nothing here checks that" in text
+    assert "Durations and sizes of messages are not" in text
+    assert "one may equal a real row by chance" in text
+    assert "The model joins 14 of 105 pairs of columns" in text
+    assert "fitted to about 9,824 rows, counted with noise, of 4 parties" in text
+    assert "zCDP ρ = 0.0307" in text
+    twice = words.epsilon(2 * make().epsilon_spent)
+    assert f"A person with several rows is protected less: two rows, ε {twice}." in text
+    exact = read(render(make(guarantee="none")))
+    assert "They may be copies of real rows" in exact
+    assert "by chance" not in exact.split("Terms on this page")[0]
+
+
+@pytest.mark.parametrize("audience", ["public", "owner"])
+def test_every_printed_page_says_what_it_is_of(make, audience):
+    record = make(title='flu "2026"</style><b>')
+    page = render(record, audience=audience)
+    Outline(page)
+    [edges] = re.findall(r"<style>\s*@page\{(.*?)</style>", page, flags=re.S)
+    whose = "Owner's copy: keep it where the rows are" if audience == "owner" else "Public report"
+    assert f'@top-left{{content:"{whose}"}}' in edges
+    assert r'@top-right{content:"flu \22 2026\22 \3c \2f style\3e \3c b\3e "}' in edges
+    assert f'@bottom-left{{content:"record sha256 {record.digest()}"}}' in edges
+    assert 'content:"page " counter(page) " of " counter(pages)' in edges
+
+
+def test_a_line_of_the_annex_that_is_cut_says_so(make, record):
+    first, *rest = record.ledgers
+    cut = msgspec.structs.replace(first, what="120 marginals: age, sex, …")
+    assert "the ledger file itself names no more" in read(render(make(ledgers=(cut, *rest))))
+    assert "the ledger file itself names no more" not in read(render(record))
+
+
+def test_the_sign_off_has_a_line_for_each_decision(record):
+    text = read(render(record))
+    for line in ("recipient", "purpose", "conditions", "review date", "rows per person"):
+        assert f" {line} " in text
+    assert "other releases of these rows" in text
+    assert "Whoever signs needs no command" in text
+
+
+def test_what_was_assumed_public_is_shown_itself(make):
+    names = ", ".join(f"category-{number}" for number in range(40))
+    facts = (
+        SchemaFact(
+            column="age",
+            kind="integer",
+            facts="low",
+            how="paid",
+            values=("17 to 90", "never missing"),
+        ),
+        SchemaFact(
+            column="job",
+            kind="categorical",
+            facts="kind and domain",
+            how="declared",
+            values=(f"40 categories: {names}",),
+        ),
+    )
+    text = read(render(make(schema_facts=facts)))
+    table, annex = text.split("Annex: assumed public, in full The lines")
+    assert "age integer 17 to 90; never missing paid for low" in table
+    assert "category-5, …" in table
+    assert "category-39" not in table
+    assert names in annex
+    # A record of an earlier version has names of facts alone, and no annex of them.
+    assert "in full" not in read(render(make()))
+
+
+def test_a_run_whose_unit_is_another_says_so(make):
+    terms = BudgetTerms(
+        epsilon=1.0, delta=1e-5, unit="card", relation="add_remove", rows_per_unit=2
+    )
+    text = read(render(make(budget=terms)))
+    assert "In this run a unit is a card with at most 2 rows." in text
+    assert "A person with several rows" not in text
+
+
 def test_an_alignment_makes_the_badge_amber(make):
     found = AlignmentCost(
         name="north", releases=1, bytes_sent=1, bytes_received=1, messages=1, ledger_head=""
@@ -474,6 +566,8 @@ def test_terms_of_a_page_are_explained_and_those_of_the_glossary(pages):
     glossary = GLOSSARY.read_text("utf-8")
     known = set(re.findall(r"^## (.+)$", glossary, re.MULTILINE)) | {"synthetic"}
     known |= set(re.findall(r"^Written (\w)\.", glossary, re.MULTILINE))
+    # Words of a measure and of settings, which no other page uses.
+    known |= {"closure", "Cramér's V", "roster", "sweeps"}
     assert words.TERMS.keys() <= known
     shown = words.terms_in(pages["owner"])
     assert {"ledger", "ε", "TVD", "clique"} <= {term for term, _ in shown}

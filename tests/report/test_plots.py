@@ -159,7 +159,7 @@ def test_a_bar_that_dwarfs_all_others_is_cut_off_and_named():
 
 
 def test_labels_that_are_cut_can_be_told_apart_and_are_shown_whole():
-    labels = ("Hospital of the northern district", "Hospital of the southern district")
+    labels = tuple(f"Hospital of the district that is {side} of the river" for side in "NS")
     shares = Marginal(column="place", kind="text", labels=labels, proportions=(0.6, 0.4))
     svg = plots.distribution(shares, None)
     shown = re.findall(r"<text [^>]*>(?:<title>([^<]*)</title>)?([^<]*)</text>", svg)
@@ -230,8 +230,33 @@ def test_shares_without_a_place_on_the_axis_are_words():
     assert ">0: 90.0% synthetic, 90.0% real</text>" in svg
     assert ">missing: 5.0% synthetic, 5.0% real</text>" in svg
     assert "logarithmic axis" in svg
-    # From .5 to 9.5: each whole number has its place from half before it to half after it.
-    assert plots.densities(pay) == pytest.approx([0.05 / math.log10(19)])
+    # Plain shares: those of a factor of ten were above 100% for narrow bins.
+    assert plots.densities(pay) == [0.05]
+    assert "share of rows per bin" in svg
+    # An axis that is not logarithmic leaves out a 0 by itself, too.
+    hours = ages(
+        0.85, 0.1, 0.05, kind="integer", labels=("0", "1 to 9", "10 to 19"),
+        edges=(0.0, 1.0, 10.0, 20.0),
+    )  # fmt: skip
+    assert len(plots.densities(hours)) == 2
+    assert ">0: 85.0% synthetic, 85.0% real</text>" in plots.distribution(hours, hours)
+
+
+def test_parties_beside_a_curve_are_named_whole_or_counted():
+    names = ("north", "east", "south")
+    svg = plots.staircase([row(name, 1, 0.5) for name in names], 1.0)
+    assert ">ε = 0.5: all 3 parties</text>" in svg
+    alone = plots.staircase([row("Hospital of the northern district", 1, 0.5)], 1.0)
+    beside = re.findall(r">([^<>]+)</text>", alone)[-2:]
+    assert " ".join(beside) == "ε = 0.5: Hospital of the northern district"
+
+
+def test_a_long_name_of_a_category_is_wrapped():
+    labels = ("Married-civ-spouse", "Never-married")
+    shares = Marginal(column="status", kind="text", labels=labels, proportions=(0.6, 0.4))
+    svg = plots.distribution(shares, None)
+    assert re.findall(r">([^<>]+)</text>", svg)[:2] == ["Married-civ-", "spouse"]
+    assert "…" not in svg
 
 
 def test_a_single_number_of_a_continuum_has_no_height():

@@ -30,7 +30,7 @@ from siloweave.errors import (
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
 from siloweave.report import words
-from siloweave.report.facts import LARGE_DELTA, LARGE_EPSILON
+from siloweave.report.facts import LARGE_DELTA, LARGE_EPSILON, largest_delta
 from siloweave.tables.bins import has_implied_days
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
@@ -284,6 +284,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     if refusal:
         sentences.append(f"A run would be refused. {refusal}")
     sentences += too_few(_ROW_COUNTS_OF, counts, synth, budget)
+    sentences += large_delta(synth, budget, counts)
     sentences += _empty_queries(study, [party.rows for party in parties])
     sentences += _moving_queries(study)
     sentences += cost.warnings
@@ -746,14 +747,23 @@ def _unit_notes(schema: Schema, synth: MethodSettings, budget: Budget) -> Iterat
 
 
 def few_rows(study: Study) -> list[str]:
-    """Describe rows that are too few for the budget, if they are; errors as of `forecast`."""
+    """Describe rows that are too few for the budget, or too many for its delta, if they are.
+
+    Errors as of `forecast`.
+    """
     columns = columns_of(study)
     counts = []
     for party in study.parties:
         source = study.source(party)
         counts.append(rows_taken(study, source, len(columns[party.name])))
-    few = too_few(_ROW_COUNTS_OF, counts, study.synthesizer(), study.terms())
-    return [*few, *_empty_queries(study, counts)]
+    synth = study.synthesizer()
+    budget = study.terms()
+    few = too_few(_ROW_COUNTS_OF, counts, synth, budget)
+    return [
+        *few,
+        *large_delta(synth, budget, counts),
+        *_empty_queries(study, counts),
+    ]
 
 
 def _empty_queries(study: Study, counts: Sequence[int]) -> list[str]:
@@ -911,6 +921,23 @@ def uncovered(on: Sequence[str]) -> str:
     )
 
 
+def large_delta(
+    synth: MethodSettings, budget: Budget, counts: Sequence[int]
+) -> Iterator[str]:
+    """Say that a delta is large for so many rows at the parties, by the report's own bound."""
+    if not synth.method.needs_budget(synth):
+        return
+    # Parties of split columns hold the same rows.
+    is_spread = synth.method.split != "columns"
+    rows = sum(counts) if is_spread else max(counts, default=0)
+    if budget.delta > largest_delta(rows):
+        bound = words.rounded_down(largest_delta(rows))
+        yield (
+            f"delta = {budget.delta} is large for about {rows:,} rows: keep it below one in ten "
+            f"times their number, and below {LARGE_DELTA}; at most {bound} here"
+        )
+
+
 def _guarantee_warnings(synth: MethodSettings, budget: Budget) -> list[str]:
     """Describe what is unusual about the guarantee."""
     title = synth.info.title
@@ -922,11 +949,6 @@ def _guarantee_warnings(synth: MethodSettings, budget: Budget) -> list[str]:
         )
         return [text]
     sentences = []
-    # With a delta of 1 / rows, publishing a random row would pass for private.
-    if budget.delta > LARGE_DELTA:
-        sentences.append(
-            f"delta = {budget.delta} is large: keep it far below 1 / number of rows"
-        )
     if budget.epsilon > LARGE_EPSILON:
         sentences.append(
             f"epsilon = {budget.epsilon} promises little: 1 is a usual choice"

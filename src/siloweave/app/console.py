@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from math import isinf
+from math import isfinite, isinf
 from pathlib import Path
 from sys import float_info
 from typing import Any
@@ -35,6 +35,13 @@ _AROUND_A_FIT = ("reading rows", "sampling", "report")
 _COLUMNS = 10  # whose errors are shown one by one: the noisiest
 _PARTIES = 12  # shown one by one; of more, the most expensive
 _FIRST = "[yellow]look at this first:[/]"
+# What a method's label promises, in words.
+_PROMISES = {
+    "dp": "differential privacy",
+    "partial": "private in part",
+    "refuted": "its claim was refuted",
+    "none": "no guarantee",
+}
 
 
 def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
@@ -98,7 +105,8 @@ def print_summary(
     if summary.sample:
         sample = escape(summary.sample)
         console.say(f"Trained from a sample: {sample}")
-    console.say(_promise(summary))
+    for line in _promise(summary):
+        console.say(line)
     for line in _other_epsilons(summary):
         console.say(line)
 
@@ -116,7 +124,8 @@ def print_summary(
 def _print_questions(console: Terminal, summary: RunSummary) -> None:
     """Print how many questions a run took, and how long."""
     questions = count_of(summary.rounds, "question", "questions")
-    text = f"{questions} to the parties"
+    receivers = "party" if len(summary.parties) == 1 else "parties"
+    text = f"{questions} to the {receivers}"
     if summary.alignment is not None:
         rounds = summary.alignment.rounds
         text += f", {rounds:,} before to align their rows,"
@@ -151,19 +160,22 @@ def _more_rows(summary: RunSummary, folder: Path) -> tuple[str, str]:
     return f"siloweave.load({model}).sample_parts(1000)", " in Python"
 
 
-def _promise(summary: RunSummary) -> str:
-    """Say what a run promises, and of whom."""
+def _promise(summary: RunSummary) -> Iterator[str]:
+    """Say what a run promises, and of whom; in two lines, so that neither is broken."""
     is_unbounded = isinf(summary.epsilon_allowed)
     if summary.guarantee == "none" and is_unbounded:
-        return "Privacy: none was asked for and none is given (ε = ∞)"
+        yield "Privacy: none was asked for and none is given (ε = ∞)"
+        return
     spent = words.epsilon(summary.epsilon)
     allowed = words.epsilon(summary.epsilon_allowed)
     delta = words.small(summary.delta)
     whom = escape(words.whom(summary.unit, summary.rows_per_unit))
-    relation = summary.relation.replace("_", "/")
-    promise = f"{relation} neighbours, guarantee: {summary.guarantee}"
-    cost = f"ε = {spent} of {allowed} at δ = {delta}"
-    return f"Privacy: {cost} for each {whom} ({promise})"
+    yield f"Privacy: ε = {spent} of {allowed} allowed, at δ = {delta}, for each {whom}"
+
+    promise = _PROMISES.get(summary.guarantee, f"guarantee: {summary.guarantee}")
+    # The relation is worded "one added or removed": what is one, is the unit.
+    change = words.relation(summary.relation).replace("one", f"one {summary.unit}", 1)
+    yield f"({promise}; neighbours: {escape(change)})"
 
 
 def _towards(party_epsilon: float) -> str:
@@ -830,6 +842,19 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         "Every ledger's signature was checked, and ε recomputed from the events."
     )
     _print_compared(console, trail.ledgers)
+    for line in _paid(trail):
+        console.say(line)
+
+
+def _paid(trail: Trail) -> Iterator[str]:
+    """Say what a single owner has paid, of how much if that is known."""
+    of_method = [ledger for ledger in trail.ledgers if ledger.stage == "method"]
+    if len(of_method) != 1:
+        return
+    cost = f"ε = {words.epsilon(of_method[0].epsilon)}"
+    if trail.allowed is not None and isfinite(trail.allowed):
+        cost += f" of {words.epsilon(trail.allowed)}"
+    yield f"paid: {cost} at δ = {words.small(trail.delta)}"
 
 
 def _trail_epsilons(trail: Trail) -> Iterator[str]:
@@ -880,7 +905,7 @@ def _print_entries(console: Terminal, ledger: Reading) -> None:
         mechanism = _event(line.event)
         # A release without noise has no rho.
         cost = "∞" if line.rho is None else f"{line.rho:.3g}"
-        entry = f"{line.index}: {line.what}"
+        entry = f"{line.index}: {words.counted(line.what)}"
         rows.append((entry, line.step, line.to, cost, mechanism))
     heads = ("entry", "step", "to", ">ρ", "mechanism")
     console.table(text_table(heads, rows))

@@ -825,7 +825,7 @@ file = "schema.json"       # UCI's categories; bounds are those of the public ta
 
 [budget]
 epsilon = 1.0
-delta = 1e-5
+delta = 1e-6               # below 1 / (10 times the number of rows)
 
 [method]
 name = "two_round"         # every party is asked four times, and must be there; else "flaim"

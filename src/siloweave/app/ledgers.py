@@ -383,7 +383,8 @@ class Trail(msgspec.Struct, frozen=True):
     `whole_row` is the epsilon of a row over all parties, without an alignment, which no epsilon
     covers; None where not all ledgers were asked for. `to_parties` is that towards another party,
     where it differs, and `at_parties` that of a unit with rows at several, where it may be so.
-    `whom` says what is protected, where the run is known.
+    `whom` says what is protected, where the run is known, and `allowed` which epsilon the study
+    allowed at this very delta.
     """
 
     delta: float
@@ -393,6 +394,7 @@ class Trail(msgspec.Struct, frozen=True):
     to_parties: float | None = None
     at_parties: float | None = None
     whom: str = "row"
+    allowed: float | None = None
 
 
 def read_ledgers(
@@ -483,9 +485,10 @@ def _trail(
     """Add up ledgers over all parties, where the run is known and all of them were read."""
     if summary is None:
         return Trail(delta, tuple(readings))
+    allowed = summary.epsilon_allowed if delta == summary.delta else None
     names = {party.name for party in summary.parties} | set(summary.vanished)
     if len(method_entries) < len(names):
-        return Trail(delta, tuple(readings))
+        return Trail(delta, tuple(readings), allowed=allowed)
     ledgers = Ledgers(
         method_entries,
         delta,
@@ -501,6 +504,7 @@ def _trail(
         to_parties=ledgers.epsilon_to_parties,
         at_parties=ledgers.epsilon_at_parties,
         whom=words.whom(summary.unit, summary.rows_per_unit),
+        allowed=allowed,
     )
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import pairwise
-from math import inf
+from itertools import chain, pairwise
+from math import inf, isfinite, isinf
 from pathlib import Path
 from platform import python_version
 from typing import Any, Literal
@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 
 from siloweave import __version__
 from siloweave.core.fit import Fit
-from siloweave.core.method import GUARANTEED
+from siloweave.core.method import GUARANTEED, OR_PERSONS
 from siloweave.core.model import FeatureModel, MarginalModel
 from siloweave.core.party import FEW, named_parties
-from siloweave.errors import InputError
+from siloweave.errors import InputError, count_of
 from siloweave.evaluate.workload import tvd, workload_errors
-from siloweave.privacy.accountants import Tally, epsilon
+from siloweave.privacy.accountants import Tally, epsilon, of_one_person, rho
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.journal import write_whole
@@ -63,6 +63,7 @@ from siloweave.tables.bins import (
     as_datetimes,
     growing_starts,
     step_of,
+    zero_apart,
 )
 from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
@@ -267,6 +268,7 @@ class ReportView:
 
     Attributes:
         encoder: Table to codes.
+        growing: Columns of `bars` whose bins grow by a factor.
         bars: The same for single columns: a model's bins may hold rows evenly, and bars of such
             bins would all be of one height, so here bins are equally wide, or grow by a factor
             where the synthetic rows are skewed.
@@ -280,6 +282,7 @@ class ReportView:
 
     encoder: Encoder
     bars: Encoder
+    growing: frozenset[str]
     codes: Codes
     singles: Codes
     many: Codes
@@ -330,12 +333,14 @@ def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
     many = _gathered(all_codes, shown_codes)
     few = many.take(np.arange(min(many.num_rows, _ROWS)))
 
-    bars = _bars(encoder, table)
+    growing = _growing_cuts(encoder, table)
+    bars = _bars(encoder, table, growing)
     singles = few
     if bars is not encoder:
         bar_rows = table.take(np.arange(few.num_rows))
         singles = _gathered(bars.encode(bar_rows), shown_codes)
-    return ReportView(encoder, bars, few, singles, many, row_count, shown_codes)
+    names = frozenset(growing)
+    return ReportView(encoder, bars, names, few, singles, many, row_count, shown_codes)
 
 
 def _marginal_view(
@@ -347,13 +352,15 @@ def _marginal_view(
     row_count = total if synthetic is None else synthetic.num_rows
     codes = model.codes(min(total, _ROWS), 0)
     table = model.encoder.decode(codes, key=fold_in(0, "bars"))
-    bars = _bars(model.encoder, table)
+    growing = _growing_cuts(model.encoder, table)
+    bars = _bars(model.encoder, table, growing)
     singles = codes
     if bars is not model.encoder:
         singles = bars.encode(table)
     many_count = _MANY if errors else 1
     many = model.codes(many_count, 0)
-    return ReportView(model.encoder, bars, codes, singles, many, row_count)
+    names = frozenset(growing)
+    return ReportView(model.encoder, bars, names, codes, singles, many, row_count)
 
 
 def _shown_codes(codes: Codes) -> dict[str, NDArray[np.intp]]:
@@ -369,8 +376,8 @@ def _shown_codes(codes: Codes) -> dict[str, NDArray[np.intp]]:
     return shown_codes
 
 
-def _bars(encoder: Encoder, synthetic: Table) -> Encoder:
-    """Return an encoder with equal bins, or growing ones where synthetic rows are skewed."""
+def _growing_cuts(encoder: Encoder, synthetic: Table) -> dict[str, Cuts]:
+    """Return bins that grow by a factor, for the columns whose synthetic rows are skewed."""
     cuts = {}
     for column in encoder.schema.coded:
         if not column.is_number:
@@ -382,6 +389,23 @@ def _bars(encoder: Encoder, synthetic: Table) -> Encoder:
         starts = growing_starts(values[~missing], low, high, _BINS, whole=whole)
         if starts:
             cuts[column.name] = Cuts(tuple(starts))
+    return cuts
+
+
+def _bars(encoder: Encoder, synthetic: Table, growing: Mapping[str, Cuts]) -> Encoder:
+    """Return an encoder with equal or growing bins, and one for 0 where many rows have it."""
+    cuts = dict(growing)
+    # Without cuts of its own a column has equal bins.
+    equal = replace(encoder, cuts=cuts)
+    for column in encoder.schema.coded:
+        if not column.is_number:
+            continue
+        values, missing = numbers_of(column, synthetic)
+        edges = equal.edges(column.name).astype(float)
+        apart = zero_apart(edges, values[~missing], whole=column.is_whole)
+        if len(apart) > len(edges):
+            number = int if column.is_whole else float
+            cuts[column.name] = Cuts(tuple(number(start) for start in apart[1:-1]))
     # The very encoder, by which a caller sees that there is nothing to encode anew.
     if cuts == encoder.cuts:
         return encoder
@@ -493,8 +517,12 @@ def record_of(
     versions = {"Python": python_version()}
     for library in _LIBRARIES:
         versions[library] = version(library)
+    statement = info.statement
+    # No person is protected as a whole where the unit is a row.
+    if fitted.budget.unit == "row":
+        statement = statement.replace(OR_PERSONS, ",")
     # A report calls a method by its title.
-    titled = msgspec.structs.replace(info, name=info.title)
+    titled = msgspec.structs.replace(info, name=info.title, statement=statement)
     method = msgspec.convert(titled, MethodFacts, from_attributes=True)
     visibility = msgspec.convert(
         info.visibility, tuple[Visibility, ...], from_attributes=True
@@ -528,6 +556,8 @@ def record_of(
         epsilon_at_parties=fitted.ledger.epsilon_at_parties,
         parties=tuple(parties),
         ledgers=tuple(ledger_rows),
+        rho=_rho(fitted),
+        noisy_rows=_noisy_rows(fitted),
         visibility=visibility,
         simulated=fitted.simulated,
         phases=tuple(phases),
@@ -538,6 +568,36 @@ def record_of(
         synthetic=public_view,
         owner=owner_view,
     )
+
+
+def _rho(fitted: Fit) -> float | msgspec.UnsetType:
+    """Return the zCDP cost of a unit, if that is all that the ledgers' releases cost."""
+    ledgers = []
+    for entries in fitted.ledgers.values():
+        ledgers.append([entry.event for entry in entries])
+    # A party that vanished counts with an epsilon.
+    if fitted.unaccounted or not all(map(_is_zcdp, chain.from_iterable(ledgers))):
+        return msgspec.UNSET
+    # A row of split columns is in all ledgers.
+    if fitted.info.split == "columns":
+        ledgers = [of_one_person(ledgers)]
+    return max((rho(events) for events in ledgers), default=msgspec.UNSET)
+
+
+def _is_zcdp(event: Event) -> bool:
+    """Return whether an event's zCDP holds at every order, and with certainty."""
+    is_plain = event.delta == 0 and isinf(event.up_to)
+    return is_plain and event.order is msgspec.UNSET and isfinite(event.rho)
+
+
+def _noisy_rows(fitted: Fit) -> int | msgspec.UnsetType:
+    """Return how many rows the parties have by a count that was paid for, if the model has one."""
+    if not isinstance(fitted.model, MarginalModel):
+        return msgspec.UNSET
+    # Without a guarantee the model's count is exact.
+    if fitted.info.guarantee not in GUARANTEED:
+        return msgspec.UNSET
+    return round(max(fitted.model.mrf.total, 0.0))
 
 
 def _budget_terms(budget: Budget) -> BudgetTerms:
@@ -712,7 +772,7 @@ def _ledger_rows(fitted: Fit, party: str) -> Iterator[LedgerRow]:
             party=party,
             index=entry.index + 1,
             step=f"{entry.run}: {entry.step}",
-            what=entry.what,
+            what=words.counted(entry.what),
             to=entry.to,
             mechanism=entry.event.mechanism,
             parameters=_parameters(entry.event),
@@ -747,14 +807,63 @@ def _parameter(value: object) -> str:
 def _schema_fact(column: Column) -> SchemaFact:
     """Say of a column which facts came from rows, and whether a budget was spent on them."""
     facts = ", ".join(column.from_data or column.learned) or "kind and domain"
-    if not column.modelled:
-        facts = f"{facts}; drawn anew ({drawn_as(column)}), not modelled"
     origin: _Origin = "declared"
     if column.from_data:
         origin = "free"
     elif column.learned:
         origin = "paid"
-    return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=origin)
+    return SchemaFact(
+        column=column.name,
+        kind=column.kind,
+        facts=facts,
+        how=origin,
+        values=tuple(_public_values(column)),
+    )
+
+
+def _public_values(column: Column) -> Iterator[str]:
+    """Yield what the schema makes public of a column's values."""
+    yield from _domain_values(column)
+    yield from _written_values(column)
+    if column.missing:
+        spellings = ", ".join(column.missing_values)
+        yield f"may be missing, as {spellings}" if spellings else "may be missing"
+    elif column.modelled:
+        yield "never missing"
+    if column.outside == "refuse":
+        yield "a table with any other cell is refused"
+    elif column.fallback is not None:
+        yield f"a cell without a place becomes {column.fallback}"
+
+
+def _domain_values(column: Column) -> Iterator[str]:
+    """Yield which values a column may have, as the schema says."""
+    if column.is_binned:
+        low = "the least" if column.low is None else column.low
+        high = "the largest" if column.high is None else column.high
+        yield f"{low} to {high}"
+    if column.options:
+        names = ", ".join(map(str, column.options))
+        count = count_of(len(column.options), "category", "categories")
+        yield f"{count}: {names}"
+    if column.other is not None:
+        yield f"all others count as {column.other}"
+    if not column.modelled:
+        yield f"drawn anew ({drawn_as(column)}), not modelled"
+
+
+def _written_values(column: Column) -> Iterator[str]:
+    """Yield how a column's values are written, as the schema says."""
+    if column.modelled and column.format is not None:
+        yield f"written like {column.format}"
+    if column.decimals is not None:
+        yield count_of(column.decimals, "decimal", "decimals")
+    if column.padded:
+        yield f"written with {count_of(column.padded, 'decimal', 'decimals')} at least"
+    if column.resolution is not None:
+        yield f"to the {column.resolution}"
+    if column.zone is not None:
+        yield f"time zone {column.zone}"
 
 
 def _constraint_facts(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:
@@ -795,7 +904,7 @@ def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
             proportions=tuple(proportions.tolist()),
             ordered=is_ordered,
             missing=column.missing and is_whole,
-            logarithmic=name in (view.bars.cuts or {}),
+            logarithmic=name in view.growing,
             edges=_axis_edges(view.bars, name) if is_ordered else msgspec.UNSET,
             others=view.folded_count(name) or msgspec.UNSET,
         )

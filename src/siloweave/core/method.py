@@ -37,6 +37,8 @@ GUARANTEES = ("dp", "partial", "refuted", "none")
 """What a method may state."""
 GUARANTEED = ("dp", "partial")
 """Guarantees under which no row may decide the type of a column."""
+OR_PERSONS = ", or every person where the unit is one,"
+"""Part of a statement; the report of a run whose unit is a row leaves it out."""
 
 
 class View(msgspec.Struct, frozen=True):

@@ -58,7 +58,7 @@ from siloweave.progress import Progress, duration, shows_progress
 from siloweave.report.words import spans
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.arrays import Floats, Ints
-from siloweave.tables.bins import growing_starts
+from siloweave.tables.bins import growing_starts, zero_apart
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import LARGEST
 from siloweave.tables.keys import Key, fold_in, generator
@@ -1387,6 +1387,18 @@ def _missing_shares(column: AlignedColumn, names: Pair) -> tuple[float, float]:
 
 
 def _edges(column: AlignedColumn, real: str, cells: int) -> tuple[Floats, bool]:
+    """Return edges of cells, with one for 0 if many numbers are, and whether cells grow."""
+    values = numbers(column, real)
+    edges, growing = _plain_edges(column, real, cells)
+    apart = zero_apart(edges, values, whole=column.whole)
+    if len(apart) > len(edges):
+        # A cell for 0 may cut another one into two.
+        edges, growing = _plain_edges(column, real, cells - 2)
+        apart = zero_apart(edges, values, whole=column.whole)
+    return apart, growing
+
+
+def _plain_edges(column: AlignedColumn, real: str, cells: int) -> tuple[Floats, bool]:
     """Return the edges of at most so many cells of numbers, and whether these grow by a factor.
 
     The real table chooses them. Edges of whole numbers are whole: cells such as 7 to 7.767 and

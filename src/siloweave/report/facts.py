@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 from typing import Literal
 
+import msgspec
+
 from siloweave.report import plots, words
-from siloweave.report.record import AlignmentCost, PartyCost, Record
+from siloweave.report.record import AlignmentCost, PartyCost, Record, SchemaFact
 
 Verdict = Literal[
     "dp",
@@ -31,7 +34,11 @@ Tone = Literal["good", "caution", "bad"]
 LARGE_EPSILON = 10.0
 """Above this ε a bound says little, whatever it is a bound of."""
 LARGE_DELTA = 1e-4
-"""Above this δ likewise."""
+"""Above this δ likewise, however few rows there are."""
+ROWS_PER_DELTA = 10.0
+"""δ is to stay below one in so many times the number of rows."""
+FACT_LINE = 96
+"""Characters of what is public of a column, on the page's line; the annex has all of it."""
 LOST = 0.3
 """A link of two columns is lost if that much of its strength is."""
 INVENTED = 0.15
@@ -52,6 +59,27 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
+class PublicFact:
+    """What the schema makes public of one column or constraint.
+
+    Attributes:
+        column: Its name.
+        kind: Its kind.
+        line: What is public, cut to a line.
+        rest: All of it, if that is longer than the line; else empty.
+        how: How it became public.
+        from_rows: Which of it came from rows; empty if all was declared.
+    """
+
+    column: str
+    kind: str
+    line: str
+    rest: str
+    how: Literal["declared", "paid", "free"]
+    from_rows: str
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """What follows from a record, beside what stands in it.
 
@@ -64,6 +92,12 @@ class RunFacts:
         is_overspent: Whether a ledger costs more than the study allowed.
         has_large_epsilon: Whether the spent ε is so large that it promises little.
         has_large_delta: Whether δ is.
+        noisy_rows: How many real rows there are, counted with noise; None where nobody counted.
+        delta_for_rows: The δ that is large for so many rows, if this run's is larger and no larger
+            than `LARGE_DELTA`; else None.
+        rho: zCDP cost from which ε follows; None where releases are priced otherwise.
+        pairs: Pairs of columns; 0 where the model's cliques are not known.
+        joined_pairs: Those that a clique of the model joins.
         spent_share: The spent part of the allowed ε, 0 to 1.
         best_attack: True positive rate that ε and δ leave open at 1% false alarms; 1 if nothing is
             bounded.
@@ -72,6 +106,7 @@ class RunFacts:
         undeclared_rules: The same of constraints, each by its columns.
         lost_links: Pairs whose link the synthetic rows lack, the strongest first; for the owner.
         invented_links: Pairs whose link the real rows lack.
+        public_facts: What the schema makes public, and how.
         questions: Asked one after the other, those of an alignment among them.
         releases: Of all parties, likewise.
         bytes_on_wire: Sent and received by all parties, likewise.
@@ -86,6 +121,11 @@ class RunFacts:
     is_overspent: bool
     has_large_epsilon: bool
     has_large_delta: bool
+    noisy_rows: int | None
+    delta_for_rows: float | None
+    rho: float | None
+    pairs: int
+    joined_pairs: int
     spent_share: float
     best_attack: float
     epsilon_of_two: float
@@ -94,6 +134,7 @@ class RunFacts:
     undeclared_rules: tuple[str, ...]
     lost_links: tuple[plots.ColumnLink, ...]
     invented_links: tuple[plots.ColumnLink, ...]
+    public_facts: tuple[PublicFact, ...]
     questions: int
     releases: int
     bytes_on_wire: int
@@ -103,6 +144,20 @@ class RunFacts:
     def undeclared(self) -> tuple[str, ...]:
         """The columns, then the constraints, whose facts came from rows unpaid."""
         return (*self.undeclared_columns, *self.undeclared_rules)
+
+
+def largest_delta(rows: float | None) -> float:
+    """Return the δ above which a bound leaves out too much; None for an unknown number of rows.
+
+    A tenth of one in the number of rows: with a δ of 1 / rows, publishing one random row would pass
+    for private.
+
+    >>> largest_delta(None), largest_delta(50_000), largest_delta(20)
+    (0.0001, 2e-06, 0.0001)
+    """
+    if rows is None or rows <= 0:
+        return LARGE_DELTA
+    return min(LARGE_DELTA, 1 / (ROWS_PER_DELTA * rows))
 
 
 def facts_of(record: Record) -> RunFacts:
@@ -120,6 +175,12 @@ def facts_of(record: Record) -> RunFacts:
     columns = dict.fromkeys(fact.column for fact in free_facts if fact.kind != _RULE)
     rules = [fact.column for fact in free_facts if fact.kind == _RULE]
 
+    noisy_rows = _noisy_rows(record)
+    delta_for_rows = None
+    if largest_delta(noisy_rows) < budget.delta <= LARGE_DELTA:
+        delta_for_rows = largest_delta(noisy_rows)
+    columns_of_model = set(chain.from_iterable(record.synthetic.cliques))
+
     verdict = _verdict(record, has_undeclared=bool(free_facts))
     gaps = _gaps(record)
     return RunFacts(
@@ -130,7 +191,12 @@ def facts_of(record: Record) -> RunFacts:
         is_unbounded=math.isinf(budget.epsilon),
         is_overspent=_is_overspent(record),
         has_large_epsilon=spent > LARGE_EPSILON,
-        has_large_delta=budget.delta > LARGE_DELTA,
+        has_large_delta=budget.delta > largest_delta(noisy_rows),
+        noisy_rows=noisy_rows,
+        delta_for_rows=delta_for_rows,
+        rho=None if record.rho is msgspec.UNSET else record.rho,
+        pairs=math.comb(len(columns_of_model), 2),
+        joined_pairs=len(_joined_pairs(record)),
         spent_share=min(1.0, spent / budget.epsilon) if is_finite else 1.0,
         best_attack=words.attacker_power(FALSE_ALARMS, epsilon, budget.delta),
         epsilon_of_two=epsilon_of_two,
@@ -139,6 +205,7 @@ def facts_of(record: Record) -> RunFacts:
         undeclared_rules=tuple(rule.replace(", ", " + ") for rule in rules),
         lost_links=tuple(link for link, gap in gaps if gap >= LOST),
         invented_links=tuple(link for link, gap in gaps if -gap >= INVENTED),
+        public_facts=tuple(map(_public_fact, record.schema_facts)),
         questions=_most_messages(record.parties) + _most_messages(record.alignment),
         releases=len(record.ledgers)
         + sum(party.releases for party in record.alignment),
@@ -159,10 +226,44 @@ def _verdict(record: Record, *, has_undeclared: bool) -> Verdict:
     if has_undeclared:
         return "undeclared"
     # An alignment found common rows by comparing ids, which no ε covers.
-    is_large = record.epsilon_spent > LARGE_EPSILON or record.budget.delta > LARGE_DELTA
-    if is_large or record.alignment:
+    has_large_delta = record.budget.delta > largest_delta(_noisy_rows(record))
+    if record.epsilon_spent > LARGE_EPSILON or has_large_delta or record.alignment:
         return "reserved"
     return "dp"
+
+
+def _public_fact(fact: SchemaFact) -> PublicFact:
+    """Return a fact of a record with the values themselves, where the record has them."""
+    text = fact.facts
+    if fact.values is not msgspec.UNSET:
+        text = "; ".join(fact.values)
+    # A constraint's facts are its words, and early records have nothing else.
+    has_values = fact.values is not msgspec.UNSET
+    is_from_rows = has_values and fact.how != "declared"
+    line = words.first_line(text, FACT_LINE)
+    return PublicFact(
+        column=fact.column,
+        kind=fact.kind,
+        line=line,
+        rest=text if line != text else "",
+        how=fact.how,
+        from_rows=fact.facts if is_from_rows else "",
+    )
+
+
+def _noisy_rows(record: Record) -> int | None:
+    """Return how many rows the parties have, where that was counted with noise."""
+    if record.noisy_rows is msgspec.UNSET or record.noisy_rows <= 0:
+        return None
+    return record.noisy_rows
+
+
+def _joined_pairs(record: Record) -> set[frozenset[str]]:
+    """Return the pairs of columns that some clique of the model joins."""
+    pairs: set[frozenset[str]] = set()
+    for clique in record.synthetic.cliques:
+        pairs.update(frozenset(pair) for pair in combinations(clique, 2))
+    return pairs
 
 
 def _is_overspent(record: Record) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
-from itertools import accumulate
+from itertools import accumulate, chain
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,7 +55,7 @@ _PARTS = "parts.html"
 # How templates write numbers and names: functions of `words`, by their names.
 _FILTERS = (
     *("epsilon", "small", "factor", "one_in", "at_most", "percent", "count", "size"),
-    *("parties", "relation", "whom", "overhead"),
+    *("parties", "relation", "whom", "overhead", "rounded_down", "css_text"),
 )
 
 
@@ -226,6 +226,12 @@ class LedgerView:
     listed: Sequence[PartyLedger]
     num_parties: int
     is_dotted: bool
+
+    @property
+    def has_cut_names(self) -> bool:
+        """Whether a line that is printed names only the first of its marginals."""
+        lines = chain.from_iterable(ledger.rows for ledger in self.listed)
+        return any(line.what.endswith("…") for line in lines)
 
 
 def _ledger_view(record: Record) -> LedgerView:

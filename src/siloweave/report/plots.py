@@ -16,6 +16,8 @@ from html import escape
 from importlib import resources
 from itertools import accumulate, combinations, pairwise
 from pathlib import Path
+from statistics import median
+from textwrap import wrap
 from typing import NamedTuple
 
 from siloweave.errors import InputError
@@ -51,10 +53,18 @@ _DOTS = 400
 # Colours of mechanisms (classes m0 to m5) and of curves (p0 to p7) in style.css.
 _MECHANISM_COLOURS = 6
 _CURVE_COLOURS = 8
+# Characters that fit beside the end of a curve, and before the bar of a category.
+_BESIDE = 22
+_BEFORE = 17
+# Lines of a category's name, at most, and how far apart they are.
+_LINES = 3
+_LINE = 11.0
 # Width of a chart of one column.
 _CHART = 300.0
 # A bin is a single number, and no stretch of the axis, up to this share of the axis.
 _POINT = 1e-9
+# A smaller number ends a bin that holds 0 alone.
+_TINY = 1e-300
 # Steps between the marks of a histogram's axis, about.
 _MARKS = 5
 # Marks in this share of the axis at its ends are written inwards.
@@ -415,12 +425,16 @@ def _curves(
         body += _LEDGER.path(stairs, cls)
 
         # The names of the parties, or how many there are where names need too much room.
-        label = ", ".join(names[:3])
-        is_crowd = len(names) > 3 or (len(names) > 1 and len(label) > 18)
-        if is_crowd:
-            label = words.parties(len(names))
         spent = words.epsilon(curve[-1] if curve else 0.0)
-        ends.append((stairs[-1][1], f"ε = {spent}: {words.shorten(label, 16)}"))
+        label = f"ε = {spent}: {', '.join(names)}"
+        if len(names) > 1 and len(label) > _BESIDE:
+            crowd = words.parties(len(names))
+            if len(names) == len(parties):
+                crowd = f"all {crowd}"
+            label = f"ε = {spent}: {crowd}"
+        # A long name goes on in the lines below.
+        for piece in wrap(label, _BESIDE):
+            ends.append((stairs[-1][1], piece))
 
     kinds = mechanisms(row for rows in parties.values() for row in rows)
     first_party = curves[dearest][0]
@@ -724,18 +738,20 @@ class _Scale(NamedTuple):
 
     Attributes:
         bins: In order. On a logarithmic axis ends are powers of ten.
-        unit: In units of the axis; a factor of ten is 1 on a logarithmic one.
+        unit: In units of the axis; None for plain shares, as on a logarithmic one.
         marks: Places on the axis, in the same numbers as the ends of bins, and their labels.
         per: The unit in words.
     """
 
     bins: tuple[_Bin, ...]
-    unit: float
+    unit: float | None
     marks: tuple[tuple[float, str], ...]
     per: str
 
     def densities(self, proportions: Sequence[float]) -> list[float]:
-        """Return the share of rows per unit of every bin."""
+        """Return the share of rows per unit of every bin, or its plain share."""
+        if self.unit is None:
+            return [proportions[column_bin.number] for column_bin in self.bins]
         return [
             proportions[number] * self.unit / (end - start)
             for number, start, end in self.bins
@@ -745,8 +761,9 @@ class _Scale(NamedTuple):
 def densities(column: Marginal) -> list[float]:
     """Return the heights of a histogram: shares of rows per unit of the axis, bin by bin.
 
-    A bin of three years that holds .09 of the rows has .03 a year. Bins of a single number of a
-    continuum have no height, and neither has 0 on a logarithmic axis: both are left out.
+    A bin of three years that holds .09 of the rows has .03 a year. On a logarithmic axis heights
+    are plain shares. Bins of a single number beside wider ones have no height, and neither has 0 on
+    a logarithmic axis: both are left out.
 
     >>> ages = Marginal(column="age", kind="integer", labels=("38 to 40", "41 to 42"),
     ...                 proportions=(0.6, 0.4), ordered=True, edges=(38.0, 41.0, 43.0))
@@ -770,11 +787,16 @@ def _scale(column: Marginal) -> _Scale:
     edges = column.edges
     # A whole number is the middle of its bar: 38 to 40 is drawn from 37.5 to 40.5.
     shift = 0.5 if column.kind == "integer" else 0.0
+    # A whole 0 by itself, beside wider bins.
+    widths = [end - start for start, end in pairwise(edges)]
+    has_lone_zero = column.kind == "integer" and median(widths or [1.0]) > 1
     bins = []
     for number, (start, end) in enumerate(pairwise(edges)):
         is_point = end - start <= _POINT * (edges[-1] - edges[0])
-        # Logarithms begin above 0.
-        if is_point or (column.logarithmic and start <= 0):
+        if has_lone_zero and start == 0 and end == 1:
+            is_point = True
+        # Logarithms begin above 0, and above the end of a bin that holds 0 alone.
+        if is_point or (column.logarithmic and start <= _TINY):
             continue
         first = start - shift
         stop = end - shift
@@ -791,11 +813,12 @@ def _scale(column: Marginal) -> _Scale:
         decades = range(math.ceil(first - 1e-9), math.floor(stop + 1e-9) + 1)
         every = math.ceil(len(decades) / _MARKS)
         powers = tuple((float(k), words.axis_number(10.0**k)) for k in decades[::every])
-        return _Scale(tuple(bins), 1.0, powers, "factor of ten")
+        # Shares of a factor of ten would be above 100% where bins are narrower than that.
+        return _Scale(tuple(bins), None, powers, "bin")
 
     # The power of ten next to the width of bins, so that heights are shares one can read.
-    widths = sorted(column_bin.end - column_bin.start for column_bin in bins)
-    unit = 10.0 ** math.floor(math.log10(widths[len(widths) // 2]))
+    sizes = sorted(column_bin.end - column_bin.start for column_bin in bins)
+    unit = 10.0 ** math.floor(math.log10(sizes[len(sizes) // 2]))
     if column.kind == "datetime":
         dates = ((first, words.day(first)), (stop, words.day(stop)))
         return _Scale(tuple(bins), unit, dates, _days(unit))
@@ -968,17 +991,21 @@ def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]
     categories = _fold(synthetic, real)
     longest = [max(category.share, category.real or 0.0) for category in categories]
     high = max(longest, default=1.0) or 1.0
-    labels = words.shorten_apart([category.label for category in categories], 17)
+    # A name that is too long for all its lines is cut.
+    labels = words.shorten_apart(
+        [category.label for category in categories], _BEFORE * (_LINES - 1)
+    )
 
     left = 112.0
     span = 142.0
     pitch = 17.0
+    y = 2.0
     body = ""
     for number, category in enumerate(categories):
-        y = pitch * number + 2
-        body += text(
-            left - 7, y + 11, labels[number], "ax", "end", whole=category.label
-        )
+        lines = wrap(labels[number], _BEFORE) or [""]
+        for place, piece in enumerate(lines):
+            height = y + 11 + _LINE * place
+            body += text(left - 7, height, piece, "ax", "end", whole=category.label)
         tip = f"{category.label}: {words.percent(category.share)} synthetic"
         width = span * category.share / high
         if category.real is None:
@@ -990,7 +1017,8 @@ def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]
             body += rect(left, y + 9.5, real_width, 4, "real", tip=tip, rx=1.5)
         end = left + span * longest[number] / high
         body += text(end + 5, y + 11, words.percent(category.share), "ax")
-    return body, pitch * len(categories) + 4
+        y += pitch + _LINE * (len(lines) - 1)
+    return body, y + 2
 
 
 def _fold(synthetic: Marginal, real: Marginal | None) -> list[_Category]:

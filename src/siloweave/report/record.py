@@ -157,6 +157,8 @@ class SchemaFact(_Plain, frozen=True, kw_only=True):
 
     Args:
         facts: Which facts, for example ``"categories, missing"``.
+        values: What is public of the column, a fact each, such as ``"17 to 90"``; absent in early
+            records, whose digests are to stay as they were.
         how: ``declared`` (known beforehand), ``paid`` (a release in the ledger) or ``free``
             (taken from the data and paid by nobody).
     """
@@ -165,6 +167,7 @@ class SchemaFact(_Plain, frozen=True, kw_only=True):
     kind: str
     facts: str
     how: Literal["declared", "paid", "free"]
+    values: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Marginal(_Plain, frozen=True, kw_only=True):
@@ -299,6 +302,10 @@ class Record(_Plain, frozen=True, kw_only=True):
         warnings: What a reader must know before relying on the result.
         settings: The synthesizer's public settings.
         owner: Real statistics for the owner's copy, or None.
+        rho: zCDP cost of a unit, counted as `epsilon_spent` is; absent where a release has another
+            kind of cost, and in early records, whose digests are to stay as they were.
+        noisy_rows: How many rows the parties have together, counted with noise; absent where
+            nobody counted, and in early records.
         verify: Pairs of a command and what it checks.
         version: Format of this record.
 
@@ -331,6 +338,8 @@ class Record(_Plain, frozen=True, kw_only=True):
     epsilon_to_parties: float | None = None
     epsilon_at_parties: float | None = None
     overhead: Overhead | None = None
+    rho: float | msgspec.UnsetType = msgspec.UNSET
+    noisy_rows: int | msgspec.UnsetType = msgspec.UNSET
     verify: tuple[tuple[str, str], ...] = (
         (
             "siloweave ledger RUN",

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any
@@ -32,6 +32,8 @@ _ROUNDING = 1e-12
 _EPOCH = date(1970, 1, 1)
 # From this size on numbers have too many digits to print whole.
 _LONGEST = 1e15
+# A smaller number is 0.
+_TINY = 1e-300
 # Columns named in a sentence.
 _NAMED = 5
 
@@ -81,6 +83,9 @@ def axis_number(value: float) -> str:
     """
     if 1000 <= abs(value) < _LONGEST:
         return f"{value:,.0f}"
+    # So small a number ends a cell that holds 0 alone.
+    if abs(value) < _TINY:
+        value = 0.0
     return f"{value:.4g}"
 
 
@@ -177,6 +182,17 @@ def parties(number: int) -> str:
     return f"{count(number)} {noun}"
 
 
+def counted(what: str) -> str:
+    """Mend the noun of what a ledger counts once; its entries are signed as they were written.
+
+    >>> counted("1 marginals: sex×income"), counted("choice among 21 marginals")
+    ('1 marginal: sex×income', 'choice among 21 marginals')
+    """
+    return re.sub(
+        r"(?<![\w.,])1 (chosen )?(marginal|column|table|pair)s\b", r"1 \1\2", what
+    )
+
+
 def size(value: float) -> str:
     """Write a number of bytes in decimal units.
 
@@ -227,6 +243,18 @@ def at_most(share: float) -> str:
     return percent(thousandths / 1000)
 
 
+def css_text(text: str) -> str:
+    r"""Write a text as it stands between quotes in a style sheet, whatever it holds.
+
+    >>> css_text('flu "2026"</style>')
+    'flu \\22 2026\\22 \\3c \\2f style\\3e '
+    """
+    return "".join(
+        letter if letter.isalnum() or letter == " " else f"\\{ord(letter):x} "
+        for letter in text
+    )
+
+
 def shorten(text: str, length: int) -> str:
     """Cut a label to `length` characters.
 
@@ -236,6 +264,23 @@ def shorten(text: str, length: int) -> str:
     if len(text) <= length:
         return text
     return text[: length - 1] + "…"
+
+
+def first_line(text: str, length: int) -> str:
+    """Cut a list of words to `length` characters, behind a comma or semicolon if there is one.
+
+    >>> first_line("3 categories: red, green, blue", 26)
+    '3 categories: red, green, …'
+    >>> first_line("17 to 90", 26)
+    '17 to 90'
+    """
+    if len(text) <= length:
+        return text
+    start = text[:length]
+    end = max(start.rfind(","), start.rfind(";"))
+    if end < 0:
+        return shorten(text, length)
+    return f"{start[: end + 1]} …"
 
 
 def shorten_apart(texts: Sequence[str], length: int) -> list[str]:
@@ -297,6 +342,16 @@ def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
     rising = math.exp(epsilon) * false_alarms + delta
     falling = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
     return max(0.0, min(1.0, rising, falling))
+
+
+def rounded_down(value: float) -> str:
+    """Write a small number that something must stay below, with three digits, rounded down.
+
+    >>> rounded_down(2.0475e-6)
+    '2.04e-6'
+    """
+    downwards = Context(prec=3, rounding=ROUND_FLOOR)
+    return small(float(downwards.create_decimal_from_float(value)))
 
 
 def factor(epsilon: float) -> str:
@@ -454,6 +509,10 @@ TERMS: Mapping[str, tuple[str, str]] = {
         "finding which row of each party is about the same person",
     ),
     "clique": (r"cliques?", "a set of columns that the model joins directly"),
+    "closure": (
+        r"closure",
+        "the queries of a workload, and all combinations of columns within them",
+    ),
     "control": (
         r"control rows?",
         "real rows that were not learnt from, to compare attacks with",
@@ -461,6 +520,10 @@ TERMS: Mapping[str, tuple[str, str]] = {
     "coordinator": (
         r"coordinator",
         "the computer that asks the parties and fits the model",
+    ),
+    "Cramér's V": (
+        r"Cram[ée]r(?:'|&#39;|’)s V",
+        "how strongly two columns go together: 0 is not at all, 1 is fully",
     ),
     "curator": (r"curator", "someone who sees all rows and computes with them"),
     "discrete Gaussian": (r"discrete Gaussian", "noise in whole numbers, bell-shaped"),
@@ -487,9 +550,14 @@ TERMS: Mapping[str, tuple[str, str]] = {
     ),
     "party": (r"party|parties", "an organisation that holds real rows or columns"),
     "release": (r"releases?", "anything computed from rows that left a party"),
+    "roster": (r"roster", "the list of a study's parties, fixed before it begins"),
+    "sweeps": (
+        r"(?:\w+_)?sweeps?",
+        "passes over all measurements, by which the model is fitted",
+    ),
     "synthetic": (
         r"synthetic",
-        "drawn from a model; equal to a real row only by chance",
+        "drawn from a model; a row may equal a real one by chance, or copy it without a guarantee",
     ),
     "TVD": (
         r"TVD|total variation",
@@ -507,7 +575,7 @@ TERMS: Mapping[str, tuple[str, str]] = {
     ),
     "ρ": (r"ρ", "a measure of loss (zCDP) that adds up exactly over releases"),
 }
-"""Terms of the pages: what finds each in a text, and what it means. `docs/glossary.md` has all."""
+"""Terms of the pages: what finds each in a text, and what it means. `docs/glossary.md` has most."""
 
 
 def terms_in(page: str) -> list[tuple[str, str]]:

@@ -65,6 +65,10 @@ _EXACT = 2.0**53
 _EMPTY = 1e-9
 
 
+# Zeros that get a bin of their own in a picture, as a share of all numbers.
+_MANY_ZEROS = 0.1
+
+
 class Cuts(msgspec.Struct, frozen=True):
     """The bins into which a column is cut, and how rows lie inside them; datetimes in steps.
 
@@ -224,6 +228,24 @@ def growing_starts(
         starts = np.unique(np.ceil(starts - 1e-9)).astype(np.int64)
     inner: list[int | float] = starts[(starts > low) & (starts < high)].tolist()
     return inner
+
+
+def zero_apart(edges: Floats, values: Edges, *, whole: bool) -> Floats:
+    """Return edges with a bin for 0 alone, if a tenth or more of the numbers are 0; for pictures.
+
+    Many zeros in a bin with other numbers look like many small numbers.
+
+    Example:
+        >>> values = np.array([0.0] * 50 + [30.0] * 50)
+        >>> zero_apart(np.array([0.0, 25.0, 50.0]), values, whole=True).tolist()
+        [0.0, 1.0, 25.0, 50.0]
+    """
+    is_inside = bool(edges[0] <= 0 < edges[-1])
+    if not is_inside or not len(values) or np.mean(values == 0) < _MANY_ZEROS:
+        return edges
+    end = 1.0 if whole else float(above(0.0))
+    apart: Floats = np.union1d(edges, [0.0, end])
+    return apart
 
 
 def above(value: Floats | float) -> Floats:

@@ -36,6 +36,7 @@ from msgspec.structs import replace
 from siloweave.core.method import (
     COORDINATOR,
     NOTHING,
+    OR_PERSONS,
     OTHERS,
     OTHERS_NOISE,
     OWN_ROWS,
@@ -98,7 +99,7 @@ def _guarantee(synth: FLAIM) -> Guarantee:
         return Guarantee("none", nothing, title="AugFLAIM (Oracle)", bounded=True)
     return Guarantee(
         "dp",
-        "Protected: every row of every party, or every person where the unit is one, against "
+        f"Protected: every row of every party{OR_PERSONS} against "
         "readers, the other parties, and the "
         f"coordinator with the help of up to {synth.tolerated} of them; the coordinator sees only "
         "masked, noisy sums and noisy choices.",

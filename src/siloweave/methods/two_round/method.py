@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from siloweave.core.method import (
+    OR_PERSONS,
     OTHERS,
     OTHERS_NOISE,
     OWN_ROWS,
@@ -134,7 +135,7 @@ class TwoRound(Synthesizer, TwoRoundFitSettings):
         paper="siloweave's own, after FLAIM (KDD 2024) and AIM (VLDB 15(11))",
         guarantee=lambda synth: Guarantee(
             "dp",
-            "Protected: every row of every party, or every person where the unit is one, against "
+            f"Protected: every row of every party{OR_PERSONS} against "
             "readers, the other parties, and the "
             f"coordinator with the help of up to {synth.tolerated} of them; the coordinator sees "
             "only masked, noisy sums over all parties.",
