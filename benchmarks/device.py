@@ -1,6 +1,6 @@
 """How fast networks train and draw on this machine's card, or on its processor: absolute figures.
 
-    pip install "siloweave[cuda]"                 # see docs/guides/on-a-gpu.md
+    pip install ".[cuda]"                 # see docs/guides/on-a-gpu.md
     python benchmarks/device.py --out card.jsonl  # on a machine with a card, some minutes
     JAX_PLATFORMS=cpu python benchmarks/device.py --rows 5000 --out processor.jsonl
     python benchmarks/device.py --quick           # proves the script, a few minutes anywhere

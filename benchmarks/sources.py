@@ -100,7 +100,7 @@ def require_module(name: str, extra: str) -> None:
     if importlib.util.find_spec(name) is None:
         raise SystemExit(
             f"Nothing was run: {name} is not installed. Install it with "
-            f"`pip install 'siloweave[{extra}]'`."
+            f"`pip install '.[{extra}]'` in the clone."
         )
 
 

@@ -426,7 +426,7 @@ class Database:
             errors = (self.sql.error(), pl.exceptions.PolarsError)
         except ModuleNotFoundError as error:
             raise InputError(
-                f"{self.address} needs the package {error.name}: pip install 'siloweave[sql]'"
+                f"{self.address} needs the package {error.name}: pip install '.[sql]' in the clone"
             ) from None
         try:
             with self.sql.connect(self) as connection:

@@ -2779,7 +2779,8 @@ def _sheet_name(path: Path, file: Path) -> str:
         fastexcel = import_module("fastexcel")
     except ModuleNotFoundError:
         raise InputError(
-            f"{path.name}: Excel files need the package fastexcel: pip install 'siloweave[excel]'"
+            f"{path.name}: Excel files need the package fastexcel: pip install '.[excel]' in the "
+            "clone"
         ) from None
     try:
         sheet_names = fastexcel.read_excel(str(file)).sheet_names

@@ -334,7 +334,7 @@ def _umap_plane(codes: Codes, key: Key) -> _Matrix:
     """Compute the paper's plane, UMAP of the codes, after moving crowded copies apart."""
     if not find_spec("umap"):
         raise InputError(
-            "method='umap' needs the extra umap: pip install 'siloweave[umap]'; or use the "
+            "method='umap' needs the extra umap: pip install '.[umap]' in the clone; or use the "
             "fallback method='pca', whose clusters differ from the paper's"
         )
     columns = [column.astype(np.float64) for column in codes.columns]

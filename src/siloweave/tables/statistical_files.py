@@ -204,7 +204,7 @@ def _parsed(
     except ModuleNotFoundError:
         raise InputError(
             f"{file.name}: files of SPSS, Stata and SAS need the package pyreadstat: pip install "
-            "'siloweave[stats]'. Or store the file as CSV"
+            "'.[stats]' in the clone. Or store the file as CSV"
         ) from None
     ending = _READERS.get(kind, kind.removeprefix("."))
     reader: Callable[..., Any] = getattr(pyreadstat, f"read_{ending}")
