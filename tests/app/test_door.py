@@ -140,3 +140,18 @@ def test_the_only_study_ends_with_its_own_error(home):
     path, made = home
     with pytest.raises((InputError, SchemaError), match="nowhere"):
         open_doors([of(made["flu"]["north"], path / "nowhere.csv", path / "one")], 5.0)
+
+
+@pytest.mark.parametrize("studies", [1, 2])
+def test_an_error_of_the_program_is_no_quiet_end(home, studies, monkeypatch, capfd):
+    path, made = home
+
+    def broken(door, until):
+        raise ZeroDivisionError("a flaw")
+
+    monkeypatch.setattr(Door, "_answer", broken)
+    doors = [of(made[name]["north"], path / "x.csv", path / name) for name in made][:studies]
+    with pytest.raises(ZeroDivisionError if studies == 1 else Exit):
+        open_doors(doors, 5.0)
+    printed = capfd.readouterr().err.replace("\n", " ")
+    assert ("ended with ZeroDivisionError, an error of this program" in printed) == (studies == 2)

@@ -12,6 +12,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -126,7 +127,8 @@ class Door:
         try:
             with logging_for(self.folder):
                 self._answer(until)
-        except (SiloweaveError, OSError) as error:
+        # Of any kind: an error that ended this thread alone would look like the end of the study.
+        except Exception as error:  # noqa: BLE001  # raised again by `open_doors`
             self.error = error
 
     def _answer(self, until: float) -> None:
@@ -206,7 +208,7 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
     """Answer for all studies until each has ended.
 
     Raises:
-        SiloweaveError, OSError: What ended the only study.
+        Exception: What ended the only study.
         typer.Exit: With code 2, where one of several ended with an error, which was printed.
     """
     from siloweave.app.console import print_error
@@ -238,6 +240,9 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
     for door in failed_doors:
         error = door.error
         why = of_system(error) if isinstance(error, OSError) else str(error)
+        if not isinstance(error, SiloweaveError | OSError):
+            traceback.print_exception(error)
+            why = f"ended with {type(error).__name__}, an error of this program: see above"
         print_error(f"{door.folder}: {why}")
     if failed_doors:
         sys.stderr.flush()
