@@ -405,6 +405,7 @@ def print_plan(
     data: str | None,
     refusal: str,
     key_notes: Mapping[str, str],
+    header: tuple[str, bool] | None = None,
     *,
     json: bool,
 ) -> None:
@@ -416,6 +417,8 @@ def print_plan(
         data: Names the party's rows.
         refusal: Why the party does not take part; empty if it may.
         key_notes: Says of each key whether earlier studies had it.
+        header: Whether the names of the rows' columns fit, in a sentence, and whether they do;
+            None where no rows are named.
         json: Whether to print it for a program.
     """
     if json:
@@ -423,6 +426,8 @@ def print_plan(
         answer["digest"] = plan.digest
         answer["refusal"] = refusal
         answer["known_keys"] = key_notes
+        if header is not None:
+            answer["header"], answer["fits"] = header
         print_json(answer)
         return
 
@@ -440,15 +445,22 @@ def print_plan(
     console.table(text_table(("who", "sees", "protected by"), views))
     console.facts("what you say yes to", _settled(plan))
     console.say(escape(f"guarantee: {plan.guarantee}"))
-    columns = ", ".join(plan.columns)
-    console.say(escape(f"columns of your rows that it uses: {columns}"))
-    console.say(escape(f"your text file is read with {_reading(plan)}"))
+    console.say(escape(_columns_used(plan)))
+    console.say(escape(_reading(plan, data)))
     _print_keys(console, facts, key_notes)
+    if header is not None:
+        sentence, fits = header
+        label = "" if fits else f"{_FIRST} "
+        console.say(f"{label}{escape(sentence)}")
 
     # A study that the policy refuses has nothing to approve.
     if refusal:
         console.say(f"[bold red]refused:[/] {escape(refusal)}")
         return
+    # The last line before a yes: a folder that came to the wrong party is noticed here or never.
+    console.say(
+        f"You would take part as '{party}'. If you are not {party}, do not approve."
+    )
     call = f"siloweave party approve {quoted(folder)} {plan.digest}"
     # A file in the study's folder may be somebody else's, so that its name is confirmed, too.
     if data is not None and _is_inside(Path(data), folder):
@@ -461,15 +473,40 @@ def _is_inside(file: Path, folder: Path) -> bool:
     return file.resolve().is_relative_to(folder.resolve())
 
 
-def _reading(plan: Plan) -> str:
+def _columns_used(plan: Plan) -> str:
+    """Say what becomes of each of a party's columns that a study uses."""
+    alignment = plan.facts["alignment"] or {}
+    compared = [name for name in plan.columns if name in alignment.get("on", ())]
+    ids = set()
+    for column in plan.facts["schema"]["columns"]:
+        if column["kind"] == "id":
+            ids.add(column["name"])
+    read = [name for name in plan.columns if name in ids and name not in compared]
+    others = (*compared, *read)
+    counted = [name for name in plan.columns if name not in others]
+
+    clauses = [f"counted: {', '.join(counted)}"]
+    if compared:
+        names = ", ".join(compared)
+        clauses.append(f"compared, to find the rows that all parties have: {names}")
+    if read:
+        clauses.append(f"read, and never counted or sent: {', '.join(read)}")
+    return f"columns of your rows that it uses: {'; '.join(clauses)}"
+
+
+def _reading(plan: Plan, data: str | None) -> str:
     """Say how a party's text file is read, and where its owner corrects that."""
+    file = "your text file" if data is None else Path(data).name
     clauses = [f"{name} = {_value(value)}" for name, value in plan.reading.items()]
     if not clauses:
-        return "what is decided from the file alone"
+        return (
+            f"separator, encoding and header of {file} are detected, as the study declares "
+            "none"
+        )
     clauses.append(
         "as study.toml in this folder says: correct it there if your file is not so"
     )
-    return ", ".join(clauses)
+    return f"{file} is read with {', '.join(clauses)}"
 
 
 def _totals(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -130,9 +130,15 @@ class Door:
             self.error = error
 
     def _answer(self, until: float) -> None:
-        from siloweave.app.console import print_error
+        from siloweave.app.console import print_error, print_warning
 
-        party = answers_in(self.folder, self.data, noise=self.noise)
+        def told(line: str, warning: str) -> None:
+            # In the terminal alone, as it may tell how many rows there are.
+            typer.echo(line, err=True)
+            if warning:
+                print_warning(warning)
+
+        party = answers_in(self.folder, self.data, noise=self.noise, told=told)
         with party as (seals, reply, decline_reason):
             who = f"party {seals.name!r}"
             watch = Watch(who, lambda line: typer.echo(line, err=True))
@@ -150,14 +156,15 @@ class Door:
             if seals.has_ended:
                 study = seals.roster.study
                 watch.ended(f"study {study!r}: the coordinator has its result")
+            elif decline_reason and not self._stop.is_set():
+                # The owner's script must not take it for a study that went well.
+                raise InputError(
+                    f"{who} was asked nothing before it ended, and takes no part"
+                )
             elif time.monotonic() >= until:
                 watch.ended("it is the time that --until names")
             elif self._stop.is_set():
                 watch.ended("stopped; the same command continues")
-            elif decline_reason:
-                raise InputError(
-                    f"{who} was asked nothing for {self.wait:g} s, and ends"
-                )
 
     def _serve(self, seals: Any, reply: Any, seconds: float, watch: Watch) -> None:
         """Answer what comes, over files or at a socket, until the end or for so many seconds."""

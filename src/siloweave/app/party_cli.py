@@ -94,7 +94,13 @@ def account(
 def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show every message that a study will send, and what each enters in the ledger."""
     from siloweave.app.console import print_plan, print_warning
-    from siloweave.app.network import known_keys, member, plan_in, refusal_in
+    from siloweave.app.network import (
+        header_in,
+        known_keys,
+        member,
+        plan_in,
+        refusal_in,
+    )
     from siloweave.app.party_files import require_known_files
     from siloweave.tables.database import Database, source_of
     from siloweave.tables.queries import query_warnings
@@ -115,7 +121,8 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     plan = plan_in(folder, data)
     refusal = refusal_in(folder)
     key_notes = known_keys(folder)
-    print_plan(plan, folder, data, refusal, key_notes, json=json)
+    header = header_in(folder, data) if data is not None else None
+    print_plan(plan, folder, data, refusal, key_notes, header, json=json)
 
 
 @party.command()

@@ -82,7 +82,7 @@ LOGS = 3
 # Seconds after which a party that is awaited counts as late.
 _LATE_S = 30.0
 # Files that change with every question, and from which no facts follow.
-_CHANGING = (LOG, FACTS, NONCES, "party.sock")
+_CHANGING = (LOG, FACTS, NONCES, "party.sock", "rows.seen")
 # What a party's state is after the last answer of a kind, and where that stands.
 _ENDED = {
     LAST: (course.FINISHED, ""),

@@ -146,18 +146,22 @@ def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts
 
 def _hindrance(folder: Path) -> tuple[str, str]:
     """Return what keeps a party from taking part, and why; empty for nothing."""
-    study, home, _, identity, _ = network.member(folder)
+    study, home, roster, identity, _ = network.member(folder)
     # First what makes the owner's own files unusable, since a policy is judged by the account.
     try:
         read_account(home, identity)
     except LedgerError as error:
         return "its account cannot be used", str(error)
     try:
-        network.require_known_ledger(folder, study, identity)
+        coordinator = roster.keys[roster.coordinator].signing
+        network.require_known_ledger(folder, study, identity, coordinator)
     except LedgerError as error:
         return "its ledger is gone", str(error)
 
-    refusal = network.refusal_in(folder)
+    try:
+        refusal = network.policy_refusal(folder)
+    except LedgerError as error:
+        return "an old or second copy", str(error)
     if refusal:
         return "refused by the policy", refusal
     if read_policy(home).studies.approval == "by hand":
