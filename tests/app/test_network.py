@@ -327,7 +327,7 @@ def test_a_party_that_its_policy_refuses_later_keeps_its_ledger(ends):
 
 @pytest.mark.parametrize("word", ["", "x", b64encode(b"short").decode(), "%%%"])
 def test_a_word_that_is_no_key_is_named(word):
-    with pytest.raises(InputError, match="no pair of public keys"):
+    with pytest.raises(InputError, match=r"no pair of public keys|is cut off"):
         keys_in(word)
 
 

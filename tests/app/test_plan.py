@@ -181,7 +181,7 @@ def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
     digest = re.findall("[0-9a-f]{24}", shown)[-1]
     assert status_of(north).state == "not approved"
     printed(capsys, "party", "approve", north, digest)
-    assert status_of(north).state == "waiting for questions"
+    assert status_of(north).state == "never started"
     assert started(north, rows) == ""
 
 

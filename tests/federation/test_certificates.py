@@ -137,7 +137,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
 @pytest.fixture
 def provided(tmp_path, monkeypatch):
     """Folders of all ends; Flower counts as installed, and is not needed."""
-    monkeypatch.setattr(engine, "_need_flower", lambda: None)
+    monkeypatch.setattr(engine, "need_flower", lambda: None)
     return provisioned(tmp_path)
 
 

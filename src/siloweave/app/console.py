@@ -19,7 +19,13 @@ from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.app.network import AccountView
 from siloweave.app.parties import Difference
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
-from siloweave.app.status import CoordinatorStatus, PartyStatus, party_table
+from siloweave.app.status import (
+    CoordinatorStatus,
+    PartyStatus,
+    party_table,
+    state_words,
+    time_left_words,
+)
 from siloweave.app.study import AboutMethod
 from siloweave.app.terminal import Terminal, quoted
 from siloweave.core.method import ErrorForecast
@@ -662,28 +668,18 @@ def print_status(status: CoordinatorStatus | PartyStatus) -> None:
         _print_at_coordinator(status)
 
 
-def _time_left(seconds: float | None) -> str:
-    """Say how long a study still takes at its pace."""
-    if seconds is None:
-        return "time left: not known"
-    if not seconds:
-        return "nothing is left to do"
-    return f"left at this pace: at most {duration(seconds)}"
-
-
 def _print_at_coordinator(status: CoordinatorStatus) -> None:
     """Print how far a study is at the coordinator, and what each party did."""
     console = Terminal()
     study = escape(status.study)
-    state = escape(status.state)
+    state = escape(state_words(status))
     console.say(f"[bold]{study}[/] at the coordinator: {state}")
     if status.question:
         step = f"{status.question}, step {status.step} of stage {status.stage}"
         progress = f"question {status.questions} of at most {status.at_most}"
         console.say(escape(f"{step}; {progress}"))
     elapsed = duration(status.seconds)
-    time_left = _time_left(status.left)
-    console.say(f"{elapsed} so far; {time_left}")
+    console.say(_clauses(f"{elapsed} so far", time_left_words(status)))
     epsilon = words.epsilon(status.epsilon)
     delta = words.small(status.delta)
     allowed = words.epsilon(status.allowed)
@@ -697,17 +693,15 @@ def _print_at_party(status: PartyStatus) -> None:
     console = Terminal()
     study = escape(status.study)
     party = escape(status.party)
-    state = status.state
-    if status.ended:
-        state += f" at {status.ended}"
-    if status.why:
-        state += f": {status.why}"
-    console.say(f"[bold]{study}[/] at party {party}: {escape(state)}")
+    state = escape(state_words(status))
+    console.say(f"[bold]{study}[/] at party {party}: {state}")
 
-    answers = count_of(status.answered, "question", "questions")
-    if status.at_most is not None:
+    answers = count_of(status.answered - status.repeated, "question", "questions")
+    if status.at_most is not None and not status.repeated:
         answers += f" of at most {status.at_most:,}"
     answers += " answered"
+    if status.repeated:
+        answers += f", {status.repeated:,} of them asked again"
     if status.quiet is not None:
         answers += f", the last {duration(status.quiet)} ago"
     console.say(answers)
@@ -743,8 +737,12 @@ def _print_work(console: Terminal, status: PartyStatus) -> None:
         "which no other end is told"
     )
     stored = words.size(status.stored)
-    time_left = _time_left(status.left)
-    console.say(f"answers that are stored: {stored}; {time_left}")
+    console.say(_clauses(f"answers that are stored: {stored}", time_left_words(status)))
+
+
+def _clauses(*clauses: str) -> str:
+    """Join the clauses of a line that are not empty."""
+    return "; ".join(clause for clause in clauses if clause)
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:

@@ -55,6 +55,7 @@ from siloweave.app.account import (
     require_file,
 )
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
+from siloweave.app.ends import COORDINATOR_KEY, STUDY_FILE, require_study_folder
 from siloweave.app.plan import (
     Plan,
     forecast_of,
@@ -114,9 +115,6 @@ from siloweave.tables.read import Table, Unread, read, write
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
-STUDY_FILE = "study.toml"
-COORDINATOR_KEY = "coordinator.key"
-"""In the coordinator's folder: its private key."""
 COORDINATOR_PUBLIC = "coordinator.pub"
 """In a party's folder: the coordinator's public key."""
 KEPT = "synthetic.csv"
@@ -162,16 +160,24 @@ def spelled_keys(keys: frames.PublicKeys) -> str:
     return b64encode(keys.signing + keys.sealing).decode()
 
 
-def keys_in(word: str) -> frames.PublicKeys:
-    """Return the keys that `spelled_keys` wrote as a word; InputError for another word."""
+def keys_in(word: str, option: str = "key") -> frames.PublicKeys:
+    """Return the keys that `spelled_keys` wrote as a word; InputError for another word.
+
+    `option` names the word in errors, with the party that it is of.
+    """
     try:
         key_bytes = b64decode(word, validate=True)
     except ValueError:
         key_bytes = b""
     if len(key_bytes) != 2 * KEY:
+        # A pair has so many bytes in base 64, which writes three of them in four characters.
+        whole_length = 4 * -(-2 * KEY // 3)
+        fault = f"{word[:40]!r} is no pair of public keys"
+        if len(word) < whole_length:
+            fault = f"the word is cut off ({len(word)} of {whole_length} characters)"
         raise InputError(
-            f"{word[:40]!r} is no pair of public keys. Give the whole word that `siloweave party "
-            "key` printed at the party"
+            f"{option}: {fault}. Give the whole word that `siloweave party key` printed at the "
+            "party"
         )
     return frames.PublicKeys(key_bytes[:KEY], key_bytes[KEY:])
 
@@ -249,7 +255,7 @@ def provision(
     public_keys = {}
     for name in study.names:
         if name in keys:
-            public_keys[name] = keys_in(keys[name])
+            public_keys[name] = keys_in(keys[name], f"--key {name}")
         else:
             identity = load_or_create_home(folders[name])
             public_keys[name] = frames.keys_for(study.study.name, identity)
@@ -868,6 +874,7 @@ def require_known_ledger(
 
 def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTable]:
     """Return a party's study, its key's folder, the roster, its key, and its entry in the study."""
+    require_study_folder(folder)
     study = Study.load(folder)
     home = home_of(folder)
     coordinator = public_key_in(folder / COORDINATOR_PUBLIC)
@@ -1192,6 +1199,7 @@ def office_in(folder: Path) -> Office:
         InputError: A file is missing or damaged.
         RosterError: The roster is of another study, or is not signed by the folder's key.
     """
+    require_study_folder(folder)
     study = Study.load(folder)
     identity = Identity.load(folder / COORDINATOR_KEY)
     roster = _roster(folder, study, identity.public)
