@@ -54,6 +54,11 @@ def print_warning(message: str) -> None:
     print_error(message, _FIRST)
 
 
+def print_note(message: str) -> None:
+    """Print on standard error what an owner may want to know."""
+    Terminal(stderr=True).say(escape(message))
+
+
 def print_json(value: Any) -> None:
     """Print a result for a program."""
     Terminal().print(json_of(value), markup=False, soft_wrap=True)

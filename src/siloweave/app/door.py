@@ -135,11 +135,11 @@ class Door:
             self.error = error
 
     def _answer(self, until: float, running: Running) -> None:
-        from siloweave.app.console import print_error, print_warning
+        from siloweave.app.console import print_error, print_note, print_warning
 
         def told(line: str, warning: str) -> None:
             # In the terminal alone, as it may tell how many rows there are.
-            typer.echo(line, err=True)
+            print_note(line)
             if warning:
                 print_warning(warning)
 
@@ -161,7 +161,7 @@ class Door:
 
             finished = _finished_line(self.folder, seals.roster.study)
             if finished:
-                typer.echo(finished, err=True)
+                print_note(finished)
 
             seconds = until - time.monotonic()
             # A party that takes no part waits for the first question only, and not for ever.
@@ -176,7 +176,7 @@ class Door:
             elif decline_reason and not self._stop.is_set():
                 # The owner's script must not take it for a study that went well.
                 raise InputError(
-                    f"{who} was asked nothing before it ended, and takes no part"
+                    f"{decline_reason}. The coordinator asked nothing in time to hear of it"
                 )
             elif time.monotonic() >= until:
                 running.ends("at the time that --until names")

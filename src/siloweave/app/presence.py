@@ -28,7 +28,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None
 
-PRESENCE = "process.json"
+PRESENCE = "process"
 """In an end's folder: the process that ran there last, and how it ended."""
 ERROR = "with an error"
 """How a process ended that did not do what it was started for."""
