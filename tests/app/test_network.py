@@ -220,7 +220,7 @@ def test_whatever_a_party_writes_is_refused_in_a_folder_that_it_did_not_begin(en
     written = {one.name for one in ends["north"].iterdir()} - brought
     refused = {name for name in written if any(fnmatch(name, one) for one in _REMEMBERED)}
     signed = {"begun", "ledger.jsonl"}
-    # Questions count as answered, the run as not private, and other rows as those of the last start.
+    # Questions count as answered, the run as not private, and rows as those of the last start.
     harmless = {"nonces", "seeded", "rows.seen"}
     assert written - refused - signed <= harmless
     assert "store" in refused

@@ -25,7 +25,7 @@ def north(folder):
 def opened(end, rows):
     """What a party says of its rows when it starts: the line, and what is odd."""
     lines = []
-    with party_in(end, rows, noise="seeded", told=lambda *line: lines.append(line)):
+    with party_in(end, rows, noise="seeded", show_rows=lambda *line: lines.append(line)):
         pass
     (line,) = lines
     return line
@@ -249,6 +249,18 @@ def test_an_old_copy_of_a_folder_is_no_reason_to_raise_the_policy(folder, home):
     assert caught.value.declined == "its ledger does not allow this study"
     status = status_of(home / "third")
     assert (status.state, sentence in status.why) == ("an old or second copy", True)
+
+
+def test_a_plan_of_a_copy_that_the_policy_allows_says_that_it_counts_twice(folder, home):
+    policy = (home / "policy.toml").read_text()
+    policy = policy.replace("epsilon_in_all = 1.0", "epsilon_in_all = 9.0")
+    (home / "policy.toml").write_text(policy.replace("delta = 1e-05", "delta = 1e-03"))
+    shutil.copytree(home / "third", home / "copy")
+    opened(home / "third", "north.csv")
+    said = "counts study 'small' already, with another ledger. If"
+    for name in ("third", "copy"):
+        code, _, err = folder.call("party", "plan", home / name, "--data", "north.csv")
+        assert (code, said in told(err)) == (0, name == "copy")
 
 
 def test_a_policy_that_forbids_more_than_that_is_named(home):

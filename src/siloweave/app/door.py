@@ -137,13 +137,15 @@ class Door:
     def _answer(self, until: float, running: Running) -> None:
         from siloweave.app.console import print_error, print_note, print_warning
 
-        def told(line: str, warning: str) -> None:
+        def show_rows(line: str, warning: str) -> None:
             # In the terminal alone, as it may tell how many rows there are.
             print_note(line)
             if warning:
                 print_warning(warning)
 
-        party = answers_in(self.folder, self.data, noise=self.noise, told=told)
+        party = answers_in(
+            self.folder, self.data, noise=self.noise, show_rows=show_rows
+        )
         with party as (seals, reply, decline_reason):
             who = f"party {seals.name!r}"
             watch = Watch(who, lambda line: typer.echo(line, err=True))
@@ -290,7 +292,7 @@ def keeping_facts(folder: Path, running: Running) -> Iterator[None]:
     """Keep what `siloweave status` takes of an end's files up to date while the block runs.
 
     This process has loaded what that needs; `siloweave status` would have to, at every call.
-    `running` is told from time to time that the process lives.
+    `running` notes from time to time that the process lives.
     """
     over = threading.Event()
 

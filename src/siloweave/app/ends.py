@@ -1,4 +1,4 @@
-"""Which folder is an end of a study, and what to name in place of one that is none.
+"""Which folder is an end of a study, and what to name in place of another folder.
 
 **Guarantee**: nothing here reads a row or writes a file.
 """

@@ -368,7 +368,7 @@ def party_in(
     data: str | Path | None = None,
     *,
     noise: str = "os",
-    told: Callable[[str, str], object] = lambda line, warning: None,
+    show_rows: Callable[[str, str], object] = lambda line, warning: None,
 ) -> Iterator[tuple[Party, frames.Seals]]:
     """Open a party from its folder: what answers, and what opens and seals frames.
 
@@ -377,8 +377,8 @@ def party_in(
         data: Its rows, as its owner names them: a file, or ``address#table`` of a database. What
             study.toml names is not read, since others wrote that.
         noise: "seeded" protects nothing and is for tests.
-        told: Called with a line about the rows, for the owner alone, and with what is odd about
-            them beside the last start; the latter is empty for nothing.
+        show_rows: Called with a line about the rows, for the owner alone, and with what is odd
+            about them beside the last start; the latter is empty for nothing.
 
     Raises:
         InputError: A file is missing or damaged, or no rows are named.
@@ -416,7 +416,7 @@ def party_in(
     # The rows: what is wrong with them is told at this end alone.
     source = source_of(data)
     with _declining_rows(source):
-        plan, table = _plan_and_rows(folder, study, setup, source, job, told)
+        plan, table = _plan_and_rows(folder, study, setup, source, job, show_rows)
     with _declining(_ROWS):
         moved_counts = check_rows(study, setup.declared, setup.synth, name, table)
     # Rows that do not fit are none of a start, and the next one is not compared with them.
@@ -504,9 +504,9 @@ def _plan_and_rows(
     setup: Setup,
     source: Path | Database,
     job: Job,
-    told: Callable[[str, str], object],
+    show_rows: Callable[[str, str], object],
 ) -> tuple[Plan, Table | Unread]:
-    """Return the plan for a party's rows, and the rows; tell their owner which these are.
+    """Return the plan for a party's rows, and the rows; show their owner which these are.
 
     Args:
         folder: The party's.
@@ -514,7 +514,7 @@ def _plan_and_rows(
         setup: What is known of the study.
         source: Where the rows are.
         job: The study's run.
-        told: As of `party_in`; called even if the rows cannot be read.
+        show_rows: As of `party_in`; called even if the rows cannot be read.
     """
     entry = member(folder)[-1]
     schema_names = setup.declared.names
@@ -536,7 +536,9 @@ def _plan_and_rows(
         if isinstance(table, Table):
             row_count = table.num_rows
     finally:
-        told(rows_note.line(entry.name, column_count, row_count), rows_note.warning)
+        show_rows(
+            rows_note.line(entry.name, column_count, row_count), rows_note.warning
+        )
     return plan, table
 
 
@@ -579,7 +581,7 @@ def answers_in(
     data: str | Path | None = None,
     *,
     noise: str = "os",
-    told: Callable[[str, str], object] = lambda line, warning: None,
+    show_rows: Callable[[str, str], object] = lambda line, warning: None,
 ) -> Iterator[tuple[frames.Seals, Callable[[frames.Opened], bytes], str]]:
     """Open a party as `party_in` does; where it declines the study, refuse the first question.
 
@@ -589,7 +591,7 @@ def answers_in(
     """
     with ExitStack() as stack:
         try:
-            opened = party_in(folder, data, noise=noise, told=told)
+            opened = party_in(folder, data, noise=noise, show_rows=show_rows)
             party, seals = stack.enter_context(opened)
             reply = party.reply
             reason = ""
@@ -950,6 +952,28 @@ def policy_refusal(folder: Path) -> str:
     except InputError:
         return refusal
     raise LedgerError(_copy_sentence(folder, study, account))
+
+
+def counted_twice(folder: Path) -> str:
+    """Say that a party's account counts a study already, with another ledger; empty if it does not.
+
+    That is no refusal: a study may begin anew in a new folder, where the policy leaves enough.
+    """
+    study, home, roster, identity, _ = member(folder)
+    begun = begun_in(folder, study, identity)
+    number = begun.number if begun else ""
+    try:
+        account = read_account(home, identity)
+    except LedgerError:
+        # The refusal says so.
+        return ""
+    name = study.study.name
+    if not account.ledgers_of(name, _coordinator_key(roster)) - {number}:
+        return ""
+    return (
+        f"{home / ACCOUNT_FILE} counts study {name!r} already, with another ledger. If {folder} is "
+        "an old or second copy, put the newest one back; else the study counts once more"
+    )
 
 
 def _coordinator_key(roster: frames.Roster) -> bytes:

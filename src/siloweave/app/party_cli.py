@@ -95,6 +95,7 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     """Show every message that a study will send, and what each enters in the ledger."""
     from siloweave.app.console import print_plan, print_warning
     from siloweave.app.network import (
+        counted_twice,
         header_in,
         known_keys,
         member,
@@ -120,6 +121,9 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
 
     plan = plan_in(folder, data)
     refusal = refusal_in(folder)
+    warning = "" if refusal else counted_twice(folder)
+    if warning:
+        print_warning(warning)
     key_notes = known_keys(folder)
     header = header_in(folder, data) if data is not None else None
     print_plan(plan, folder, data, refusal, key_notes, header, json=json)

@@ -62,14 +62,14 @@ class Presence(msgspec.Struct, frozen=True):
     declines: bool = False
 
 
-class Seen(NamedTuple):
+class SeenProcess(NamedTuple):
     """What is seen of an end's process: what it wrote down, and whether it runs now."""
 
     presence: Presence
     is_running: bool
 
 
-def look(folder: Path) -> Seen | None:
+def look(folder: Path) -> SeenProcess | None:
     """Return what is seen of an end's process; None where none ever wrote itself down."""
     try:
         with (folder / PRESENCE).open("rb") as file:
@@ -81,7 +81,7 @@ def look(folder: Path) -> Seen | None:
     if is_locked is None:
         is_fresh = time.time() - presence.seen < _FRESH_S
         is_locked = is_fresh and not presence.ended
-    return Seen(presence, is_locked)
+    return SeenProcess(presence, is_locked)
 
 
 def _is_locked(descriptor: int) -> bool | None:

@@ -1,8 +1,8 @@
-"""Which rows a party reads: what its owner is told of them at each start, and what is remembered.
+"""Which rows a party reads: what its owner is shown of them at each start, and what is remembered.
 
 A file that was left in another party's folder, or an export that was made anew, looks like any
 other. So the party remembers in its own folder where the rows of the last start were, and a digest
-of them, and its owner is told where these are others.
+of them, and its owner sees where these are others.
 
 **Guarantee**: none. What is remembered stays in the party's folder, for its owner alone, and no
 answer is made of it.
@@ -42,12 +42,12 @@ class RowsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowsNote(msgspec.Struct, frozen=True):
-    """What an owner is told of the rows that a party is about to read.
+    """What an owner is shown of the rows that a party is about to read.
 
     Attributes:
         place: Where they are.
         state: When their file was changed last, or that it is not there; empty for a database.
-        warning: That they are not those of the last start; empty if they are, or there was none.
+        warning: That they are not those of the last start; empty if they are, or this is the first.
     """
 
     place: str

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 
 from siloweave import __version__
-from siloweave.app.presence import ERROR, PRESENCE, Seen, look
+from siloweave.app.presence import ERROR, PRESENCE, SeenProcess, look
 from siloweave.errors import of_system, printable
 from siloweave.federation import course
 from siloweave.federation.exchanges import (
@@ -459,7 +459,7 @@ def _unwritten_course(ended: EndedRun | None, shown_at: float) -> course.Status:
     )
 
 
-def _is_running(course_now: course.Status | None, seen: Seen | None) -> bool:
+def _is_running(course_now: course.Status | None, seen: SeenProcess | None) -> bool:
     """Return whether a coordinator's process runs here."""
     if seen is not None:
         return seen.is_running
@@ -518,7 +518,7 @@ def _lines(
 
 
 def _state(
-    course_now: course.Status | None, seen: Seen | None, *, is_running: bool
+    course_now: course.Status | None, seen: SeenProcess | None, *, is_running: bool
 ) -> str:
     """Say what became of a run by its course; that it has finished, its summary says alone."""
     if course_now is None:
@@ -601,7 +601,7 @@ class _PartyState(NamedTuple):
 
 
 def _party_state(
-    folder: Path, answers: Sequence[Exchange], seen: Seen | None
+    folder: Path, answers: Sequence[Exchange], seen: SeenProcess | None
 ) -> _PartyState:
     """Say what a party does that nothing hinders, by its answers and its process."""
     is_running = seen is not None and seen.is_running
@@ -631,7 +631,7 @@ def _party_state(
     return _PartyState(NOT_RUNNING, call, presence.ended or presence.seen)
 
 
-def _running_state(last: Exchange | None, seen: Seen) -> tuple[str, str]:
+def _running_state(last: Exchange | None, seen: SeenProcess) -> tuple[str, str]:
     """Say what a party does that runs, and where more of it stands."""
     if seen.presence.declines:
         return "takes no part", "its terminal says why"
