@@ -157,7 +157,7 @@ def test_the_number_of_rows_is_no_part_of_an_approval_for_any_method(ends):
 def test_a_plan_shows_how_rows_are_read_and_an_approval_is_of_that(ends, capsys):
     north = ends["north"]
     shown = printed(capsys, "party", "plan", north)
-    assert "columns of your rows that it uses: counted: age, sex, job" in shown
+    assert "columns of your rows that are counted: age, sex, job" in shown
     detected = "separator, encoding and header of your text file are detected, as the study"
     assert detected in shown
     printed(capsys, "party", "approve", north, plan_in(north).digest)

@@ -502,7 +502,7 @@ def _columns_used(plan: Plan) -> str:
         clauses.append(f"compared, to find the rows that all parties have: {names}")
     if read:
         clauses.append(f"read, and never counted or sent: {', '.join(read)}")
-    return f"columns of your rows that it uses: {'; '.join(clauses)}"
+    return f"columns of your rows that are {'; '.join(clauses)}"
 
 
 def _reading(plan: Plan, data: str | None) -> str:
