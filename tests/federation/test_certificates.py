@@ -129,7 +129,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
         lambda: made(tmp_path),
         lambda: serve(tmp_path, seals_of("lab"), lambda question: b"", "localhost:1"),
     ):
-        with pytest.raises(InputError, match=r"run: pip install 'siloweave\[flower\]'"):
+        with pytest.raises(InputError, match=r"run: pip install '\.\[flower\]'"):
             start()
     assert list(tmp_path.iterdir()) == []
 
