@@ -157,8 +157,9 @@ def test_the_number_of_rows_is_no_part_of_an_approval_for_any_method(ends):
 def test_a_plan_shows_how_rows_are_read_and_an_approval_is_of_that(ends, capsys):
     north = ends["north"]
     shown = printed(capsys, "party", "plan", north)
-    assert "columns of your rows that it uses: age, sex, job" in shown
-    assert "your text file is read with what is decided from the file alone" in shown
+    assert "columns of your rows that are counted: age, sex, job" in shown
+    detected = "separator, encoding and header of your text file are detected, as the study"
+    assert detected in shown
     printed(capsys, "party", "approve", north, plan_in(north).digest)
     study = (north / "study.toml").read_text()
     (north / "study.toml").write_text(
@@ -180,7 +181,7 @@ def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
     digest = re.findall("[0-9a-f]{24}", shown)[-1]
     assert status_of(north).state == "not approved"
     printed(capsys, "party", "approve", north, digest)
-    assert status_of(north).state == "waiting for questions"
+    assert status_of(north).state == "never started"
     assert started(north, rows) == ""
 
 

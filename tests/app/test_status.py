@@ -15,6 +15,7 @@ import pytest
 from siloweave.app.cli import main
 from siloweave.app.ledgers import open_run
 from siloweave.app.network import office_in
+from siloweave.app.presence import Running
 from siloweave.app.run import execute
 from siloweave.app.status import FACTS, LOG, known_status, log_into, logging_for
 from siloweave.app.status_facts import status_of
@@ -47,6 +48,11 @@ def run(ends, *names, seconds=60.0):
         return execute(office.study, carrier=office.carrier(carrier), noise="seeded")
 
 
+def clock(status):
+    """When a status says that something ended, as it is printed on the same day."""
+    return datetime.fromisoformat(status.ended).astimezone().strftime("%H:%M:%S")
+
+
 def lines(folder):
     return {one.name: one for one in status_of(folder).parties}
 
@@ -56,7 +62,7 @@ def test_before_it_begins(ends):
     assert (found.state, found.questions, found.at_most) == ("not begun", 0, 4)
     assert found.left is None
     found = status_of(ends["north"])
-    assert (found.state, found.answered, found.at_most) == ("waiting for questions", 0, 4)
+    assert (found.state, found.answered, found.at_most) == ("never started", 0, 4)
     assert (found.party, found.epsilon, found.allowed, found.quiet) == ("north", 0.0, 1.0, None)
     assert (found.received, found.sent, found.left) == (0, 0, None)
 
@@ -112,9 +118,7 @@ def test_a_finished_study_has_the_numbers_of_its_summary(ends, capsys):
         assert main(["status", str(end)]) == 0
         shown = capsys.readouterr().out
         assert ("small at the coordinator" in shown) == (name == "coordinator")
-        assert (f"at party {name}: finished at {party.ended[:4]}-" in shown) != (
-            name == "coordinator"
-        )
+        assert (f"at party {name}: finished at {clock(party)}" in shown) != (name == "coordinator")
         assert main(["status", str(end), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["study"] == "small"
 
@@ -130,7 +134,7 @@ def test_a_run_in_one_process_has_the_numbers_of_its_summary_too(folder):
         assert line.messages > 0
 
 
-def test_a_party_that_is_asked_again_has_not_finished(ends):
+def test_a_party_that_is_asked_again_has_not_finished(ends, capsys):
     """A coordinator that lost its result asks all again; nothing is paid for twice."""
     run(ends, "north", "south")
     before = status_of(ends["north"])
@@ -140,7 +144,14 @@ def test_a_party_that_is_asked_again_has_not_finished(ends):
     with pytest.raises(RosterError, match="party 'south' did not answer"):
         run(ends, "north", seconds=1.0)
     found = status_of(ends["north"])
-    assert (found.state, found.ended, found.releases) == ("answering", "", before.releases)
+    assert (found.state, found.running, found.releases) == ("not running", False, before.releases)
+    with Running(ends["north"], "this party"):
+        assert status_of(ends["north"]).state == "answering"
+    asked_again = len(exchanges_in(ends["north"] / "nonces")) - found.at_most
+    assert found.repeated == asked_again > 0
+    assert main(["status", str(ends["north"])]) == 0
+    said = f"{found.at_most} questions answered, {asked_again} of them asked again"
+    assert said in capsys.readouterr().out
     run(ends, "north", "south")
     again = status_of(ends["north"])
     assert (again.state, again.releases) == (FINISHED, before.releases)
@@ -157,7 +168,7 @@ def test_a_party_that_refused_a_question_says_when(ends, capsys):
     assert 0 <= time.time() - datetime.fromisoformat(found.ended).timestamp() < 600
     assert [one.kind for one in exchanges_in(ends["north"] / "nonces")] == [REFUSAL]
     assert main(["status", str(ends["north"])]) == 0
-    assert f"refused a question at {found.ended}: its terminal" in capsys.readouterr().out
+    assert f"refused a question at {clock(found)}: its terminal" in capsys.readouterr().out
 
 
 def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):
@@ -168,12 +179,16 @@ def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):
     noted.add(Exchange(bytes(31) + b"1", 600, 900, 1e9 + 7, 2.5, 0.125))
     with (ends["north"] / "nonces").open("ab") as file:
         file.write(bytes(50))
-    found = status_of(ends["north"])
-    assert (found.answered, found.received, found.sent) == (2, 1100, 1600)
-    assert (found.computing, found.sealing, found.state) == (2.5, 0.125, "answering")
-    assert found.left == pytest.approx(14.0)  # two of four questions at 7 s
-    assert main(["status", str(ends["north"])]) == 0
+    assert status_of(ends["north"]).left is None
+    with Running(ends["north"], "this party"):
+        found = status_of(ends["north"])
+        assert (found.answered, found.received, found.sent) == (2, 1100, 1600)
+        waiting = "waiting for the coordinator"
+        assert (found.computing, found.sealing, found.state) == (2.5, 0.125, waiting)
+        assert found.left == pytest.approx(14.0)  # two of four questions at 7 s
+        assert main(["status", str(ends["north"])]) == 0
     shown = capsys.readouterr().out
+    assert "running, waits for the coordinator: nothing asked for" in shown
     assert "1.1 kB received and 1.6 kB sent" in shown
     assert "2.5 s of its own computing and 125 ms of sealing, opening and signing" in shown
     assert "left at this pace: at most 14.0 s" in shown

@@ -72,6 +72,9 @@ def test_a_study_ends_when_it_has_finished_or_an_error_ended_it(ends):
     for state, code in [
         (FINISHED, 0),
         ("refused a question", 2),
+        ("ended with an error", 2),
+        ("never started", None),
+        ("not running", None),
         ("not approved", None),
         ("waiting for questions", None),
         ("answering", None),
@@ -113,7 +116,7 @@ def test_an_error_that_ended_a_run_is_exit_code_2(ends, folder):
         run(ends, "north", seconds=0.5)
     code, out, _ = folder.call("status", ends["coordinator"], "--watch")
     assert code == 2
-    assert "ended by RosterError" in out
+    assert "ended: south did not answer" in out
     assert "south" in out
 
 

@@ -129,7 +129,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
         lambda: made(tmp_path),
         lambda: serve(tmp_path, seals_of("lab"), lambda question: b"", "localhost:1"),
     ):
-        with pytest.raises(InputError, match=r"run: pip install 'siloweave\[flower\]'"):
+        with pytest.raises(InputError, match=r"run: pip install '\.\[flower\]'"):
             start()
     assert list(tmp_path.iterdir()) == []
 
@@ -137,7 +137,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
 @pytest.fixture
 def provided(tmp_path, monkeypatch):
     """Folders of all ends; Flower counts as installed, and is not needed."""
-    monkeypatch.setattr(engine, "_need_flower", lambda: None)
+    monkeypatch.setattr(engine, "need_flower", lambda: None)
     return provisioned(tmp_path)
 
 

@@ -87,7 +87,7 @@ def test_a_supernode_that_names_no_socket_is_told_how(config):
 
 
 def test_a_node_without_a_key_is_told_what_it_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "_need_flower", lambda: None)
+    monkeypatch.setattr(engine, "need_flower", lambda: None)
     with pytest.raises(InputError, match=r"node\.key: is not there. Give the node the folder"):
         engine.carrying_to(tmp_path / "party.sock", tmp_path, "127.0.0.1:9092")
     assert list(tmp_path.iterdir()) == []

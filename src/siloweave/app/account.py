@@ -223,14 +223,23 @@ class Account:
         """Return what was entered for the study with this ledger."""
         return added_up(entry.cost for entry in self.entries if entry.ledger == ledger)
 
-    def others(self, ledger: str) -> list[Charged]:
-        """Return what was entered for everything but the study with this ledger, study by study."""
+    def ledgers_of(self, study: str, coordinator: bytes) -> set[str]:
+        """Return what all ledgers are known by that were entered for a study of a coordinator."""
+        return {
+            entry.ledger
+            for entry in self.entries
+            if entry.study == study and entry.coordinator == coordinator
+        }
+
+    def others(self, *ledgers: str) -> list[Charged]:
+        """Return what was entered for everything but studies with these ledgers, study by study."""
         costs: dict[str, list[Charged]] = {}
         for entry in self.entries:
             # What the owner stated has no ledger, and each such line counts by itself.
             name = entry.ledger or f"stated {entry.index}"
             costs.setdefault(name, []).append(entry.cost)
-        costs.pop(ledger, None)
+        for ledger in ledgers:
+            costs.pop(ledger, None)
         return [added_up(study_costs) for study_costs in costs.values()]
 
     def seen_key(self, name: str, key: bytes, ledger: str = "") -> str:

@@ -19,7 +19,13 @@ from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.app.network import AccountView
 from siloweave.app.parties import Difference
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
-from siloweave.app.status import CoordinatorStatus, PartyStatus, party_table
+from siloweave.app.status import (
+    CoordinatorStatus,
+    PartyStatus,
+    party_table,
+    state_words,
+    time_left_words,
+)
 from siloweave.app.study import AboutMethod
 from siloweave.app.terminal import Terminal, quoted
 from siloweave.core.method import ErrorForecast
@@ -53,6 +59,11 @@ def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
 def print_warning(message: str) -> None:
     """Print on standard error what to look at."""
     print_error(message, _FIRST)
+
+
+def print_note(message: str) -> None:
+    """Print on standard error what an owner may want to know."""
+    Terminal(stderr=True).say(escape(message))
 
 
 def print_json(value: Any) -> None:
@@ -462,6 +473,7 @@ def print_plan(
     data: str | None,
     refusal: str,
     key_notes: Mapping[str, str],
+    header: tuple[str, bool] | None = None,
     *,
     json: bool,
 ) -> None:
@@ -473,6 +485,8 @@ def print_plan(
         data: Names the party's rows.
         refusal: Why the party does not take part; empty if it may.
         key_notes: Says of each key whether earlier studies had it.
+        header: Whether the names of the rows' columns fit, in a sentence, and whether they do;
+            None where no rows are named.
         json: Whether to print it for a program.
     """
     if json:
@@ -480,6 +494,8 @@ def print_plan(
         answer["digest"] = plan.digest
         answer["refusal"] = refusal
         answer["known_keys"] = key_notes
+        if header is not None:
+            answer["header"], answer["fits"] = header
         print_json(answer)
         return
 
@@ -497,15 +513,22 @@ def print_plan(
     console.table(text_table(("who", "sees", "protected by"), views))
     console.facts("what you say yes to", _settled(plan))
     console.say(escape(f"guarantee: {plan.guarantee}"))
-    columns = ", ".join(plan.columns)
-    console.say(escape(f"columns of your rows that it uses: {columns}"))
-    console.say(escape(f"your text file is read with {_reading(plan)}"))
+    console.say(escape(_columns_used(plan)))
+    console.say(escape(_reading(plan, data)))
     _print_keys(console, facts, key_notes)
+    if header is not None:
+        sentence, fits = header
+        label = "" if fits else f"{_FIRST} "
+        console.say(f"{label}{escape(sentence)}")
 
     # A study that the policy refuses has nothing to approve.
     if refusal:
         console.say(f"[bold red]refused:[/] {escape(refusal)}")
         return
+    # The last line before a yes: a folder that came to the wrong party is noticed here or never.
+    console.say(
+        f"You would take part as '{party}'. If you are not {party}, do not approve."
+    )
     call = f"siloweave party approve {quoted(folder)} {plan.digest}"
     # A file in the study's folder may be somebody else's, so that its name is confirmed, too.
     if data is not None and _is_inside(Path(data), folder):
@@ -518,15 +541,40 @@ def _is_inside(file: Path, folder: Path) -> bool:
     return file.resolve().is_relative_to(folder.resolve())
 
 
-def _reading(plan: Plan) -> str:
+def _columns_used(plan: Plan) -> str:
+    """Say what becomes of each of a party's columns that a study uses."""
+    alignment = plan.facts["alignment"] or {}
+    compared = [name for name in plan.columns if name in alignment.get("on", ())]
+    ids = set()
+    for column in plan.facts["schema"]["columns"]:
+        if column["kind"] == "id":
+            ids.add(column["name"])
+    read = [name for name in plan.columns if name in ids and name not in compared]
+    others = (*compared, *read)
+    counted = [name for name in plan.columns if name not in others]
+
+    clauses = [f"counted: {', '.join(counted)}"]
+    if compared:
+        names = ", ".join(compared)
+        clauses.append(f"compared, to find the rows that all parties have: {names}")
+    if read:
+        clauses.append(f"read, and never counted or sent: {', '.join(read)}")
+    return f"columns of your rows that are {'; '.join(clauses)}"
+
+
+def _reading(plan: Plan, data: str | None) -> str:
     """Say how a party's text file is read, and where its owner corrects that."""
+    file = "your text file" if data is None else Path(data).name
     clauses = [f"{name} = {_value(value)}" for name, value in plan.reading.items()]
     if not clauses:
-        return "what is decided from the file alone"
+        return (
+            f"separator, encoding and header of {file} are detected, as the study declares "
+            "none"
+        )
     clauses.append(
         "as study.toml in this folder says: correct it there if your file is not so"
     )
-    return ", ".join(clauses)
+    return f"{file} is read with {', '.join(clauses)}"
 
 
 def _totals(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -682,28 +730,18 @@ def print_status(status: CoordinatorStatus | PartyStatus) -> None:
         _print_at_coordinator(status)
 
 
-def _time_left(seconds: float | None) -> str:
-    """Say how long a study still takes at its pace."""
-    if seconds is None:
-        return "time left: not known"
-    if not seconds:
-        return "nothing is left to do"
-    return f"left at this pace: at most {duration(seconds)}"
-
-
 def _print_at_coordinator(status: CoordinatorStatus) -> None:
     """Print how far a study is at the coordinator, and what each party did."""
     console = Terminal()
     study = escape(status.study)
-    state = escape(status.state)
+    state = escape(state_words(status))
     console.say(f"[bold]{study}[/] at the coordinator: {state}")
     if status.question:
         step = f"{status.question}, step {status.step} of stage {status.stage}"
         progress = f"question {status.questions} of at most {status.at_most}"
         console.say(escape(f"{step}; {progress}"))
     elapsed = duration(status.seconds)
-    time_left = _time_left(status.left)
-    console.say(f"{elapsed} so far; {time_left}")
+    console.say(_clauses(f"{elapsed} so far", time_left_words(status)))
     epsilon = words.epsilon(status.epsilon)
     delta = words.small(status.delta)
     allowed = words.epsilon(status.allowed)
@@ -717,17 +755,15 @@ def _print_at_party(status: PartyStatus) -> None:
     console = Terminal()
     study = escape(status.study)
     party = escape(status.party)
-    state = status.state
-    if status.ended:
-        state += f" at {status.ended}"
-    if status.why:
-        state += f": {status.why}"
-    console.say(f"[bold]{study}[/] at party {party}: {escape(state)}")
+    state = escape(state_words(status))
+    console.say(f"[bold]{study}[/] at party {party}: {state}")
 
-    answers = count_of(status.answered, "question", "questions")
-    if status.at_most is not None:
+    answers = count_of(status.answered - status.repeated, "question", "questions")
+    if status.at_most is not None and not status.repeated:
         answers += f" of at most {status.at_most:,}"
     answers += " answered"
+    if status.repeated:
+        answers += f", {status.repeated:,} of them asked again"
     if status.quiet is not None:
         answers += f", the last {duration(status.quiet)} ago"
     console.say(answers)
@@ -763,8 +799,12 @@ def _print_work(console: Terminal, status: PartyStatus) -> None:
         "which no other end is told"
     )
     stored = words.size(status.stored)
-    time_left = _time_left(status.left)
-    console.say(f"answers that are stored: {stored}; {time_left}")
+    console.say(_clauses(f"answers that are stored: {stored}", time_left_words(status)))
+
+
+def _clauses(*clauses: str) -> str:
+    """Join the clauses of a line that are not empty."""
+    return "; ".join(clause for clause in clauses if clause)
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:

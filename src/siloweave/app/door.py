@@ -24,10 +24,12 @@ from typing import Any
 import typer
 
 from siloweave.app.network import answers_in
+from siloweave.app.presence import Running
 from siloweave.app.status import known_status, logging_for
 from siloweave.app.status_facts import remembered
 from siloweave.errors import InputError, SiloweaveError, of_system
 from siloweave.federation import course, engine, local, processes, spool
+from siloweave.federation.exchanges import LAST, NONCES, PARTING, exchanges_in
 from siloweave.federation.watch import Watch
 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -125,41 +127,67 @@ class Door:
     def open(self, until: float) -> None:
         """Answer until the study has ended, this is stopped, or `until` of the monotonic clock."""
         try:
-            with logging_for(self.folder):
-                self._answer(until)
+            with (
+                logging_for(self.folder),
+                Running(self.folder, "this party") as running,
+            ):
+                self._answer(until, running)
         # Of any kind: an error that ended this thread alone would look like the end of the study.
         except Exception as error:  # noqa: BLE001  # raised again by `open_doors`
             self.error = error
 
-    def _answer(self, until: float) -> None:
-        from siloweave.app.console import print_error
+    def _answer(self, until: float, running: Running) -> None:
+        from siloweave.app.console import print_error, print_note, print_warning
 
-        party = answers_in(self.folder, self.data, noise=self.noise)
+        def show_rows(line: str, warning: str) -> None:
+            # In the terminal alone, as it may tell how many rows there are.
+            print_note(line)
+            if warning:
+                print_warning(warning)
+
+        party = answers_in(
+            self.folder, self.data, noise=self.noise, show_rows=show_rows
+        )
         with party as (seals, reply, decline_reason):
             who = f"party {seals.name!r}"
             watch = Watch(who, lambda line: typer.echo(line, err=True))
             if decline_reason:
                 print_error(decline_reason)
                 watch.waits("takes no part, and says so when it is first asked")
+                running.note(declines=True)
+
+            def busy_reply(question: Any) -> bytes:
+                running.note(is_busy=True)
+                try:
+                    return reply(question)
+                finally:
+                    running.note()
+
+            finished = _finished_line(self.folder, seals.roster.study)
+            if finished:
+                print_note(finished)
 
             seconds = until - time.monotonic()
             # A party that takes no part waits for the first question only, and not for ever.
             if decline_reason:
                 seconds = min(self.wait, seconds)
-            with keeping_facts(self.folder):
-                self._serve(seals, reply, seconds, watch)
+            with keeping_facts(self.folder, running):
+                self._serve(seals, busy_reply, seconds, watch)
 
             if seals.has_ended:
                 study = seals.roster.study
                 watch.ended(f"study {study!r}: the coordinator has its result")
+            elif decline_reason and not self._stop.is_set():
+                # The owner's script must not take it for a study that went well.
+                raise InputError(
+                    f"{decline_reason}. The coordinator asked nothing in time to hear of it"
+                )
             elif time.monotonic() >= until:
+                running.ends("at the time that --until names")
                 watch.ended("it is the time that --until names")
             elif self._stop.is_set():
+                running.ends("by Ctrl-C")
                 watch.ended("stopped; the same command continues")
-            elif decline_reason:
-                raise InputError(
-                    f"{who} was asked nothing for {self.wait:g} s, and ends"
-                )
 
     def _serve(self, seals: Any, reply: Any, seconds: float, watch: Watch) -> None:
         """Answer what comes, over files or at a socket, until the end or for so many seconds."""
@@ -202,6 +230,21 @@ class Door:
             proxy=self.proxy,
             watch=watch,
         )
+
+
+def _finished_line(folder: Path, study: str) -> str:
+    """Say that a study has finished at a party that is started again; empty if it has not."""
+    answers = exchanges_in(folder / NONCES)
+    # The coordinator's word that it has its result may follow the last answer.
+    ended = [answer.ended for answer in answers if answer.kind == LAST]
+    is_asked_again = bool(answers) and answers[-1].kind not in (LAST, PARTING)
+    if not ended or is_asked_again:
+        return ""
+    clock = datetime.fromtimestamp(ended[-1]).astimezone().strftime("%H:%M:%S")
+    return (
+        f"study {study!r} has finished here ({clock}); nothing is left to do. It stays only for a "
+        "coordinator that lost its result"
+    )
 
 
 def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
@@ -250,10 +293,11 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
 
 
 @contextmanager
-def keeping_facts(folder: Path) -> Iterator[None]:
+def keeping_facts(folder: Path, running: Running) -> Iterator[None]:
     """Keep what `siloweave status` takes of an end's files up to date while the block runs.
 
     This process has loaded what that needs; `siloweave status` would have to, at every call.
+    `running` notes from time to time that the process lives.
     """
     over = threading.Event()
 
@@ -268,6 +312,7 @@ def keeping_facts(folder: Path) -> Iterator[None]:
         # The first time took memory that is not needed while this end waits.
         processes.return_memory()
         while not over.wait(_FACTS_S):
+            running.lives()
             refresh()
 
     try:

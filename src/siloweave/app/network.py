@@ -15,6 +15,7 @@ studies has a folder with its key and policy, and the studies' folders in it:
 ``ledger.jsonl``    what a party has released, and beside it all it needs to continue
 ``results``         at a party: the study's table and public report, if its policy takes them
 ``synthetic.csv``   at a party: its synthetic columns, where they stay with their parties
+``rows.seen``       at a party: where the rows of the last start were, and a digest of them
 ``begun``           at a party: its signature, by which it knows that all this is its own, what its
                     ledger is known by, and the ledger's first line, once there is one
 ==================  ==========================================================================
@@ -54,6 +55,7 @@ from siloweave.app.account import (
     require_file,
 )
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
+from siloweave.app.ends import COORDINATOR_KEY, STUDY_FILE, require_study_folder
 from siloweave.app.plan import (
     Plan,
     forecast_of,
@@ -64,6 +66,7 @@ from siloweave.app.plan import (
 )
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
 from siloweave.app.seen_ledgers import SeenLedger, require_newest
+from siloweave.app.seen_rows import SEEN_ROWS, compare_rows, remember_rows
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Setup
 from siloweave.core.party import (
@@ -74,13 +77,16 @@ from siloweave.core.party import (
     study_party,
     synthetic_columns,
 )
-from siloweave.core.settings import SEEDED, agreed
+from siloweave.core.settings import SEEDED, Job, agreed
 from siloweave.errors import (
+    DataError,
     InputError,
     LedgerError,
     RosterError,
+    SchemaError,
     SiloweaveError,
     StudyError,
+    first_few,
     naming_party,
 )
 from siloweave.federation import engine, frames
@@ -101,17 +107,14 @@ from siloweave.privacy.ledger import (
     verify,
 )
 from siloweave.privacy.mechanisms import OSEntropy
-from siloweave.tables.database import source_of
+from siloweave.tables.database import Database, source_of
 from siloweave.tables.drawn import drawn_anew, listed_instead
 from siloweave.tables.ids import IdPolicy
 from siloweave.tables.moved import moved_note
-from siloweave.tables.read import read, write
+from siloweave.tables.read import Table, Unread, read, write
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
-STUDY_FILE = "study.toml"
-COORDINATOR_KEY = "coordinator.key"
-"""In the coordinator's folder: its private key."""
 COORDINATOR_PUBLIC = "coordinator.pub"
 """In a party's folder: the coordinator's public key."""
 KEPT = "synthetic.csv"
@@ -138,7 +141,7 @@ _SCHEMA_PATH = re.compile(
 )
 _PURPOSE = b"siloweave begun"
 _REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
-OWN_FILES = (NONCES, KEPT, _BEGUN, SEEDED)
+OWN_FILES = (NONCES, KEPT, _BEGUN, SEEDED, SEEN_ROWS)
 """Files that a party writes into a study's folder for itself; the key, policy and ledger apart."""
 _log = logging.getLogger("siloweave")
 
@@ -157,16 +160,24 @@ def spelled_keys(keys: frames.PublicKeys) -> str:
     return b64encode(keys.signing + keys.sealing).decode()
 
 
-def keys_in(word: str) -> frames.PublicKeys:
-    """Return the keys that `spelled_keys` wrote as a word; InputError for another word."""
+def keys_in(word: str, option: str = "key") -> frames.PublicKeys:
+    """Return the keys that `spelled_keys` wrote as a word; InputError for another word.
+
+    `option` names the word in errors, with the party that it is of.
+    """
     try:
         key_bytes = b64decode(word, validate=True)
     except ValueError:
         key_bytes = b""
     if len(key_bytes) != 2 * KEY:
+        # A pair has so many bytes in base 64, which writes three of them in four characters.
+        whole_length = 4 * -(-2 * KEY // 3)
+        fault = f"{word[:40]!r} is no pair of public keys"
+        if len(word) < whole_length:
+            fault = f"the word is cut off ({len(word)} of {whole_length} characters)"
         raise InputError(
-            f"{word[:40]!r} is no pair of public keys. Give the whole word that `siloweave party "
-            "key` printed at the party"
+            f"{option}: {fault}. Give the whole word that `siloweave party key` printed at the "
+            "party"
         )
     return frames.PublicKeys(key_bytes[:KEY], key_bytes[KEY:])
 
@@ -244,7 +255,7 @@ def provision(
     public_keys = {}
     for name in study.names:
         if name in keys:
-            public_keys[name] = keys_in(keys[name])
+            public_keys[name] = keys_in(keys[name], f"--key {name}")
         else:
             identity = load_or_create_home(folders[name])
             public_keys[name] = frames.keys_for(study.study.name, identity)
@@ -353,7 +364,11 @@ def fingerprints_in(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def party_in(
-    folder: Path, data: str | Path | None = None, *, noise: str = "os"
+    folder: Path,
+    data: str | Path | None = None,
+    *,
+    noise: str = "os",
+    show_rows: Callable[[str, str], object] = lambda line, warning: None,
 ) -> Iterator[tuple[Party, frames.Seals]]:
     """Open a party from its folder: what answers, and what opens and seals frames.
 
@@ -362,6 +377,8 @@ def party_in(
         data: Its rows, as its owner names them: a file, or ``address#table`` of a database. What
             study.toml names is not read, since others wrote that.
         noise: "seeded" protects nothing and is for tests.
+        show_rows: Called with a line about the rows, for the owner alone, and with what is odd
+            about them beside the last start; the latter is empty for nothing.
 
     Raises:
         InputError: A file is missing or damaged, or no rows are named.
@@ -384,8 +401,8 @@ def party_in(
 
     # The study as such: is its ledger whole, and do policy and account allow it?
     with _declining(_LEDGER):
-        require_known_ledger(folder, study, identity)
-        refusal = _refusal(folder)
+        require_known_ledger(folder, study, identity, _coordinator_key(roster))
+        refusal = policy_refusal(folder)
     if refusal:
         with _declining(_POLICY):
             raise StudyError(refusal)
@@ -393,21 +410,17 @@ def party_in(
     seals = frames.Seals(name, identity, roster, Nonces(folder / NONCES))
 
     # An owner who approves by hand has done so before the coordinator could learn of rows.
-    source = source_of(data)
-    plan = plan_in(folder, data)
     if policy.studies.approval == "by hand":
-        require_approved(folder, plan, identity)
+        require_approved(folder, plan_in(folder), identity)
 
     # The rows: what is wrong with them is told at this end alone.
-    # A study that names columns has those alone read, and checks them there.
-    if not setup.columns:
-        columns = {name: columns_in(entry, source, setup.declared.names)}
-        with _declining(_ROWS):
-            check_columns(study, setup.synth, columns, setup.declared)
-    with naming_party(name):
-        table = study.rows(entry, source, job, folder)
+    source = source_of(data)
+    with _declining_rows(source):
+        plan, table = _plan_and_rows(folder, study, setup, source, job, show_rows)
     with _declining(_ROWS):
         moved_counts = check_rows(study, setup.declared, setup.synth, name, table)
+    # Rows that do not fit are none of a start, and the next one is not compared with them.
+    remember_rows(folder, source)
     if moved_counts:
         _log.warning("%s", moved_note(moved_counts, setup.declared))
     party_columns = setup.held.get(name, ())
@@ -455,7 +468,7 @@ def party_in(
             begun.number,
             _most_spent(study, entries),
             study=study.study.name,
-            coordinator=roster.keys[roster.coordinator].signing,
+            coordinator=_coordinator_key(roster),
             parties=roster.parties,
         )
 
@@ -484,6 +497,50 @@ def party_in(
         yield opened_party, seals
     finally:
         opened_party.close()
+
+
+def _plan_and_rows(
+    folder: Path,
+    study: Study,
+    setup: Setup,
+    source: Path | Database,
+    job: Job,
+    show_rows: Callable[[str, str], object],
+) -> tuple[Plan, Table | Unread]:
+    """Return the plan for a party's rows, and the rows; show their owner which these are.
+
+    Args:
+        folder: The party's.
+        study: Its copy of the study.
+        setup: What is known of the study.
+        source: Where the rows are.
+        job: The study's run.
+        show_rows: As of `party_in`; called even if the rows cannot be read.
+    """
+    entry = member(folder)[-1]
+    schema_names = setup.declared.names
+    rows_note = compare_rows(folder, source)
+    column_count: int | None = None
+    row_count: int | None = None
+    try:
+        # First the number of columns, which is told even if they do not fit.
+        column_count = len(_names_in_rows(entry, source, schema_names))
+        plan = plan_in(folder, source)
+        # A study that names columns has those alone read, and checks them there.
+        if not setup.columns:
+            with _declining(_ROWS):
+                require_header(study, setup, entry, source)
+                columns = {entry.name: columns_in(entry, source, schema_names)}
+                check_columns(study, setup.synth, columns, setup.declared)
+        with naming_party(entry.name):
+            table = study.rows(entry, source, job, folder)
+        if isinstance(table, Table):
+            row_count = table.num_rows
+    finally:
+        show_rows(
+            rows_note.line(entry.name, column_count, row_count), rows_note.warning
+        )
+    return plan, table
 
 
 def _store_synthetic(party: Party, setup: Setup, names: Sequence[str]) -> None:
@@ -521,16 +578,22 @@ def _store_results(place: Path, message: Part) -> None:
 
 @contextmanager
 def answers_in(
-    folder: Path, data: str | Path | None = None, *, noise: str = "os"
+    folder: Path,
+    data: str | Path | None = None,
+    *,
+    noise: str = "os",
+    show_rows: Callable[[str, str], object] = lambda line, warning: None,
 ) -> Iterator[tuple[frames.Seals, Callable[[frames.Opened], bytes], str]]:
     """Open a party as `party_in` does; where it declines the study, refuse the first question.
 
-    The third is why, for the owner alone; empty if it takes part. What it would be refused for, and
-    is the owner's to mend before anyone knows, such as a file that is not there, is raised.
+    The third is why, for the owner alone; empty if it takes part. Rows that cannot be read are
+    refused as those that do not fit. What is the owner's to mend before anyone knows, such as a
+    damaged account, a full disk or a database that does not answer, is raised.
     """
     with ExitStack() as stack:
         try:
-            party, seals = stack.enter_context(party_in(folder, data, noise=noise))
+            opened = party_in(folder, data, noise=noise, show_rows=show_rows)
+            party, seals = stack.enter_context(opened)
             reply = party.reply
             reason = ""
         except SiloweaveError as error:
@@ -542,7 +605,7 @@ def answers_in(
             # The coordinator gets this sentence, which has `declined` in place of the reason.
             refusal = StudyError(
                 f"party {entry.name!r} does not take part: {error.declined}. Its owner sees why "
-                "there; once that is mended, start both ends again"
+                f"there; once that is mended, start {entry.name} and the coordinator again"
             )
 
             def reply(question: frames.Opened) -> bytes:
@@ -561,6 +624,142 @@ def _declining(words: str) -> Iterator[None]:
         if not isinstance(error.__cause__, OSError):
             error.declined = words
         raise
+
+
+@contextmanager
+def _declining_rows(source: Path | Database) -> Iterator[None]:
+    """Let the coordinator know of a file of rows that cannot be read by `_ROWS` alone.
+
+    That is a file that is missing, empty or none of a table. A database that does not answer, and a
+    disk that is full, are the owner's to mend.
+    """
+    try:
+        yield
+    except SiloweaveError as error:
+        cause = _system_error_behind(error)
+        if isinstance(source, Path) and (cause is None or _is_about(cause, source)):
+            error.declined = _ROWS
+        raise
+    except OSError as error:
+        if not isinstance(source, Path) or not _is_about(error, source):
+            raise
+        unreadable = DataError(f"{source}: cannot be read ({error.strerror})")
+        unreadable.declined = _ROWS
+        raise unreadable from error
+
+
+def _system_error_behind(error: BaseException) -> OSError | None:
+    """Return the system's error that an error was made of; None for none."""
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    return cause
+
+
+def _is_about(error: OSError, source: Path) -> bool:
+    """Return whether a system's error is about a file, or one in a folder."""
+    if error.filename is None:
+        return False
+    path = Path(os.fsdecode(error.filename))
+    return path.resolve().is_relative_to(source.resolve())
+
+
+class HeaderFit(NamedTuple):
+    """How the names of a party's columns fit a study.
+
+    Attributes:
+        expected: Columns that the study takes of the party.
+        lacking: Those of them that its rows lack.
+        extra: Columns of its rows that the study does not know.
+    """
+
+    expected: tuple[str, ...]
+    lacking: tuple[str, ...]
+    extra: tuple[str, ...]
+
+
+def _names_in_rows(
+    entry: PartyTable, source: Path | Database, schema_names: Sequence[str]
+) -> tuple[str, ...]:
+    """Return all names of a party's columns, by the study's renames; no row is read."""
+    whole_entry = msgspec.structs.replace(entry, columns=())
+    return columns_in(whole_entry, source, schema_names)
+
+
+def header_fit(
+    study: Study, setup: Setup, entry: PartyTable, source: Path | Database
+) -> HeaderFit:
+    """Compare the names of a party's columns with a study's; errors as of `check.columns_in`.
+
+    Of a text file the first lines alone are read.
+    """
+    schema = setup.declared
+    names = _names_in_rows(entry, source, schema.names)
+    # A party that has some of the columns brings those that it has, unless the study names them.
+    expected = entry.columns
+    if not expected and setup.synth.method.split == "columns":
+        expected = tuple(name for name in names if name in schema.names)
+    elif not expected:
+        ids = list(study.alignment.on) if study.alignment is not None else []
+        if not setup.budget.by_row:
+            ids.append(setup.budget.unit)
+        coded_names = [column.name for column in schema.coded]
+        expected = tuple(dict.fromkeys([*ids, *coded_names]))
+    lacking = tuple(name for name in expected if name not in names)
+    # Named columns are read and no others, whatever these are.
+    extra: tuple[str, ...] = ()
+    if not entry.columns:
+        extra = tuple(name for name in names if name not in schema.names)
+    return HeaderFit(expected, lacking, extra)
+
+
+def require_header(
+    study: Study, setup: Setup, entry: PartyTable, source: Path | Database
+) -> None:
+    """Refuse rows whose columns are not a study's; SchemaError, in words for their owner."""
+    fit = header_fit(study, setup, entry, source)
+    if not (fit.lacking or fit.extra):
+        return
+    place = source.address if isinstance(source, Database) else source.name
+    extra = first_few([repr(name) for name in fit.extra])
+    lacking = first_few([repr(name) for name in fit.lacking])
+    if extra and lacking:
+        text = f"has {extra} and lacks {lacking}. Rename it in the file"
+    elif extra:
+        text = f"has {extra}, which the study does not know. Take it out of the file"
+    else:
+        text = f"lacks {lacking}. Add it to the file"
+    error = SchemaError(f"party {entry.name!r}: {place} {text}, or ask the coordinator")
+    error.declined = _ROWS
+    raise error
+
+
+def header_in(folder: Path, data: str | Path) -> tuple[str, bool]:
+    """Say whether the names of a party's columns fit the study in a folder, for its owner.
+
+    Returns:
+        A sentence, and whether they do.
+    """
+    study, _, _, _, entry = member(folder)
+    source = source_of(data)
+    place = source.address if isinstance(source, Database) else source.name
+    approve = "Approve when it does."
+    try:
+        fit = header_fit(study, study.setup(), entry, source)
+    except SiloweaveError as error:
+        reason = str(error).removeprefix(f"party {entry.name!r}: ").rstrip(".")
+        return f"{place} cannot be read: {reason}. {approve}", False
+    clauses = []
+    if fit.lacking:
+        lacking = first_few([repr(name) for name in fit.lacking])
+        clauses.append(f"it lacks {lacking}")
+    if fit.extra:
+        extra = first_few([repr(name) for name in fit.extra])
+        clauses.append(f"has {extra}" if clauses else f"it has {extra}")
+    if clauses:
+        return f"{place} does not fit: {', and '.join(clauses)}. {approve}", False
+    count = len(fit.expected)
+    return f"{place}: first line read: {count} of {count} columns found", True
 
 
 class StudyMark(NamedTuple):
@@ -629,11 +828,14 @@ def _begin(folder: Path, study: Study, identity: Identity) -> StudyMark:
     return StudyMark(mark, number.decode(), b"")
 
 
-def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None:
+def require_known_ledger(
+    folder: Path, study: Study, identity: Identity, coordinator: bytes
+) -> None:
     """Refuse a party's folder whose ledger is gone, is an old copy, or is unknown to its account.
 
     Its first line is noted once it is on disk, and before a question is answered: a party that was
-    killed earlier starts anew.
+    killed earlier starts anew. The coordinator's public key says whether a study that the account
+    has by the same name is this one.
     """
     ledger = folder / LEDGER_FILE
     begun = begun_in(folder, study, identity)
@@ -650,10 +852,18 @@ def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None
                 ledger, "is gone, or is another than this party began with"
             )
         # An old copy begins with the same line, but lacks releases that this machine has noted.
-        require_newest(begun.number, ledger)
+        try:
+            require_newest(begun.number, ledger)
+        except LedgerError as error:
+            raise LedgerError(
+                f"{error}. The whole folder is an old or second copy: the newest copy of {folder} "
+                f"is the one to put back. Do not raise {POLICY_FILE} for this"
+            ) from error
 
     account = read_account(home_of(folder), identity)
     is_unknown = begun is None or not account.knows(begun.number)
+    if is_there and is_unknown and account.ledgers_of(study.study.name, coordinator):
+        raise LedgerError(_copy_sentence(folder, study, account))
     # Before the account has the study there is no ledger, so one that is there is somebody else's.
     if is_there and is_unknown:
         raise LedgerError(
@@ -667,6 +877,7 @@ def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None
 
 def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTable]:
     """Return a party's study, its key's folder, the roster, its key, and its entry in the study."""
+    require_study_folder(folder)
     study = Study.load(folder)
     home = home_of(folder)
     coordinator = public_key_in(folder / COORDINATOR_PUBLIC)
@@ -704,14 +915,19 @@ def known_keys(folder: Path) -> dict[str, str]:
 def refusal_in(folder: Path) -> str:
     """Return what policy or account of a party say against a study; empty for nothing."""
     try:
-        return _refusal(folder)
+        return policy_refusal(folder)
     except LedgerError as error:
         return str(error)
 
 
-def _refusal(folder: Path) -> str:
-    """Return what a policy says against a study, as `refusal_in` does; LedgerError is raised."""
-    study, home, _, identity, entry = member(folder)
+def policy_refusal(folder: Path) -> str:
+    """Return what a policy says against a study; empty for nothing.
+
+    Raises:
+        LedgerError: The account cannot be used, or the policy allows the study but for a charge of
+            this very study with another ledger: the folder is a copy.
+    """
+    study, home, roster, identity, entry = member(folder)
     setup = study.setup()
     account = read_account(home, identity)
     columns = setup.held.get(entry.name, ())
@@ -723,8 +939,56 @@ def _refusal(folder: Path) -> str:
         entries = _entries_in(folder)
         policy.check(study, setup.declared, setup.synth, entries, columns, others)
     except InputError as error:
-        return str(error)
-    return ""
+        refusal = str(error)
+    else:
+        return ""
+
+    # Where the study's own charge is all that stands against it, a larger budget is no remedy.
+    charged_ledgers = account.ledgers_of(study.study.name, _coordinator_key(roster))
+    if not charged_ledgers - {number}:
+        return refusal
+    others = _beside(account, number, study, charged_ledgers)
+    try:
+        policy.check(study, setup.declared, setup.synth, entries, columns, others)
+    except InputError:
+        return refusal
+    raise LedgerError(_copy_sentence(folder, study, account))
+
+
+def counted_twice(folder: Path) -> str:
+    """Say that a party's account counts a study already, with another ledger; empty if it does not.
+
+    That is no refusal: a study may begin anew in a new folder, where the policy leaves enough.
+    """
+    study, home, roster, identity, _ = member(folder)
+    begun = begun_in(folder, study, identity)
+    number = begun.number if begun else ""
+    try:
+        account = read_account(home, identity)
+    except LedgerError:
+        # The refusal says so.
+        return ""
+    name = study.study.name
+    if not account.ledgers_of(name, _coordinator_key(roster)) - {number}:
+        return ""
+    return (
+        f"{home / ACCOUNT_FILE} counts study {name!r} already, with another ledger. If {folder} is "
+        "an old or second copy, put the newest one back; else the study counts once more"
+    )
+
+
+def _coordinator_key(roster: frames.Roster) -> bytes:
+    """Return the coordinator's public key for signatures, by which an account knows a study."""
+    return roster.keys[roster.coordinator].signing
+
+
+def _copy_sentence(folder: Path, study: Study, account: Account) -> str:
+    """Say that an account counts a study already, and that its folder is an old copy."""
+    return (
+        f"{account.folder / ACCOUNT_FILE} counts study {study.study.name!r} already, with another "
+        "ledger: this folder is an old or second copy. Put the newest copy of "
+        f"{folder} back; do not raise {POLICY_FILE} for this. Nothing was released"
+    )
 
 
 def _entries_in(folder: Path) -> tuple[Entry, ...]:
@@ -744,9 +1008,18 @@ def _most_spent(study: Study, entries: Sequence[Entry]) -> Charged:
     return Charged(max(budget.epsilon, spent_epsilon), budget.delta)
 
 
-def _beside(account: Account, number: str, study: Study) -> list[Charged]:
-    """Return what counts beside a study: all others, and what it asked for itself before."""
-    others = account.others(number)
+def _beside(
+    account: Account, number: str, study: Study, left_out: Iterable[str] = ()
+) -> list[Charged]:
+    """Return what counts beside a study: all others, and what it asked for itself before.
+
+    Args:
+        account: The party's.
+        number: Of the study's ledger.
+        study: The party's own copy.
+        left_out: Numbers of ledgers that do not count.
+    """
+    others = account.others(number, *left_out)
     budget = promised(study)
     charged = account.charged(number)
 
@@ -759,7 +1032,7 @@ def _beside(account: Account, number: str, study: Study) -> list[Charged]:
     return [*others, earlier] if max(earlier) > 0 else others
 
 
-def plan_in(folder: Path, data: str | Path | None = None) -> Plan:
+def plan_in(folder: Path, data: str | Path | Database | None = None) -> Plan:
     """Plan what the study in a party's folder will send; arguments and errors as of `party_in`.
 
     Without `data`, what follows from the number of rows is not right; no approval is of that.
@@ -769,7 +1042,8 @@ def plan_in(folder: Path, data: str | Path | None = None) -> Plan:
     row_count = 2
     if data is not None:
         columns = setup.held.get(entry.name, setup.declared.names)
-        row_count = rows_taken(study, source_of(data), len(columns))
+        source = data if isinstance(data, Database) else source_of(data)
+        row_count = rows_taken(study, source, len(columns))
     # A party knows no other's rows, and plans as if all had as many.
     row_counts = [row_count] * len(study.names)
     forecast = forecast_of(setup, row_counts)
@@ -950,6 +1224,7 @@ def office_in(folder: Path) -> Office:
         InputError: A file is missing or damaged.
         RosterError: The roster is of another study, or is not signed by the folder's key.
     """
+    require_study_folder(folder)
     study = Study.load(folder)
     identity = Identity.load(folder / COORDINATOR_KEY)
     roster = _roster(folder, study, identity.public)

@@ -335,6 +335,7 @@ def coordinator(
     from siloweave.app.console import print_summary
     from siloweave.app.door import keeping_facts, waiting
     from siloweave.app.network import office_in
+    from siloweave.app.presence import Running
     from siloweave.app.run import execute
     from siloweave.app.status import log_into
     from siloweave.federation.engine import Engine
@@ -347,7 +348,8 @@ def coordinator(
     office = office_in(folder)
     log_into(folder)
     with ExitStack() as stack:
-        stack.enter_context(keeping_facts(folder))
+        running = stack.enter_context(Running(folder, "this coordinator"))
+        stack.enter_context(keeping_facts(folder, running))
         progress = stack.enter_context(Bar(quiet=json))
         watch = Watch("coordinator", progress.line)
 
@@ -500,6 +502,11 @@ def poc(
     from siloweave.app.network import COORDINATOR, provision
     from siloweave.app.study import Study
 
+    if network:
+        # Before a folder is made: each of the processes would say it otherwise.
+        from siloweave.federation.engine import need_flower
+
+        need_flower()
     loaded_study = Study.load(study)
     host = "127.0.0.1"
     addresses = [host] if network else []

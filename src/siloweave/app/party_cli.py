@@ -94,7 +94,14 @@ def account(
 def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show every message that a study will send, and what each enters in the ledger."""
     from siloweave.app.console import print_plan, print_warning
-    from siloweave.app.network import known_keys, member, plan_in, refusal_in
+    from siloweave.app.network import (
+        counted_twice,
+        header_in,
+        known_keys,
+        member,
+        plan_in,
+        refusal_in,
+    )
     from siloweave.app.party_files import require_known_files
     from siloweave.tables.database import Database, source_of
     from siloweave.tables.queries import query_warnings
@@ -114,8 +121,12 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
 
     plan = plan_in(folder, data)
     refusal = refusal_in(folder)
+    warning = "" if refusal else counted_twice(folder)
+    if warning:
+        print_warning(warning)
     key_notes = known_keys(folder)
-    print_plan(plan, folder, data, refusal, key_notes, json=json)
+    header = header_in(folder, data) if data is not None else None
+    print_plan(plan, folder, data, refusal, key_notes, header, json=json)
 
 
 @party.command()

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from siloweave.app import network
 from siloweave.app.account import ACCOUNT_FILE
+from siloweave.app.ends import STUDY_FILE
 from siloweave.app.plan import APPROVAL
 from siloweave.app.policy import POLICY_FILE
+from siloweave.app.presence import PRESENCE
 from siloweave.app.status import ENGINE, FACTS, LOG, LOGS, PROGRAMS
 from siloweave.app.study import Study
 from siloweave.core.party import ALIGNMENT
@@ -23,7 +25,7 @@ from siloweave.privacy.journal import NEW
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE
 
 # Files that came with the folder.
-_SENT = (network.STUDY_FILE, ROSTER_FILE, network.COORDINATOR_PUBLIC)
+_SENT = (STUDY_FILE, ROSTER_FILE, network.COORDINATOR_PUBLIC)
 # Files that the party writes.
 _WRITTEN = (
     KEY_FILE,
@@ -34,6 +36,7 @@ _WRITTEN = (
     LEDGER_FILE,
     f"{LEDGER_FILE}.lock",
     FACTS,
+    PRESENCE,
     LOG,
     *(f"{LOG}.{number}" for number in range(1, LOGS + 1)),
     *network.OWN_FILES,

@@ -24,13 +24,15 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from shlex import quote
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import msgspec
 
 from siloweave import __version__
+from siloweave.app.presence import ERROR, PRESENCE, SeenProcess, look
 from siloweave.errors import of_system, printable
 from siloweave.federation import course
 from siloweave.federation.exchanges import (
@@ -82,12 +84,19 @@ LOGS = 3
 # Seconds after which a party that is awaited counts as late.
 _LATE_S = 30.0
 # Files that change with every question, and from which no facts follow.
-_CHANGING = (LOG, FACTS, NONCES, "party.sock")
-# What a party's state is after the last answer of a kind, and where that stands.
-_ENDED = {
-    LAST: (course.FINISHED, ""),
-    REFUSAL: ("refused a question", "its terminal says why"),
-}
+_CHANGING = (LOG, FACTS, NONCES, PRESENCE, "party.sock", "rows.seen")
+NEVER_STARTED = "never started"
+"""The state of a party that may take part, and has not been started."""
+WAITING = "waiting for the coordinator"
+"""The state of a party that runs, and has not been asked anything for a while."""
+NOT_RUNNING = "not running"
+"""The state of a party whose process is gone."""
+FAILED = "ended with an error"
+"""The state of a party whose process an error ended."""
+STOPPED = "stopped"
+"""The state of a coordinator whose process is gone."""
+_ENDED_BY = "ended by "
+_INTERRUPTED = f"{_ENDED_BY}KeyboardInterrupt"
 
 
 class PartyLine(msgspec.Struct, frozen=True):
@@ -111,15 +120,19 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
     """How far a study is at its coordinator.
 
     Attributes:
-        state: "not begun", "running", "stopped" (start the coordinator again to continue), the kind
-            of error that ended it, or "finished".
+        state: "not begun", "running", "stopped" (start the coordinator again to continue), "ended
+            by" with the kind of error, "finishing", or "finished"; see `state_words`.
         stage: What runs: a stage before the method, or the method.
         question, step: The last question, by its tag, and its number in the stage.
         questions, at_most: How many were asked, and may be asked in all.
         epsilon: Most that a row will have cost, at `delta`; spent once a run has finished.
         allowed: What the study allows a row to cost, at `delta`.
         seconds: Since the process began.
-        left: Seconds that all other questions would take, if each took as long as those before.
+        left: Seconds that all other questions would take, if each took as long as those before;
+            None where that is not known, or it does not run.
+        ended: When it was seen last, UTC, if it does not run.
+        why: What continues it, if it does not run.
+        running: Whether its process runs here.
     """
 
     study: str
@@ -135,16 +148,22 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
     seconds: float
     left: float | None
     parties: tuple[PartyLine, ...]
+    ended: str = ""
+    why: str = ""
+    running: bool = False
 
 
 class PartyStatus(msgspec.Struct, frozen=True):
     """How far a study is at a party.
 
     Attributes:
-        state: "its account cannot be used", "its ledger is gone", "not approved", "refused by the
-            policy", "waiting for questions", "answering", "refused a question" or "finished".
-        why: What is refused, or where that stands; empty otherwise.
-        ended: When it answered with a refusal or to the study's end, if that was the last answer.
+        state: "its account cannot be used", "its ledger is gone", "an old or second copy", "not
+            approved", "refused by the policy", "never started", "takes no part", "waiting for
+            questions", "answering", "waiting for the coordinator", "refused a question", "not
+            running", "ended with an error" or "finished"; see `state_words`.
+        why: What is refused, or where that stands, or what continues it; empty otherwise.
+        ended: When it answered with a refusal or to the study's end, if that was the last answer;
+            or when it was seen last, UTC, if it does not run.
         answered, at_most: Questions; None where that follows from rows that are not given.
         run, step: Of the last payment in the ledger.
         epsilon, allowed: What a row has cost by the ledger, and may cost, at `delta`.
@@ -157,6 +176,9 @@ class PartyStatus(msgspec.Struct, frozen=True):
         left: Seconds of all other questions at the pace so far; None where that is not known.
         unexpected: Files in the folder that siloweave has no use for; the party does not start
             beside them. Its rows are one, if they lie there and are not named.
+        running: Whether its process runs here.
+        repeated: How many of the questions were asked again, at least.
+        approved: Whether its owner's yes is there.
     """
 
     study: str
@@ -180,6 +202,9 @@ class PartyStatus(msgspec.Struct, frozen=True):
     sealing: float
     left: float | None
     unexpected: tuple[str, ...]
+    running: bool = False
+    repeated: int = 0
+    approved: bool = False
 
 
 class EndedRun(msgspec.Struct, frozen=True):
@@ -235,6 +260,7 @@ class PartyFacts(msgspec.Struct, frozen=True, tag=True):
     delta: float
     releases: int
     unexpected: tuple[str, ...]
+    is_approved: bool = False
 
 
 def party_table(status: CoordinatorStatus) -> TextTable:
@@ -348,31 +374,44 @@ def status_by(
     """Return how far a study is, by facts and by what its ends write down while it runs."""
     if isinstance(facts, PartyFacts):
         return _at_party(folder, facts)
-    return _at_coordinator(facts)
+    return _at_coordinator(folder, facts)
 
 
-def _at_coordinator(facts: CoordinatorFacts) -> CoordinatorStatus:
+def _at_coordinator(folder: Path, facts: CoordinatorFacts) -> CoordinatorStatus:
     """Return how far a study is at its coordinator, by the course that its process wrote down."""
     # A run of another study in this folder says nothing of this one.
     ended = facts.ended
     if ended is not None and ended.run != facts.run:
         ended = None
     course_now = _read_course(Path(facts.folder))
-    shown_at = _shown_at(course_now)
-    state = _state(course_now)
+    seen = look(folder)
+    is_running = _is_running(course_now, seen)
+    shown_at = _shown_at(course_now, is_running=is_running)
+    state = _state(course_now, seen, is_running=is_running)
     if course_now is None:
         course_now = _unwritten_course(ended, shown_at)
     seconds = shown_at - course_now.began
+    lines = tuple(_lines(facts, course_now, shown_at, ended))
 
     epsilon = facts.epsilon
     seconds_left = None
+    why = ""
+    ended_at = ""
     if ended is not None:
         state = course.FINISHED
         epsilon = ended.epsilon
         seconds_left = 0.0
-    elif course_now.questions:
+    elif state == "running" and course_now.questions and not _absent(lines):
         questions_left = max(facts.at_most - course_now.questions, 0)
         seconds_left = questions_left * seconds / course_now.questions
+    elif state == STOPPED:
+        last_seen = course_now.written
+        if seen is not None:
+            last_seen = max(last_seen, seen.presence.seen)
+        ended_at = _in_utc(last_seen)
+        why = f"start it with siloweave coordinator {quote(str(folder))} ..."
+    elif state.startswith(_ENDED_BY):
+        ended_at = _in_utc(course_now.written)
 
     # Runs of stages before the method are called by the study's run and the stage.
     stage = course_now.run.removeprefix(facts.run).removeprefix("-")
@@ -391,7 +430,10 @@ def _at_coordinator(facts: CoordinatorFacts) -> CoordinatorStatus:
         delta=facts.delta,
         seconds=seconds,
         left=seconds_left,
-        parties=tuple(_lines(facts, course_now, shown_at, ended)),
+        parties=lines,
+        ended=ended_at,
+        why=why,
+        running=is_running,
     )
 
 
@@ -417,13 +459,34 @@ def _unwritten_course(ended: EndedRun | None, shown_at: float) -> course.Status:
     )
 
 
-def _shown_at(course_now: course.Status | None) -> float:
+def _is_running(course_now: course.Status | None, seen: SeenProcess | None) -> bool:
+    """Return whether a coordinator's process runs here."""
+    if seen is not None:
+        return seen.is_running
+    # One that another program started has no file of its process; its number may be another's.
+    if course_now is None or course_now.ended:
+        return False
+    return _alive(course_now.process)
+
+
+def _shown_at(course_now: course.Status | None, *, is_running: bool) -> float:
     """Return the time that a course is shown for: that of its end, once nobody continues it."""
     if course_now is None:
         return time.time()
-    if course_now.ended or not _alive(course_now.process):
+    if course_now.ended or not is_running:
         return course_now.written
     return time.time()
+
+
+def _absent(lines: Sequence[PartyLine]) -> list[str]:
+    """Return the parties without whose answer a run does not go on, and that may not be there."""
+    return [line.name for line in lines if _is_absent(line)]
+
+
+def _is_absent(line: PartyLine) -> bool:
+    """Return whether a party refused its question, or has not answered it for long."""
+    is_late = line.waited is not None and line.waited > _LATE_S
+    return is_late or bool(line.refused)
 
 
 def _lines(
@@ -454,15 +517,21 @@ def _lines(
         )
 
 
-def _state(course_now: course.Status | None) -> str:
+def _state(
+    course_now: course.Status | None, seen: SeenProcess | None, *, is_running: bool
+) -> str:
     """Say what became of a run by its course; that it has finished, its summary says alone."""
     if course_now is None:
-        return "not begun"
-    if course_now.ended == course.FINISHED:
-        return "finishing"
-    if course_now.ended:
-        return f"ended by {course_now.ended}"
-    return "running" if _alive(course_now.process) else "stopped"
+        if seen is None:
+            return "not begun"
+        return "running" if is_running else STOPPED
+    # What an earlier process wrote down says nothing of one that has asked nothing yet.
+    is_earlier = seen is not None and course_now.written < seen.presence.began
+    if course_now.ended and not (is_running and is_earlier):
+        if course_now.ended == course.FINISHED:
+            return "finishing"
+        return f"{_ENDED_BY}{course_now.ended}"
+    return "running" if is_running else STOPPED
 
 
 def _alive(process: int) -> bool:
@@ -485,23 +554,22 @@ def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
         for exchange in exchanges_in(folder / NONCES)
         if exchange.kind != PARTING
     ]
-    state = facts.state
-    why = facts.why
-    ended = ""
-    if not state:
-        state = "answering" if answers else "waiting for questions"
-        if answers and answers[-1].kind in _ENDED:
-            state, why = _ENDED[answers[-1].kind]
-            ended_at = datetime.fromtimestamp(answers[-1].ended, UTC)
-            ended = ended_at.isoformat(" ", "seconds")
+    seen = look(folder)
+    is_running = seen is not None and seen.is_running
+    state = _PartyState(facts.state, facts.why)
+    if not facts.state:
+        state = _party_state(folder, answers, seen)
+    repeated = 0
+    if not facts.is_guessed:
+        repeated = max(len(answers) - facts.count, 0)
 
     quiet = time.time() - answers[-1].ended if answers else None
     return PartyStatus(
         study=facts.study,
         party=facts.party,
-        state=state,
-        why=why,
-        ended=ended,
+        state=state.name,
+        why=state.why,
+        ended=_in_utc(state.ended) if state.ended else "",
         answered=len(answers),
         at_most=None if facts.is_guessed else facts.count,
         run=facts.run,
@@ -516,19 +584,160 @@ def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
         sent=sum(answer.sent for answer in answers),
         computing=sum(answer.computing for answer in answers),
         sealing=sum(answer.sealing for answer in answers),
-        left=_seconds_left(facts, answers),
+        left=_seconds_left(facts, answers, state.name),
         unexpected=facts.unexpected,
+        running=is_running,
+        repeated=repeated,
+        approved=facts.is_approved,
     )
 
 
-def _seconds_left(facts: PartyFacts, answers: Sequence[Exchange]) -> float | None:
+class _PartyState(NamedTuple):
+    """What a party does: its state, where that stands, and when it ended; 0 if it did not."""
+
+    name: str
+    why: str = ""
+    ended: float = 0.0
+
+
+def _party_state(
+    folder: Path, answers: Sequence[Exchange], seen: SeenProcess | None
+) -> _PartyState:
+    """Say what a party does that nothing hinders, by its answers and its process."""
+    is_running = seen is not None and seen.is_running
+    last = answers[-1] if answers else None
+    if last is not None and last.kind == LAST:
+        return _PartyState(course.FINISHED, "", last.ended)
+    # A party that was started again has refused nothing since.
+    is_earlier = (
+        is_running
+        and seen is not None
+        and last is not None
+        and last.ended < seen.presence.began
+    )
+    if last is not None and last.kind == REFUSAL and not is_earlier:
+        return _PartyState("refused a question", "its terminal says why", last.ended)
+    if seen is not None and is_running:
+        return _PartyState(*_running_state(last, seen))
+
+    call = f"start it with siloweave party start {quote(str(folder))} ..."
+    if seen is None:
+        if last is None:
+            return _PartyState(NEVER_STARTED)
+        return _PartyState(NOT_RUNNING, call, last.ended)
+    presence = seen.presence
+    if presence.how == ERROR:
+        return _PartyState(FAILED, "its terminal said why", presence.ended)
+    return _PartyState(NOT_RUNNING, call, presence.ended or presence.seen)
+
+
+def _running_state(last: Exchange | None, seen: SeenProcess) -> tuple[str, str]:
+    """Say what a party does that runs, and where more of it stands."""
+    if seen.presence.declines:
+        return "takes no part", "its terminal says why"
+    if last is None:
+        return "waiting for questions", ""
+    is_quiet = time.time() - last.ended > _LATE_S
+    if is_quiet and not seen.presence.is_busy:
+        return WAITING, ""
+    return "answering", ""
+
+
+def _in_utc(seconds: float) -> str:
+    """Return a time as a status has it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "seconds")
+
+
+def _clock(text: str) -> str:
+    """Return a time of a status by this machine's clock; with the day, if that is not today."""
+    at = datetime.fromisoformat(text).astimezone()
+    is_today = at.date() == datetime.now().astimezone().date()
+    return at.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")
+
+
+def state_words(status: CoordinatorStatus | PartyStatus) -> str:
+    """Return a study's state at an end in words for people; `status.state` is for programs."""
+    if isinstance(status, CoordinatorStatus):
+        return _coordinator_words(status)
+    state = status.state
+    if state == NEVER_STARTED and status.approved:
+        return f"approved, {NEVER_STARTED}"
+    if state == WAITING and status.quiet is not None:
+        quiet = duration(status.quiet)
+        return f"running, waits for the coordinator: nothing asked for {quiet}"
+    if state == NOT_RUNNING:
+        return f"not running here (last seen {_clock(status.ended)}; {status.why})"
+    if state == FAILED:
+        return f"not running: ended at {_clock(status.ended)} with an error"
+    if status.ended:
+        state += f" at {_clock(status.ended)}"
+    if status.why:
+        state += f": {status.why}"
+    return state
+
+
+def _coordinator_words(status: CoordinatorStatus) -> str:
+    """Return a coordinator's state in words for people."""
+    state = status.state
+    if state == STOPPED and status.ended:
+        return f"not running here (last seen {_clock(status.ended)}; {status.why})"
+    if not state.startswith(_ENDED_BY):
+        return state
+    if state == _INTERRUPTED:
+        return f"stopped by Ctrl-C at {_clock(status.ended)}"
+    # A party that did not answer in time ends a run by this error alone.
+    if state == f"{_ENDED_BY}RosterError":
+        silent = [line.name for line in status.parties if line.waited is not None]
+        if silent:
+            return f"ended: {listed(silent)} did not answer"
+    refusing = [line.name for line in status.parties if line.refused]
+    if refusing:
+        return f"ended: {listed(refusing)} refused"
+    kind = state.removeprefix(_ENDED_BY)
+    return f"ended with an error ({kind}), which its terminal and {LOG} tell"
+
+
+def time_left_words(status: CoordinatorStatus | PartyStatus) -> str:
+    """Say how long a study still takes at its pace; empty where it does not run."""
+    seconds = status.left
+    if seconds is not None:
+        if not seconds:
+            return "nothing is left to do"
+        return f"left at this pace: at most {duration(seconds)}"
+    if not status.running:
+        return ""
+    if isinstance(status, CoordinatorStatus):
+        absent = _absent(status.parties)
+        if absent:
+            verb = "has" if len(absent) == 1 else "have"
+            return f"time left: not known, as {listed(absent)} {verb} not answered"
+    return "time left: not known"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names in a sentence.
+
+    Example:
+        >>> listed(["coordinator", "north", "south"])
+        'coordinator, north and south'
+    """
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _seconds_left(
+    facts: PartyFacts, answers: Sequence[Exchange], state: str
+) -> float | None:
     """Return the seconds of all other questions at the pace so far; None where it is not known.
 
     A party that cannot take part any more has a pace all the same, so that its owner sees what
     it will take once that is mended.
     """
-    if answers and not facts.state and answers[-1].kind in _ENDED:
-        return 0.0 if answers[-1].kind == LAST else None
+    if state == course.FINISHED:
+        return 0.0
+    if state in ("refused a question", NOT_RUNNING, FAILED):
+        return None
     # The pace is one from answer to answer; and a guessed number has no rest.
     if len(answers) < 2 or facts.is_guessed:
         return None
@@ -620,7 +829,9 @@ class _Terminal(logging.StreamHandler[TextIO]):
 
 
 def log_into(folder: Path) -> logging.Handler:
-    """Let this process write what it does into a file of its folder, which names no value.
+    """Let this process write what it does into a file of its folder, for its owner alone.
+
+    It may name values of rows that the study does not know, and counts of rows.
 
     A file of `LOG_BYTES` is put aside, and `LOGS` of these are kept. Warnings, as of what a party
     refuses, are shown in the terminal too.

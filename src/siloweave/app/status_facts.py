@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from siloweave.app import network
 from siloweave.app.account import read_account
+from siloweave.app.ends import COORDINATOR_KEY, ends_below, require_study_folder
 from siloweave.app.ledgers import RunSummary, find_run
 from siloweave.app.party_files import unknown_files
-from siloweave.app.plan import forecast_of, plan_of, require_approved
+from siloweave.app.plan import APPROVAL, forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
 from siloweave.app.status import (
     CoordinatorFacts,
@@ -25,7 +27,7 @@ from siloweave.app.status import (
     store_facts,
 )
 from siloweave.app.study import Study
-from siloweave.errors import InputError, LedgerError
+from siloweave.errors import InputError, LedgerError, SiloweaveError
 from siloweave.federation.course import Traffic
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 
@@ -49,14 +51,37 @@ def remembered(
     folder: Path, data: str | Path | None = None
 ) -> CoordinatorFacts | PartyFacts:
     """Compute an end's facts, and store them for later calls; errors as of `status_of`."""
+    require_study_folder(folder)
     study = Study.load(folder)
     facts: CoordinatorFacts | PartyFacts
     if (folder / network.COORDINATOR_PUBLIC).exists():
         facts = _of_party(folder, study, data)
     else:
+        is_coordinator = (folder / COORDINATOR_KEY).exists()
+        if not is_coordinator and find_run(study.folder) is None:
+            raise _no_end(folder)
         facts = _of_coordinator(folder, study)
     store_facts(folder, facts)
     return facts
+
+
+def _no_end(folder: Path) -> InputError:
+    """Return the error about a study's folder in which nothing ran; names the ends below it."""
+    text = f"{folder}: this folder has the study, and is no end of it"
+    ends = []
+    for end in ends_below(folder):
+        name = end.relative_to(folder).as_posix()
+        # Of the coordinator its state is shown, as it is the one that its owner most likely meant.
+        with suppress(SiloweaveError):
+            if (end / COORDINATOR_KEY).exists():
+                name += f" ({status_of(end).state})"
+        ends.append(name)
+    if ends:
+        return InputError(f"{text}. Ends: {', '.join(ends)}")
+    return InputError(
+        f"{text}; nor did it run here. `siloweave run` runs it on this machine, and `siloweave "
+        "provision` makes the folders of its ends"
+    )
 
 
 def _of_coordinator(folder: Path, study: Study) -> CoordinatorFacts:
@@ -141,23 +166,28 @@ def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts
         delta=terms.delta,
         releases=releases,
         unexpected=tuple(map(str, unexpected)),
+        is_approved=(folder / APPROVAL).exists(),
     )
 
 
 def _hindrance(folder: Path) -> tuple[str, str]:
     """Return what keeps a party from taking part, and why; empty for nothing."""
-    study, home, _, identity, _ = network.member(folder)
+    study, home, roster, identity, _ = network.member(folder)
     # First what makes the owner's own files unusable, since a policy is judged by the account.
     try:
         read_account(home, identity)
     except LedgerError as error:
         return "its account cannot be used", str(error)
     try:
-        network.require_known_ledger(folder, study, identity)
+        coordinator = roster.keys[roster.coordinator].signing
+        network.require_known_ledger(folder, study, identity, coordinator)
     except LedgerError as error:
         return "its ledger is gone", str(error)
 
-    refusal = network.refusal_in(folder)
+    try:
+        refusal = network.policy_refusal(folder)
+    except LedgerError as error:
+        return "an old or second copy", str(error)
     if refusal:
         return "refused by the policy", refusal
     if read_policy(home).studies.approval == "by hand":

@@ -21,10 +21,12 @@ import typer
 from msgspec.structs import replace
 
 from siloweave.app.status import (
+    FAILED,
     CoordinatorStatus,
     PartyStatus,
     known_status,
     party_table,
+    state_words,
 )
 from siloweave.federation.course import FINISHED
 
@@ -59,10 +61,8 @@ def exit_code(status: Status) -> int | None:
     """
     if status.state == FINISHED:
         return 0
-    is_over = (
-        status.state.startswith("ended by") or status.state == "refused a question"
-    )
-    return 2 if is_over else None
+    is_over = status.state in ("refused a question", FAILED)
+    return 2 if is_over or status.state.startswith("ended by") else None
 
 
 def follow(
@@ -213,6 +213,7 @@ class Views:
             template,
             nonce,
             status=view.status,
+            state=state_words(view.status),
             at=view.at,
             code=code,
             is_party=parties is None,

@@ -624,8 +624,8 @@ class StudySide:
         if odd:
             raise StudyError(
                 f"party {party.name!r} has another study than the coordinator: "
-                f"{'; '.join(odd[:5])}. Agree on one study.toml and schema.json, and start both "
-                "ends again"
+                f"{'; '.join(odd[:5])}. Agree on one study.toml and schema.json, and start "
+                f"{party.name} and the coordinator again"
             )
         # Else the coordinator's report would call it private.
         if facts.noise != party.job.noise:

@@ -88,12 +88,12 @@ _SETTINGS = {
 _log = logging.getLogger("siloweave")
 
 
-def _need_flower() -> None:
+def need_flower() -> None:
     """Raise InputError, which says what to install, if Flower is not there."""
     if importlib.util.find_spec("flwr") is None:
         raise InputError(
-            "the network engine is not installed; run: pip install 'siloweave[flower]'. A spool "
-            "folder needs no engine"
+            "the network engine is not installed; in the clone of siloweave run: pip install "
+            "'.[flower]'. A spool folder needs no engine"
         )
 
 
@@ -278,7 +278,7 @@ class Engine:
         joined: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        _need_flower()
+        need_flower()
         watch = watch or Watch("coordinator")
         # The engine's processes have another working folder.
         folder = folder.absolute() / HOME
@@ -670,7 +670,7 @@ def answering(
             not hold; the coordinator does not let the node in; or an answer cannot be stored.
         StudyError: What the study was refused with, once the coordinator was sent that.
     """
-    _need_flower()
+    need_flower()
     folder = folder.absolute()
     home = folder / HOME
     path = folder / PARTY_SOCKET
@@ -775,7 +775,7 @@ def carrying_to(
     Raises:
         InputError: As of `answering`; or the folder has no key.
     """
-    _need_flower()
+    need_flower()
     home = home.absolute()
     key = home / certificates.NODE_KEY
     if not key.is_file():

@@ -591,8 +591,8 @@ class Seals:
             )
         return StudyError(
             f"party {self.name!r} has another roster than the coordinator: {own_roster}, and there "
-            f"{other_roster}. Send it the coordinator's roster.json again, then start both ends "
-            "again"
+            f"{other_roster}. Send it the coordinator's roster.json again, then start {self.name} "
+            "and the coordinator again"
         )
 
 

@@ -644,7 +644,8 @@ def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
         raise WireError(
             f"the coordinator sent other facts about {', '.join(odd) or 'other columns'} than were "
             "left open and learned: the study's schema declares them, or they are not marked as "
-            "learned. The party goes by its own schema; start both ends again with one study"
+            "learned. The party goes by its own schema; start this party and the coordinator "
+            "again with one study"
         )
     return replace(setup, schema=sent)
 
