@@ -49,7 +49,7 @@ from siloweave.report import words
 from siloweave.report.text_table import TextRow, TextTable, text_table
 
 LOG = "log.txt"
-"""In an end's folder: what it did, without any value of a row."""
+"""In an end's folder: what it did, for its owner alone: it may name values and counts of rows."""
 FACTS = "status.facts"
 """In an end's folder: what `known_status` need not compute again."""
 ENGINE = "engine"
