@@ -49,7 +49,7 @@ def made_up(schema: sw.Schema, rows: int) -> sw.Table:
     """Make rows of a schema of which nothing else is known."""
     encoder = Encoder(schema, 32)
     rng = generator(SEED)
-    codes = [rng.integers(0, size, rows) for size in encoder.domain.sizes]
+    codes = [rng.integers(0, size, rows, dtype=np.uint32) for size in encoder.domain.sizes]
     return encoder.decode(Codes(encoder.domain, tuple(codes)), key=SEED)
 
 

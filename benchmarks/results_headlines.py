@@ -242,9 +242,8 @@ def of_generators(results: Path) -> Headline:
         "XGB-C2ST as drawn (100: a detector cannot distinguish the rows)",
         bars,
         1,
-        f"A detector is deceived more by {ours} than by {peer} on {ahead} of the {len(tables)} "
-        "tables on which both ran, for some minutes of two cores that other work shared. Its "
-        "authors' own rows of Adult have 67.9 to 72.5.",
+        f"{ours} deceives a detector more than {peer} on {ahead} of {len(tables)} tables, on two "
+        "shared cores (authors' rows of Adult: 67.9 to 72.5).",
         "tabsyns-protocol",
     )
 
@@ -326,8 +325,7 @@ def of_speed(results: Path) -> Headline:
         "times as fast as the authors' or SDV's code, last measured",
         bars,
         1,
-        "Training and drawing are compiled. [Speed](speed.md) has AIM beside mbi, and "
-        "[scaling](scaling.md) how cost grows.",
+        "[Speed](speed.md) has AIM beside mbi, and [scaling](scaling.md) how cost grows.",
         "neural-speed",
     )
 
@@ -436,8 +434,8 @@ CHARTS = (
 )
 TOP_TEXT = """# Results
 
-Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`. Figures are means of
-the runs that each appendix lists. `siloweave check` forecasts the error on your own table.
+Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`. Figures are means
+over runs. `siloweave check` forecasts the error on your own table.
 """
 
 

@@ -211,9 +211,11 @@ def test_rows_that_do_not_fit_are_shown_with_their_place():
     sexes = column(*["f", "m"] * 29, "x", "f")
     table = Table.from_columns({"age": (ages, None), "sex": sexes, "name": column(*map(str, ages))})
     ages_odd, sex_odd = misfits("north", table, schema, 8)
-    assert ages_odd.startswith("north, row 4 120, row 18 120, row 60 120: column 'age': 3 rows")
+    assert ages_odd.startswith(
+        "north, row 4 (120), row 18 (120), row 60 (120): column 'age': 3 rows"
+    )
     assert "widen low and high" in ages_odd
-    assert sex_odd.startswith("north, row 59 'x': column 'sex': 1 row ")
+    assert sex_odd.startswith("north, row 59 ('x'): column 'sex': 1 row ")
     many = Table.from_columns({"age": (ages + 500, None)})
     odd, other = misfits("north", many, schema.select(["age"]), 8)
     assert odd.count(", row ") == 5

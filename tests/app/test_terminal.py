@@ -3,15 +3,16 @@
 import logging
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import typer
 
 import siloweave as sw
-from siloweave.app import comparisons, console
+from siloweave.app import comparisons
 from siloweave.app.cli import app
 from siloweave.app.network import provision
-from siloweave.app.status import log_into
+from siloweave.app.status import log_into, time_left_words
 from siloweave.app.terminal import Terminal
 from siloweave.datasets import adult
 from siloweave.errors import InputError
@@ -261,8 +262,10 @@ def test_what_is_quoted_as_typed_stays_in_one_line(shown):
 
 
 def test_a_finished_study_has_nothing_left_to_do():
-    assert console._time_left(0.0) == "nothing is left to do"
-    assert "not known" in console._time_left(None)
+    running = SimpleNamespace(left=None, running=True, parties=())
+    assert time_left_words(SimpleNamespace(left=0.0)) == "nothing is left to do"
+    assert time_left_words(running) == "time left: not known"
+    assert time_left_words(SimpleNamespace(left=None, running=False)) == ""
 
 
 # A study whose schema is elsewhere

@@ -158,7 +158,7 @@ def test_an_error_is_about_the_query_and_quotes_no_row(tmp_path, query, problem)
 def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
     (tmp_path / "a.duckdb").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "adbc_driver_duckdb", None)
-    with pytest.raises(InputError, match=r"pip install 'siloweave\[sql\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[sql\]'"):
         read(f"duckdb:///{tmp_path / 'a.duckdb'}", table="a")
 
 

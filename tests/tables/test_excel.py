@@ -167,5 +167,5 @@ def test_the_missing_package_is_named(tmp_path, monkeypatch):
 
     path = workbook(tmp_path / "a.xlsx", {"S": ROWS})
     monkeypatch.setitem(sys.modules, "fastexcel", None)
-    with pytest.raises(InputError, match=r"pip install 'siloweave\[excel\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[excel\]'"):
         read(path)

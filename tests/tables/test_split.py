@@ -118,7 +118,7 @@ def test_umap_spreads_a_crowd_of_copies(codes):
 
 def test_umap_missing_says_what_to_do(codes, monkeypatch):
     monkeypatch.setattr("siloweave.tables.split.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"siloweave\[umap\].*method='pca'"):
+    with pytest.raises(InputError, match=r"\.\[umap\].*method='pca'"):
         clusters(codes, 3, key=0)
     parts = split_rows(codes, 3, by="clusters", seed=0)
     assert sum(part.num_rows for part in parts) == 4000

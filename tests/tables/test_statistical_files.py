@@ -347,7 +347,7 @@ def test_a_newer_version_is_named(files):
 
 def test_a_missing_package_is_named_with_its_extra(files, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyreadstat", None)
-    with pytest.raises(InputError, match=r"pip install 'siloweave\[stats\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[stats\]'"):
         read(files / "s.sav")
 
 

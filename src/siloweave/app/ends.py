@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from shlex import quote
 
-from siloweave.app.status import listed
+from siloweave.app.status import in_a_sentence
 from siloweave.errors import InputError
 from siloweave.federation.frames import ROSTER_FILE
 from siloweave.privacy.ledger import KEY_FILE
@@ -41,12 +41,12 @@ def require_study_folder(folder: Path) -> None:
                 f"{folder} has the key, and no study's folder in it: put the folder there that "
                 "the coordinator sent, and name that one"
             )
-        names = listed([quote(str(study)) for study in studies])
+        names = in_a_sentence([quote(str(study)) for study in studies])
         raise InputError(f"{folder} has the key; name the study's folder: {names}")
 
     ends = ends_below(folder)
     if ends:
-        names = listed([end.relative_to(folder).as_posix() for end in ends])
+        names = in_a_sentence([end.relative_to(folder).as_posix() for end in ends])
         raise InputError(
             f"{folder} has the ends {names}: name one of them, as in `siloweave status "
             f"{quote(str(ends[0]))}`"

@@ -689,10 +689,10 @@ def _coordinator_words(status: CoordinatorStatus) -> str:
     if state == f"{_ENDED_BY}RosterError":
         silent = [line.name for line in status.parties if line.waited is not None]
         if silent:
-            return f"ended: {listed(silent)} did not answer"
+            return f"ended: {in_a_sentence(silent)} did not answer"
     refusing = [line.name for line in status.parties if line.refused]
     if refusing:
-        return f"ended: {listed(refusing)} refused"
+        return f"ended: {in_a_sentence(refusing)} refused"
     kind = state.removeprefix(_ENDED_BY)
     return f"ended with an error ({kind}), which its terminal and {LOG} tell"
 
@@ -710,15 +710,17 @@ def time_left_words(status: CoordinatorStatus | PartyStatus) -> str:
         absent = _absent(status.parties)
         if absent:
             verb = "has" if len(absent) == 1 else "have"
-            return f"time left: not known, as {listed(absent)} {verb} not answered"
+            return (
+                f"time left: not known, as {in_a_sentence(absent)} {verb} not answered"
+            )
     return "time left: not known"
 
 
-def listed(names: Sequence[str]) -> str:
+def in_a_sentence(names: Sequence[str]) -> str:
     """Write names in a sentence.
 
     Example:
-        >>> listed(["coordinator", "north", "south"])
+        >>> in_a_sentence(["coordinator", "north", "south"])
         'coordinator, north and south'
     """
     if len(names) < 2:
