@@ -242,7 +242,14 @@ def test_anchors_are_read_from_headings(tmp_path):
     assert anchors(page) == {"one-two", "three-four"}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+RUNS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem == "two-hospitals"))
+    for path in NOTEBOOKS
+]
+"""The one of many processes is among the slow tests."""
+
+
+@pytest.mark.parametrize("path", RUNS)
 def test_a_tutorial_runs_and_shows_what_is_stored(path, monkeypatch):
     monkeypatch.setenv("PATH", os.defpath)  # as in a notebook whose environment is not activated
     monkeypatch.setenv("FORCE_COLOR", "1")  # Jupyter sets it

@@ -72,7 +72,7 @@ REASONS = {
     "version": (aged, "party 'north' has another study than the coordinator: siloweave = ", ""),
     "roster": (outdated, "party 'north' has another roster than the coordinator: ", ""),
 }
-SLOW = {"ledger", "study", "roster"}
+SLOW = {"ledger", "study", "roster", "version"}
 """Reasons that are tried among the slow tests: each takes three processes."""
 CASES = [pytest.param(why, marks=[pytest.mark.slow] * (why in SLOW)) for why in REASONS]
 WAYS = ["files", pytest.param("network", marks=pytest.mark.engine)]

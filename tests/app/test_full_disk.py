@@ -199,6 +199,7 @@ def test_provision_and_what_a_partys_owner_runs(folder, capsys):
     assert not unnamed(said, north, before)
 
 
+@pytest.mark.slow
 def test_a_run_on_one_machine(folder, capsys):
     folder.replace(
         "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'

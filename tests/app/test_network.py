@@ -823,6 +823,7 @@ def test_ends_of_a_study_trust_the_authority_of_others_and_get_no_key(folder):
     assert north.read_bytes() == (office / "ca.crt").read_bytes() != whole
 
 
+@pytest.mark.slow
 def test_a_party_that_ends_ends_the_trial_at_once_and_nothing_stays(ends, folder):
     folder.refuse_misfits()
     (folder.path / "north.csv").write_text("age,sex,job\n200,f,x\n")

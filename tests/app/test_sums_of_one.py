@@ -46,7 +46,13 @@ def paid(ends, name):
     return Ledger.read(ends.made[name] / "ledger.jsonl").entries
 
 
-@pytest.mark.parametrize("cohort", [("north",), ("north", "south")], ids=["alone", "two of three"])
+@pytest.mark.parametrize(
+    "cohort",
+    [
+        pytest.param(("north",), id="alone", marks=pytest.mark.slow),
+        pytest.param(("north", "south"), id="two of three"),
+    ],
+)
 def test_a_party_adds_to_no_sum_over_fewer_parties_than_the_study_says(folder, cohort):
     """Alone, its words would be unmasked: the coordinator would read its own noisy counts."""
     with asking(folder, NAMES[:3]) as (session, ends):

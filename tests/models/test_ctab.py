@@ -86,6 +86,7 @@ def test_the_information_loss_is_zero_for_equal_features_only():
     assert np.isfinite(slope).all()
 
 
+@pytest.mark.slow
 def test_a_convolutional_gan_learns_draws_and_comes_back(tmp_path):
     gan = fit_ctab(table(), BLOCKS, SMALL, key=KEY, labels="flag")
     X = gan.sample(2_000, key=KEY)

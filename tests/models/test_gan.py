@@ -137,7 +137,7 @@ def test_a_gan_comes_back_from_its_file_and_draws_the_same(gan, tmp_path):
         GAN.load(tmp_path / "gan")
 
 
-@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("residual", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_ads_gan_learns_without_conditions(residual):
     small = {"generator": (32,), "critic": (32, 32), "batch": 100, "epochs": 1000}
     settings = part_of(GANSettings, ADSGAN(residual=residual, **small))

@@ -44,7 +44,7 @@ def test_a_seeded_run_is_what_it_was(name):
     assert golden(name) == KEPT[name]
 
 
-@cases("aim that", "secure", "silofuse with noise")
+@cases("aim that", "secure")
 def test_parties_in_processes_of_their_own_give_the_same(name, tmp_path):
     """A coordinator needs nothing but its session: no state is shared with a party."""
     assert golden(name, tmp_path, in_processes) == KEPT[name]
