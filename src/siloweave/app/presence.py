@@ -34,9 +34,8 @@ ERROR = "with an error"
 """How a process ended that did not do what it was started for."""
 _SIZE = 512  # bytes of the file, so that one write replaces all of it
 _FRESH_S = 30.0  # since the last sign of life, where files cannot be locked
-_STARTING_S = (
-    1.0  # for somebody who looks whether the file is locked, and holds it meanwhile
-)
+# For somebody who looks whether the file is locked, and holds it meanwhile.
+_STARTING_S = 1.0
 _RETRY_S = 0.02
 
 
