@@ -156,6 +156,14 @@ def test_nobody_learns_of_rows_before_the_owner_has_approved(folder, north):
     assert caught.value.declined == ""
 
 
+def test_a_file_of_a_header_alone_is_one_of_no_rows_and_takes_part(folder, north):
+    """Whether a party takes part must not show that somebody has the first row."""
+    file = folder.path / "north.csv"
+    file.write_text(file.read_text().splitlines()[0] + "\n")
+    with answers_in(north, "north.csv") as (_, _, reason):
+        assert reason == ""
+
+
 @pytest.mark.slow
 def test_a_coordinator_hears_of_an_empty_file_at_once(folder, north):
     empty(folder.path / "north.csv")

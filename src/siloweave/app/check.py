@@ -933,8 +933,8 @@ def large_delta(
     if budget.delta > largest_delta(rows):
         bound = words.rounded_down(largest_delta(rows))
         yield (
-            f"delta = {budget.delta} is large for about {rows:,} rows: keep it below one in ten "
-            f"times their number, and below {LARGE_DELTA}; at most {bound} here"
+            f"delta = {budget.delta} is large for about {rows:,} rows: keep it below "
+            f"1 / (10 x rows), and below {LARGE_DELTA}; at most {bound} here"
         )
 
 

@@ -657,7 +657,7 @@ def _system_error_behind(error: BaseException) -> OSError | None:
 
 
 def _is_about(error: OSError, source: Path) -> bool:
-    """Return whether a system's error is about a file, or one in a folder."""
+    """Return whether a system's error names this file, or a file in this folder."""
     if error.filename is None:
         return False
     path = Path(os.fsdecode(error.filename))

@@ -192,8 +192,8 @@ class Running:
         number = ""
         with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
             data = os.pread(self._descriptor, _SIZE, 0)
-            other = msgspec.json.decode(data, type=Presence)
-            number = f" (process {other.process})"
+            running = msgspec.json.decode(data, type=Presence)
+            number = f" (process {running.process})"
         return InputError(
             f"{self._path.parent}: {self._end} already runs{number}. Leave it, or stop it first"
         )

@@ -384,10 +384,10 @@ def _at_coordinator(folder: Path, facts: CoordinatorFacts) -> CoordinatorStatus:
     if ended is not None and ended.run != facts.run:
         ended = None
     course_now = _read_course(Path(facts.folder))
-    seen = look(folder)
-    is_running = _is_running(course_now, seen)
+    process = look(folder)
+    is_running = _is_running(course_now, process)
     shown_at = _shown_at(course_now, is_running=is_running)
-    state = _state(course_now, seen, is_running=is_running)
+    state = _state(course_now, process, is_running=is_running)
     if course_now is None:
         course_now = _unwritten_course(ended, shown_at)
     seconds = shown_at - course_now.began
@@ -406,8 +406,8 @@ def _at_coordinator(folder: Path, facts: CoordinatorFacts) -> CoordinatorStatus:
         seconds_left = questions_left * seconds / course_now.questions
     elif state == STOPPED:
         last_seen = course_now.written
-        if seen is not None:
-            last_seen = max(last_seen, seen.presence.seen)
+        if process is not None:
+            last_seen = max(last_seen, process.presence.seen)
         ended_at = _in_utc(last_seen)
         why = f"start it with siloweave coordinator {quote(str(folder))} ..."
     elif state.startswith(_ENDED_BY):
@@ -459,10 +459,10 @@ def _unwritten_course(ended: EndedRun | None, shown_at: float) -> course.Status:
     )
 
 
-def _is_running(course_now: course.Status | None, seen: SeenProcess | None) -> bool:
+def _is_running(course_now: course.Status | None, process: SeenProcess | None) -> bool:
     """Return whether a coordinator's process runs here."""
-    if seen is not None:
-        return seen.is_running
+    if process is not None:
+        return process.is_running
     # One that another program started has no file of its process; its number may be another's.
     if course_now is None or course_now.ended:
         return False
@@ -518,15 +518,15 @@ def _lines(
 
 
 def _state(
-    course_now: course.Status | None, seen: SeenProcess | None, *, is_running: bool
+    course_now: course.Status | None, process: SeenProcess | None, *, is_running: bool
 ) -> str:
     """Say what became of a run by its course; that it has finished, its summary says alone."""
     if course_now is None:
-        if seen is None:
+        if process is None:
             return "not begun"
         return "running" if is_running else STOPPED
     # What an earlier process wrote down says nothing of one that has asked nothing yet.
-    is_earlier = seen is not None and course_now.written < seen.presence.began
+    is_earlier = process is not None and course_now.written < process.presence.began
     if course_now.ended and not (is_running and is_earlier):
         if course_now.ended == course.FINISHED:
             return "finishing"
@@ -554,11 +554,11 @@ def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
         for exchange in exchanges_in(folder / NONCES)
         if exchange.kind != PARTING
     ]
-    seen = look(folder)
-    is_running = seen is not None and seen.is_running
+    process = look(folder)
+    is_running = process is not None and process.is_running
     state = _PartyState(facts.state, facts.why)
     if not facts.state:
-        state = _party_state(folder, answers, seen)
+        state = _party_state(folder, answers, process)
     repeated = 0
     if not facts.is_guessed:
         repeated = max(len(answers) - facts.count, 0)
@@ -601,44 +601,44 @@ class _PartyState(NamedTuple):
 
 
 def _party_state(
-    folder: Path, answers: Sequence[Exchange], seen: SeenProcess | None
+    folder: Path, answers: Sequence[Exchange], process: SeenProcess | None
 ) -> _PartyState:
     """Say what a party does that nothing hinders, by its answers and its process."""
-    is_running = seen is not None and seen.is_running
+    is_running = process is not None and process.is_running
     last = answers[-1] if answers else None
     if last is not None and last.kind == LAST:
         return _PartyState(course.FINISHED, "", last.ended)
     # A party that was started again has refused nothing since.
     is_earlier = (
         is_running
-        and seen is not None
+        and process is not None
         and last is not None
-        and last.ended < seen.presence.began
+        and last.ended < process.presence.began
     )
     if last is not None and last.kind == REFUSAL and not is_earlier:
         return _PartyState("refused a question", "its terminal says why", last.ended)
-    if seen is not None and is_running:
-        return _PartyState(*_running_state(last, seen))
+    if process is not None and is_running:
+        return _PartyState(*_running_state(last, process))
 
     call = f"start it with siloweave party start {quote(str(folder))} ..."
-    if seen is None:
+    if process is None:
         if last is None:
             return _PartyState(NEVER_STARTED)
         return _PartyState(NOT_RUNNING, call, last.ended)
-    presence = seen.presence
+    presence = process.presence
     if presence.how == ERROR:
         return _PartyState(FAILED, "its terminal said why", presence.ended)
     return _PartyState(NOT_RUNNING, call, presence.ended or presence.seen)
 
 
-def _running_state(last: Exchange | None, seen: SeenProcess) -> tuple[str, str]:
+def _running_state(last: Exchange | None, process: SeenProcess) -> tuple[str, str]:
     """Say what a party does that runs, and where more of it stands."""
-    if seen.presence.declines:
+    if process.presence.declines:
         return "takes no part", "its terminal says why"
     if last is None:
         return "waiting for questions", ""
     is_quiet = time.time() - last.ended > _LATE_S
-    if is_quiet and not seen.presence.is_busy:
+    if is_quiet and not process.presence.is_busy:
         return WAITING, ""
     return "answering", ""
 
