@@ -254,3 +254,57 @@ def test_a_class_with_one_row_and_one_that_nobody_has():
     X[0, 4:] = [1, 0]
     model = diffusion.fit(X, BLOCKS, TINY, key=KEY, labels="y")
     assert model.sample(50, key=KEY)[:, 5].sum() == 0
+
+
+MATCHED = replace(SMALL, steps=60, matched=4096)
+
+
+@pytest.fixture(scope="module")
+def hurried():
+    """A network that was trained too briefly to spread its numbers as the rows do."""
+    return diffusion.fit(toy(4000), BLOCKS, replace(MATCHED, matched=0), key=KEY)
+
+
+@pytest.fixture(scope="module")
+def matched():
+    return diffusion.fit(toy(4000), BLOCKS, MATCHED, key=KEY)
+
+
+def test_a_matched_model_draws_numbers_that_spread_as_the_rows_do(hurried, matched):
+    numbers = toy(4000)[:, 0]
+    plain = hurried.sample(4000, key=KEY)[:, 0]
+    rescaled = matched.sample(4000, key=KEY)[:, 0]
+    assert abs(plain.std() - numbers.std()) > 0.1
+    assert rescaled.std() == pytest.approx(numbers.std(), rel=0.04)
+    assert rescaled.mean() == pytest.approx(numbers.mean(), abs=0.06)
+
+
+def test_matching_trains_the_same_network(hurried, matched):
+    weights = jax.tree.leaves(hurried.net)
+    assert all(map(np.array_equal, weights, jax.tree.leaves(matched.net)))
+
+
+def test_only_the_walk_that_was_measured_is_rescaled(hurried, matched):
+    given = np.full((50, BLOCKS[-1].stop), np.nan, np.float32)
+    given[:, 0] = 1.0
+    ways = ({"steps": 25}, {"sampler": "ddim"}, {"eta": 0.5}, {"given": given})
+    for way in ways:
+        plain = hurried.sample(50, key=KEY, **way)
+        assert np.array_equal(matched.sample(50, key=KEY, **way), plain)
+
+
+def test_a_stored_model_is_rescaled_as_before(matched, tmp_path):
+    matched.save(tmp_path / "model.safetensors")
+    read = TabDDPMModel.load(tmp_path / "model.safetensors")
+    assert np.array_equal(read.sample(100, key=KEY), matched.sample(100, key=KEY))
+
+
+def test_a_label_that_is_given_is_no_fixed_cell():
+    fitted = diffusion.fit(toy(1000), BLOCKS, MATCHED, key=KEY, labels="y")
+    given = np.full((200, BLOCKS[-1].stop), np.nan, np.float32)
+    given[:, 4:6] = [0.0, 1.0]
+    rescaled = fitted.sample(200, key=KEY, given=given, sampler="solver")
+    unscaled = replace(fitted, scaling={})
+    plain = unscaled.sample(200, key=KEY, given=given, sampler="solver")
+    assert not np.array_equal(rescaled, plain)
+    assert (rescaled[:, 5] == 1.0).all()

@@ -22,6 +22,12 @@ and samples without it), hidden units are SiLU, noisy categoricals enter as zero
 of log-probabilities of -69 and 0, the times of one batch are spread evenly instead of drawn
 independently, and categoricals are learnt by a cross-entropy whose optimum is the bound's
 (``choices="bound"`` is the paper's; decision 0018).
+
+With `DiffusionSettings.matched`, which no paper has, numbers are rescaled at every step of a walk
+to the mean and spread that the rows have at that step's noise. A network that was trained on a few
+thousand rows answers too weakly to rows that it has not met, so that drawn numbers spread less than
+real ones, step by step. (Ning et al. 2024, "Elucidating the exposure bias in diffusion models",
+scale the network's answer for a like reason.)
 """
 
 from __future__ import annotations
@@ -80,6 +86,10 @@ _SPACING = 1.5
 _FURTHEST = 0.5  # extrapolation by no more than a step as long as the last one
 # Share of variance left where fast samplers start; with less, x̂_0 is noise.
 _SOLVER_START = 1e-4
+# Rows of a pilot walk: with fewer, chance would move spreads by more than three per cent.
+_FEWEST_PILOT = 512
+_PILOT = 1  # which key of a fit's is that of its pilot walk
+_LEAST_SPREAD = 1e-6  # of numbers that are divided by their spread
 
 
 # Noise schedules, and the walk back from noise to rows
@@ -252,6 +262,10 @@ class _FixedCells(NamedTuple):
     is_fixed_number: Array  # (n, d) truth values
     is_fixed_code: Array  # (n, c)
 
+    def any(self) -> bool:
+        """Return whether a cell of any row is fixed."""
+        return bool(self.is_fixed_number.any() or self.is_fixed_code.any())
+
 
 @dataclass(frozen=True)
 class ReverseKind:
@@ -260,6 +274,23 @@ class ReverseKind:
     rows: int
     numbers: NumberHead
     groups: Groups
+
+
+class Moments(NamedTuple):
+    """The mean and spread of the numbers of clean rows."""
+
+    mean: Array  # (d,)
+    spread: Array  # (d,) standard deviations
+
+    def scaling(self, numbers: Array, kept: Array) -> dict[str, Array]:
+        """Return the gain and shift that give noisy numbers the moments that rows have there.
+
+        `kept` is the share of the clean rows' variance at the numbers' noise.
+        """
+        mean = jnp.sqrt(kept) * self.mean
+        spread = jnp.sqrt(kept * self.spread**2 + 1 - kept)
+        gain = spread / jnp.maximum(numbers.std(0), _LEAST_SPREAD)
+        return {"gain": gain, "shift": mean - gain * numbers.mean(0)}
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -277,6 +308,42 @@ def denoise(
     `plan` is a `table` of steps; clean numbers are clipped to `ranges`, their ends from below and
     above.
     """
+    rows, _ = _walked(net, plan, key, labels, fixed, ranges, kind)
+    return rows
+
+
+@partial(jax.jit, static_argnames="kind")
+def scalings(
+    net: Denoiser,
+    plan: dict[str, Array],
+    key: Array,
+    labels: Array,
+    ranges: tuple[Array, Array],
+    moments: Moments,
+    kind: ReverseKind,
+) -> dict[str, Array]:
+    """Walk as `denoise` does, matched to `moments`, and return every step's gain and shift.
+
+    Each is (steps, d). What earlier steps lacked is made good before a later one is measured.
+    """
+    _, scaling = _walked(net, plan, key, labels, None, ranges, kind, moments)
+    return scaling
+
+
+def _walked(
+    net: Denoiser,
+    plan: dict[str, Array],
+    key: Array,
+    labels: Array,
+    fixed: _FixedCells | None,
+    ranges: tuple[Array, Array],
+    kind: ReverseKind,
+    moments: Moments | None = None,
+) -> tuple[tuple[Array, Array], dict[str, Array]]:
+    """Return the rows at the end of a walk, and how numbers were scaled at every step of it.
+
+    Numbers are scaled as the plan says, or, where there are moments, to these.
+    """
     n = kind.rows
     head = kind.numbers
     groups = kind.groups
@@ -291,7 +358,7 @@ def denoise(
 
     def step(
         carry: _Carry, step_input: tuple[dict[str, Array], Array]
-    ) -> tuple[_Carry, None]:
+    ) -> tuple[_Carry, dict[str, Array]]:
         numbers, codes, last = carry
         now, key = step_input
         drawing_key = key
@@ -316,11 +383,20 @@ def denoise(
             earlier, earlier_codes = _with_fixed(
                 fixing_key, groups, (earlier, earlier_codes), fixed, now
             )
-        return (earlier, earlier_codes, clean), None
 
-    end, _ = jax.lax.scan(step, start, (plan, keys[1:]))
+        # Numbers get the mean and spread of rows with as much noise.
+        scaling: dict[str, Array] = {}
+        if "gain" in now:
+            scaling = {"gain": now["gain"], "shift": now["shift"]}
+        if moments is not None:
+            scaling = moments.scaling(earlier, now["kept_next"])
+        if scaling:
+            earlier = scaling["gain"] * earlier + scaling["shift"]
+        return (earlier, earlier_codes, clean), scaling
+
+    end, scaling = jax.lax.scan(step, start, (plan, keys[1:]))
     numbers, codes, _ = end
-    return numbers, codes
+    return (numbers, codes), scaling
 
 
 def _earlier_codes(
@@ -402,6 +478,9 @@ class TabDDPMModel(eqx.Module):
     ranges: Ranges = eqx.field(static=True, default=())
     # At rows held back, in training.
     looks: tuple[Look, ...] = eqx.field(static=True, default=())
+    # Gain and shift of the numbers at every step of the default walk, (steps, d) each, by name;
+    # empty where nothing is matched.
+    scaling: dict[str, Array] = eqx.field(default_factory=dict)
 
     @property
     def diffused(self) -> Layout:
@@ -445,21 +524,58 @@ class TabDDPMModel(eqx.Module):
         label_key, key = jax.random.split(key)
         labels = self._labels(n, label_key, given)
         fixed = self._fixed_cells(n, given)
-        head = _number_head(self.diffused, self.settings)
-        groups = self.diffused.groups
-        ends = np.reshape(self.ranges, (-1, 2)).T
-        low, high = jnp.asarray(ends, jnp.float32)
+        # Scaling was measured on this very walk; given cells are exact, and others follow them.
+        is_default = sampler in (None, "solver") and steps is None and eta is None
+        if is_default and (fixed is None or not fixed.any()):
+            plan = plan | self.scaling
 
         chunks = []
         for i, (start, stop, size) in enumerate(pieces(n, _CHUNK)):
             chunk_labels, chunk_fixed = padded((labels, fixed), start, stop, size)
-            kind = ReverseKind(size, head, groups)
             chunk_key = jax.random.fold_in(key, i)
             out = denoise(
-                self.net, plan, chunk_key, chunk_labels, chunk_fixed, (low, high), kind
+                self.net,
+                plan,
+                chunk_key,
+                chunk_labels,
+                chunk_fixed,
+                self._ends,
+                self._reverse_kind(size),
             )
             chunks.append(jax.tree.map(np.asarray, out))
         return self._joined(n, chunks, labels)
+
+    @property
+    def _ends(self) -> tuple[Array, Array]:
+        """The lower and the upper end of every number's range."""
+        low, high = jnp.asarray(np.reshape(self.ranges, (-1, 2)).T, jnp.float32)
+        return low, high
+
+    def _reverse_kind(self, rows: int) -> ReverseKind:
+        """Return what is compiled into a walk of so many rows."""
+        head = _number_head(self.diffused, self.settings)
+        return ReverseKind(rows, head, self.diffused.groups)
+
+    def matched_to(self, rows: Rows, *, key: Array) -> TabDDPMModel:
+        """Return the model with scalings that a pilot walk shows to be needed.
+
+        The pilot has as many rows as were learned from, `settings.matched` at most: more would say
+        more of the network than of the rows.
+        """
+        numbers = rows.numbers
+        pilot = min(self.settings.matched, max(len(numbers), _FEWEST_PILOT))
+        plan = self._plan(None, None, None, 1, has_given=False)
+        label_key, key = jax.random.split(key)
+        scaling = scalings(
+            self.net,
+            plan,
+            key,
+            self._labels(pilot, label_key, None),
+            self._ends,
+            Moments(numbers.mean(0), numbers.std(0)),
+            self._reverse_kind(pilot),
+        )
+        return replace(self, scaling=scaling)
 
     def _plan(
         self,
@@ -534,8 +650,11 @@ class TabDDPMModel(eqx.Module):
         """Return what a file says of the model beside its blocks; `of_facts` reads it."""
         facts: dict[str, Any] = {"label_shares": list(self.label_shares)}
         facts["ranges"] = self.ranges
-        if self.looks:  # files without looks, as older ones are, have no such entry
+        # Files without looks or scaling, as older ones are, have no such entries.
+        if self.looks:
             facts["looks"] = self.looks
+        if self.scaling:
+            facts["scaled_steps"] = len(self.scaling["gain"])
         return facts
 
     @classmethod
@@ -551,7 +670,11 @@ class TabDDPMModel(eqx.Module):
         ranges = tuple((low, high) for low, high in facts["ranges"])
         looks = tuple(Look(*look) for look in facts.get("looks", ()))
         net = network(layout, settings, label)
-        return cls(net, layout, settings, label, shares, ranges, looks)
+        scaling = {}
+        if "scaled_steps" in facts:
+            shape = (facts["scaled_steps"], len(layout.without(label).numbers))
+            scaling = {"gain": jnp.ones(shape), "shift": jnp.zeros(shape)}
+        return cls(net, layout, settings, label, shares, ranges, looks, scaling)
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
@@ -651,7 +774,10 @@ def fit(
         counts = np.bincount(np.asarray(rows.labels), minlength=label.size)
         label_shares = tuple(counts / len(X))
     shares = tuple(float(share) for share in label_shares)
-    return TabDDPMModel(net, layout, settings, label, shares, ranges, looks)
+    model = TabDDPMModel(net, layout, settings, label, shares, ranges, looks)
+    if settings.matched and model.diffused.numbers:
+        return model.matched_to(rows, key=jax.random.fold_in(key, _PILOT))
+    return model
 
 
 def _weights(net: Denoiser) -> int:

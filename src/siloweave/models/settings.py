@@ -99,7 +99,7 @@ _BOUNDS = {
     ),
     "pool": or_none(COUNT),
     "latent": or_none(UNITS),
-    "epochs": at_least(0),
+    **dict.fromkeys(("epochs", "matched"), at_least(0)),
     "waves": at_least(0, most=16),
     "timesteps": at_least(2, most=100_000),
     "per_bit": at_least(1, whole=False),
@@ -408,6 +408,10 @@ class DiffusionSettings:
         work: Multiplications that training takes at most, in units of 1e12: six a weight and row.
             Tables of many columns have larger networks, and take fewer steps for it. None is no
             bound. Private fits and joint trainings take all `steps`.
+        matched: Rows of a pilot walk after training, at most. Drawn numbers then get, at every step
+            of a walk, the mean and spread of the rows at that step's noise. 0, the paper's, matches
+            nothing. These are statistics of the rows: private fits, rounds of parties and joint
+            trainings match nothing.
         minutes: How long training may take at most, after some seconds of compiling. The learning
             rate then falls with the time, and what is drawn depends on the machine. None is no
             bound. Private fits, rounds of parties and joint trainings refuse it.
@@ -439,6 +443,7 @@ class DiffusionSettings:
     eta: float = 1.0
     waves: int = 0
     work: float | None = None
+    matched: int = 0
     minutes: float | None = None
     watched: float = 0.0
 
@@ -465,7 +470,7 @@ class DiffusionSettings:
 
 
 POINTS_DIFFUSION = DiffusionSettings(
-    hidden=(384, 384, 384), steps=40_000, waves=6, work=25.0
+    hidden=(384, 384, 384), steps=40_000, waves=6, work=25.0, matched=8192
 )
 """Of our own diffusion of sphere codes without a budget, whoever holds the rows: decision 0007."""
 
@@ -541,7 +546,8 @@ _SEPARATE = (
         "diffusion.choices",
         "diffusion.clip_range",
     ),
-    *("diffusion.waves", "diffusion.work", "diffusion.minutes", "diffusion.watched"),
+    *("diffusion.waves", "diffusion.work", "diffusion.matched"),
+    *("diffusion.minutes", "diffusion.watched"),
 )
 
 
