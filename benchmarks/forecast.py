@@ -3,6 +3,7 @@
     python benchmarks/forecast.py --data ../shared/data
     python benchmarks/forecast.py --data ../shared/data --table abalone --epsilon 1
     python benchmarks/forecast.py --data ../shared/data --means
+    python benchmarks/forecast.py --data ../shared/data --shuffled --table abalone
 
 Each run is one line of results/forecast.jsonl; runs that are there are not repeated, and `--renew`
 forecasts them anew, where the forecast has changed since. A table of more rows is cut to 10,000
@@ -11,6 +12,10 @@ facts measured on the tables of `CHOSEN_ON`: how strongly their pairs depend, an
 are drawn. Ratios on the other tables were seen meanwhile, so these are no tables that the forecast
 has never met; `adult_privmrf` is adult in other bins. TwoRound has three parties. Outcomes are of
 rows drawn from the model, coded as the model codes them.
+
+With `--shuffled`, every column is permuted by itself, and the runs go to
+results/forecast_shuffled.jsonl. Such a table has the public facts of the real one, and so its
+forecast; how far their outcomes lie apart bounds what any forecast from these facts can reach.
 """
 
 from __future__ import annotations
@@ -34,6 +39,9 @@ from siloweave.tables.keys import generator
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "forecast.jsonl"
 MEANS = HERE / "results" / "forecast_means.jsonl"
+SHUFFLED = HERE / "results" / "forecast_shuffled.jsonl"
+FACTOR = 1.5
+"""A forecast is counted as right within this factor of the outcome."""
 MEAN_TABLES = ("abalone", "adult", "california_housing", "churn", "diabetes")
 MEAN_RUNS = 5
 ROWS, PAIRS, SEED, DELTA, PARTIES = 10_000, 400, 0, 1e-6, 3
@@ -87,6 +95,15 @@ def rows_of(name: str, data: Path) -> sw.Table:
     return table.take(np.sort(order[:ROWS]))
 
 
+def shuffled(table: sw.Table) -> sw.Table:
+    """Return the table with every column permuted by itself: the same facts, no dependence."""
+    frame = table.to_native().copy()
+    order = generator(SEED)
+    for name in frame.columns:
+        frame[name] = frame[name].iloc[order.permutation(len(frame))].array
+    return sw.read(frame)
+
+
 def errors(rows: Codes, drawn: Codes) -> tuple[float, float]:
     """Mean absolute errors of shares in columns, and in 400 pairs at most."""
 
@@ -113,9 +130,17 @@ def foreseen(method: str, epsilon: float, table: sw.Table) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compared(name: str, method: str, epsilon: float, table: sw.Table) -> dict[str, Any]:
-    """Several runs: what was forecast, and the mean of what came out."""
+def compared(
+    name: str, method: str, epsilon: float, table: sw.Table, *, rows_shuffled: bool = False
+) -> dict[str, Any]:
+    """Return what was forecast of several runs, and the mean of what came out.
+
+    With `rows_shuffled` the runs are of shuffled columns, under the real table's schema.
+    """
     schema, budget, synth = sw.Schema.detect(table), sw.Budget(epsilon, DELTA), METHODS[method]()
+    forecast = foreseen(method, epsilon, table)
+    if rows_shuffled:
+        table = shuffled(table)
     count = 1 if method == "AIM" else PARTIES
     data = table if count == 1 else sw.split_rows(table, count, seed=SEED)
     outcomes = []
@@ -131,7 +156,7 @@ def compared(name: str, method: str, epsilon: float, table: sw.Table) -> dict[st
     return {
         "table": name, "rows": table.num_rows, "columns": len(rows.domain.names),
         "method": method, "epsilon": epsilon, "share": fmean(shares), "pair": fmean(pairs),
-        "runs": outcomes, "seconds": seconds, "forecast": foreseen(method, epsilon, table),
+        "runs": outcomes, "seconds": seconds, "forecast": forecast,
     }  # fmt: skip
 
 
@@ -191,11 +216,11 @@ def ratios(line: dict[str, Any]) -> tuple[float, float]:
     )
 
 
-def lines() -> list[dict[str, Any]]:
-    """The runs that were made, the last of each."""
-    if not RESULTS.is_file():
+def lines(file: Path = RESULTS) -> list[dict[str, Any]]:
+    """Return the runs in a file of results, the last of each."""
+    if not file.is_file():
         return []
-    read = map(json.loads, RESULTS.read_text().splitlines())
+    read = map(json.loads, file.read_text().splitlines())
     return list({(one["table"], one["method"], one["epsilon"]): one for one in read}.values())
 
 
@@ -237,13 +262,13 @@ def section() -> str:
         (CHOSEN_ON, "On the others"),
     ):
         of_these = [ratios(one) for one in made if one["table"] in names]
-        shares = sum(1 / 1.5 <= share <= 1.5 for share, _ in of_these)
-        pairs = sum(1 / 1.5 <= pair <= 1.5 for _, pair in of_these)
+        shares = sum(1 / FACTOR <= share <= FACTOR for share, _ in of_these)
+        pairs = sum(1 / FACTOR <= pair <= FACTOR for _, pair in of_these)
         text.append(
             f"{whose}, {shares} of {len(of_these)} forecasts of shares and {pairs} of pairs lie "
-            "within a factor of 1.5 of the outcome."
+            f"within a factor of {FACTOR:g} of the outcome."
         )
-    text += ["", *OUTSIDE]
+    text += ["", *OUTSIDE, *_shuffled_lines(made)]
     text += ["", "Mean ratio (geometric) over all tables, of shares and of pairs:", ""]
     for method in METHODS:
         for epsilon in EPSILONS:
@@ -255,6 +280,31 @@ def section() -> str:
                 shares_text, pairs_text = (f"{mean:.2f}" for mean in means)
                 text.append(f"- {method}, ε = {epsilon:g}: {shares_text} and {pairs_text}")
     return "\n".join([*text, *_mean_lines()]) + "\n"
+
+
+def _shuffled_lines(runs: list[dict[str, Any]]) -> list[str]:
+    """Say how far apart outcomes of tables with the same facts lie; empty without runs."""
+    twins = {(run["table"], run["method"], run["epsilon"]): run for run in lines(SHUFFLED)}
+    if not twins:
+        return []
+    apart: dict[str, float] = {}
+    for run in runs:
+        key = (run["table"], run["method"], run["epsilon"])
+        if key not in twins:
+            continue
+        ratio = run["pair"] / twins[key]["pair"]
+        label = f"{run['table']}, {run['method']} at ε = {run['epsilon']:g}"
+        apart[label] = max(ratio, 1 / ratio)
+    beyond = sorted(apart, key=lambda label: -apart[label])
+    beyond = [label for label in beyond if apart[label] > FACTOR**2]
+    listed = "; ".join(f"{label} ({apart[label]:.2f} times)" for label in beyond)
+    return [
+        "",
+        "Every column of a table was also permuted by itself. That table has the same public",
+        f"facts, and so the same forecast. In {len(beyond)} of {len(apart)} cases the errors of",
+        f"pairs of the two lie more than {FACTOR**2:g} times apart, so that no forecast from these",
+        f"facts can be within a factor of {FACTOR:g} of both: {listed}.",
+    ]
 
 
 def _mean_lines() -> list[str]:
@@ -295,6 +345,9 @@ def main() -> None:
     parser.add_argument(
         "--means", action="store_true", help="Compare forecasts of means instead, of AIM."
     )
+    parser.add_argument(
+        "--shuffled", action="store_true", help="Run tables of which every column is permuted."
+    )
     asked = parser.parse_args()
     if asked.means:
         made_means = [
@@ -317,16 +370,18 @@ def main() -> None:
             renewed_means.append(line | {"forecast": fmean(means.values())})
         MEANS.write_text("".join(json.dumps(one) + "\n" for one in renewed_means))
         return
-    made = {(one["table"], one["method"], one["epsilon"]) for one in lines()}
+    file = SHUFFLED if asked.shuffled else RESULTS
+    finished = {(run["table"], run["method"], run["epsilon"]) for run in lines(file)}
     for epsilon in (asked.epsilon,) if asked.epsilon else EPSILONS:
         for name in (asked.table,) if asked.table else (*JUDGED_ON, *CHOSEN_ON):
-            left = [m for m in METHODS if (name, m, epsilon) not in made]
-            table = rows_of(name, asked.data) if left else None
-            for method in left:
-                assert table is not None
-                line = compared(name, method, epsilon, table)
-                with RESULTS.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+            missing = [m for m in METHODS if (name, m, epsilon) not in finished]
+            if not missing:
+                continue
+            table = rows_of(name, asked.data)
+            for method in missing:
+                line = compared(name, method, epsilon, table, rows_shuffled=asked.shuffled)
+                with file.open("a") as opened:
+                    opened.write(json.dumps(line) + "\n")
                 share, pair = ratios(line)
                 print(f"{name} {method} {epsilon:g}: shares {share:.2f}, pairs {pair:.2f}")
 
