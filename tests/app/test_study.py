@@ -21,8 +21,8 @@ from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.database import Database
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.read import read
-from siloweave.tables.text_files import Dialect
 from siloweave.tables.write import write
 
 SCHEMA = Schema(

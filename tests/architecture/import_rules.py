@@ -34,7 +34,7 @@ DOWNWARD = {
 FRAMES = ("polars", "pandas", "narwhals", "pyarrow")
 _FRAME_MODULES = (
     *("read", "write", "table", "origin", "joining", "native_types", "decimals"),
-    *("files", "text_encoding", "text_files", "spreadsheets", "statistical_files"),
+    *("files", "dialect", "text_encoding", "text_files", "spreadsheets", "statistical_files"),
     *("database", "counted", "parsing", "cells"),
 )
 FRAME_FILES = tuple(f"src/siloweave/tables/{name}.py" for name in _FRAME_MODULES)

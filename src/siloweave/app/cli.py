@@ -186,7 +186,7 @@ def init(
     """
     from siloweave.app.console import print_proposal
     from siloweave.app.init import propose, write_proposal
-    from siloweave.tables.text_files import Dialect
+    from siloweave.tables.dialect import Dialect
 
     dialect = Dialect(
         separator=separator,

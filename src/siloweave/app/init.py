@@ -28,6 +28,7 @@ from siloweave.tables.column import Column
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, BRACKETS, evidence
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.display import listed
 from siloweave.tables.files import is_text_file, table_file
 from siloweave.tables.joining import stacked
@@ -36,7 +37,6 @@ from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Schema, describe
 from siloweave.tables.table import Table
 from siloweave.tables.text_encoding import encoding_of
-from siloweave.tables.text_files import Dialect
 from siloweave.tables.units import Share, differ_plainly, rows_by_unit, shares_kept
 from siloweave.tables.write import write
 

@@ -55,8 +55,8 @@ from siloweave.privacy.ledger import Identity, spelled_key, verify
 from siloweave.protocols.columns import DecodeColumns, KeepColumns, most_decoded
 from siloweave.protocols.schema import open_facts
 from siloweave.tables.column import Column
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.schema import Schema
-from siloweave.tables.text_files import Dialect
 
 APPROVAL = "approved.json"
 """In a study's folder at a party: the plan that its owner has approved."""

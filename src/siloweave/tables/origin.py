@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.tables.decimals import padded_decimals
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.native_types import NATIVE_TYPES, POLARS_TYPES, datetime_type
 from siloweave.tables.parsing import (
     DATETIME,
@@ -28,7 +29,6 @@ from siloweave.tables.parsing import (
     times_of,
 )
 from siloweave.tables.statistical_files import Variable
-from siloweave.tables.text_files import Dialect
 
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 """Where a table came from; "file" is a Parquet file, or arrays."""

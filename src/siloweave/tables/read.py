@@ -22,6 +22,7 @@ import polars as pl
 from siloweave.errors import DataError, InputError
 from siloweave.tables.column_names import check_name, check_names
 from siloweave.tables.database import Database
+from siloweave.tables.dialect import Dialect, csv_header
 from siloweave.tables.files import (
     EXCEL,
     JSON_LINES,
@@ -48,7 +49,7 @@ from siloweave.tables.statistical_files import (
 )
 from siloweave.tables.table import Table
 from siloweave.tables.text_encoding import word_readings
-from siloweave.tables.text_files import Dialect, csv_header, scan_text, without_texts
+from siloweave.tables.text_files import scan_text, without_texts
 
 # Rows of a piece of a Parquet file.
 _BATCH_ROWS = 1_000_000

@@ -18,9 +18,10 @@ import polars as pl
 
 from siloweave.errors import DataError, InputError
 from siloweave.tables.column_names import check_names
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.files import EXCEL, first_line_of, stored
 from siloweave.tables.native_types import plain_types
-from siloweave.tables.text_files import Dialect, without_texts
+from siloweave.tables.text_files import without_texts
 
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([A-Z]+\d+:[A-Z]+\d+)"')
 # Bytes of a sheet's XML that are searched again with the next piece, for a range across both.

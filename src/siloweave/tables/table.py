@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, InputError, SchemaError, count_of
 from siloweave.tables.column_names import check_name, names_after
 from siloweave.tables.decimals import with_zeros
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.display import MOST, html_table, listed
 from siloweave.tables.forks import check_process
 from siloweave.tables.forms import numbers_among
@@ -57,7 +58,6 @@ from siloweave.tables.parsing import (
     whole_numbers_of,
 )
 from siloweave.tables.statistical_files import Variable
-from siloweave.tables.text_files import Dialect
 
 _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 
