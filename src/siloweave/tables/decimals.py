@@ -63,6 +63,8 @@ def with_zeros(series: pl.Series, digits: int) -> pl.Series:
     if not series.dtype.is_numeric():
         return series.cast(pl.String)
     texts = series.cast(pl.String).str.replace("^-0.0$", "0.0")
+
+    # 12.50 has the decimal 5; zeros are added behind it until there are as many as are asked for.
     decimals = texts.str.extract(r"\.(\d*?)0*$").fill_null("")
     decimals = decimals.str.pad_end(digits, "0")
     whole_parts = texts.str.extract(r"^(-?\d+)(?:\.\d+)?$")

@@ -25,12 +25,13 @@ from siloweave.tables.text_encoding import (
     encoding_of_mark,
     read_bytes,
     undecided_encoding,
-    zeros_by_place,
+    unmarked_utf16,
 )
 
 # Lines that may lie above the names; and how many may without an empty line below them.
 _MOST_LINES_ABOVE = 30
 _MOST_TITLE_LINES = 3
+# Separators that are found; the first of several that fit equally well.
 _SEPARATORS = (";", "\t", "|", ",")
 # These are read where they are declared, and named where they seem to divide a single column.
 _RARE_SEPARATORS = ("^", "~")
@@ -40,6 +41,7 @@ _NOTE = re.compile(r'#|"?sep=."?\s*$')
 _MISSING_WORDS = {"na", "n/a", "nan", "null", "none", "missing"}
 # One line, whatever it says; it has the escapes of UTF-7 and of Python, and no backslash else.
 _ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})
+# A number as people write it: with a sign, with marks between its digits, as a percentage.
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
 
 
@@ -119,30 +121,18 @@ def csv_header(
         DataError: When it is empty, its encoding cannot be decided, or a name repeats.
     """
     requested = requested or Dialect()
-    encoding = requested.encoding or encoding_of_mark(file)
     data = read_bytes(file, HEAD_BYTES)
-    is_assumed = requested.encoding is None and encoding == "utf-8"
-    if is_assumed and any(zeros_by_place(data)):
-        raise undecided_encoding(file)
-    lines = _head_lines(data, encoding)
+    encoding = requested.encoding or _assumed_encoding(file, data)
+    head_lines = _head_lines(data, encoding)
 
-    dialect = _by_names(lines, requested)
+    # Known names decide, if there are any; else what the lines look like.
+    dialect = _by_names(head_lines, requested)
     skipped_lines = dialect.skip
     if skipped_lines is None:
-        skipped_lines = _lines_above(lines, dialect)
-    title = "".join(lines[:skipped_lines])
-    lines = lines[skipped_lines:]
-    # A mark that ends a line for Python alone, such as a form feed, does not count here.
-    num_above = title.count("\n") or skipped_lines
-    if not "".join(lines).strip():
-        raise DataError(
-            f"{str(file)!r} is empty; it needs a first line of column names"
-        )
-    if not "".join(lines[:HEAD_ROWS]).strip():
-        raise DataError(
-            f"{str(file)!r}: its first {HEAD_ROWS} lines are blank; remove them, or declare how "
-            "many lines stand above the column names: skip="
-        )
+        skipped_lines = _lines_above(head_lines, dialect)
+    title = "".join(head_lines[:skipped_lines])
+    lines = head_lines[skipped_lines:]
+    _check_filled(file, lines)
 
     separator = dialect.separator or _separator(lines)
     reader = csv.reader(lines[:HEAD_ROWS], delimiter=separator)
@@ -152,15 +142,11 @@ def csv_header(
         header = _has_header(rows)
     names = _column_names(rows, header, has_known_names=bool(dialect.names))
 
-    # A title would name one column of many. Who says that the line has names is believed.
+    # A mark that ends a line for Python alone, such as a form feed, does not count here.
+    num_above = title.count("\n") or skipped_lines
+    # Who says that the line has names is believed.
     if header and dialect.header is None:
-        num_filled = _num_filled(rows[0])
-        if 2 * num_filled < len(names) > 2:
-            raise DataError(
-                f"line {num_above + 1} of {str(file)!r} names {num_filled} of {len(names)} "
-                f"columns: delete lines above the names, such as a title, {SKIP_ADVICE}; or give "
-                "--header (header=True) if these are all names"
-            )
+        _check_no_title(file, num_above + 1, rows[0], len(names))
     check_names(names, repr(str(file)))
     if REPLACEMENT in "".join(names):
         raise DataError(
@@ -177,6 +163,40 @@ def csv_header(
     return names, as_decided
 
 
+def _assumed_encoding(file: Path, head: bytes) -> str:
+    """Return UTF-16 if a text file begins with its mark, else UTF-8 unless its zeros forbid it."""
+    encoding = encoding_of_mark(file)
+    if encoding == "utf-8" and unmarked_utf16(head) is not None:
+        raise undecided_encoding(file)
+    return encoding
+
+
+def _check_filled(file: Path, lines: Sequence[str]) -> None:
+    """Raise DataError if lines at the beginning of a text file have nothing but blanks."""
+    if not "".join(lines).strip():
+        raise DataError(
+            f"{str(file)!r} is empty; it needs a first line of column names"
+        )
+    if not "".join(lines[:HEAD_ROWS]).strip():
+        raise DataError(
+            f"{str(file)!r}: its first {HEAD_ROWS} lines are blank; remove them, or declare how "
+            "many lines stand above the column names: skip="
+        )
+
+
+def _check_no_title(
+    file: Path, line: int, first_row: Sequence[str], num_columns: int
+) -> None:
+    """Raise DataError if the line of names seems to be a title, which names one column of many."""
+    num_filled = _num_filled(first_row)
+    if 2 * num_filled < num_columns > 2:
+        raise DataError(
+            f"line {line} of {str(file)!r} names {num_filled} of {num_columns} "
+            f"columns: delete lines above the names, such as a title, {SKIP_ADVICE}; or give "
+            "--header (header=True) if these are all names"
+        )
+
+
 def _head_lines(data: bytes, encoding: str) -> list[str]:
     """Read the lines at the beginning of a text file, without one that is cut off."""
     head = codecs.getincrementaldecoder(encoding)("replace").decode(data)
@@ -187,37 +207,7 @@ def _head_lines(data: bytes, encoding: str) -> list[str]:
     return lines
 
 
-def _column_names(
-    rows: Sequence[Sequence[str]], header: bool, *, has_known_names: bool
-) -> list[str]:
-    """Return the names of a text file's columns, without empty columns at the end.
-
-    A column without a name is called by its place.
-    """
-    width = len(rows[0])
-    first_fields = rows[0] if header else [""] * width
-    names = list(first_fields)
-    for index, name in enumerate(first_fields):
-        if not name.strip():
-            names[index] = f"column_{index + 1}"
-    if not header:
-        return names
-
-    # A row's value names no column that a schema lacks.
-    rows_that_count = rows[:1] if has_known_names else rows
-    filled_width = max(map(_filled_width, rows_that_count))
-    return names[:filled_width] if filled_width else names
-
-
-def _filled_width(fields: Sequence[str]) -> int:
-    """Return the place of the last field with a value, counted from 1; 0 if all are empty."""
-    places = [place for place, text in enumerate(fields, 1) if text.strip()]
-    return max(places, default=0)
-
-
-def _num_filled(fields: Sequence[str]) -> int:
-    """Count the fields that hold a value."""
-    return sum(bool(text.strip()) for text in fields)
+# The line of names
 
 
 def _by_names(lines: Sequence[str], requested: Dialect) -> Dialect:
@@ -362,21 +352,6 @@ def _are_names(rows: Sequence[Sequence[str]]) -> bool:
     return are_new and any(map(_numbers_of, columns))
 
 
-def _separator(lines: Sequence[str]) -> str:
-    """Return the mark that divides most lines into as many fields as the first, several."""
-    separator = ","
-    best = (0.0, 0)
-    for mark in _SEPARATORS:
-        reader = csv.reader(lines[:HEAD_ROWS], delimiter=mark)
-        rows = [row for row in reader if row]
-        width = len(rows[0])
-        share_alike = sum(len(row) == width for row in rows) / len(rows)
-        if width > 1 and (share_alike, width) > best:
-            separator = mark
-            best = (share_alike, width)
-    return separator
-
-
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row names columns: its fields do not look like those below.
 
@@ -420,6 +395,62 @@ def _form_of(text: str) -> str:
     return re.sub(r"[^\W\d_]", "a", digits_alike)
 
 
+# The columns' names
+
+
+def _column_names(
+    rows: Sequence[Sequence[str]], header: bool, *, has_known_names: bool
+) -> list[str]:
+    """Return the names of a text file's columns, without empty columns at the end.
+
+    A column without a name is called by its place.
+    """
+    width = len(rows[0])
+    first_fields = rows[0] if header else [""] * width
+    names = list(first_fields)
+    for index, name in enumerate(first_fields):
+        if not name.strip():
+            names[index] = f"column_{index + 1}"
+    if not header:
+        return names
+
+    # A row's value names no column that a schema lacks.
+    rows_that_count = rows[:1] if has_known_names else rows
+    filled_width = max(map(_filled_width, rows_that_count))
+    if not filled_width:
+        return names
+    return names[:filled_width]
+
+
+def _filled_width(fields: Sequence[str]) -> int:
+    """Return the place of the last field with a value, counted from 1; 0 if all are empty."""
+    places = [place for place, text in enumerate(fields, 1) if text.strip()]
+    return max(places, default=0)
+
+
+def _num_filled(fields: Sequence[str]) -> int:
+    """Count the fields that hold a value."""
+    return sum(bool(text.strip()) for text in fields)
+
+
+# Separators
+
+
+def _separator(lines: Sequence[str]) -> str:
+    """Return the mark that divides most lines into as many fields as the first, several."""
+    separator = ","
+    best = (0.0, 0)
+    for mark in _SEPARATORS:
+        reader = csv.reader(lines[:HEAD_ROWS], delimiter=mark)
+        rows = [row for row in reader if row]
+        width = len(rows[0])
+        share_alike = sum(len(row) == width for row in rows) / len(rows)
+        if width > 1 and (share_alike, width) > best:
+            separator = mark
+            best = (share_alike, width)
+    return separator
+
+
 def separator_hint(lines: Sequence[str]) -> str:
     """Describe an unusual mark that seems to divide fields; empty without a sign of one."""
     lines = [line.strip() for line in lines[:HEAD_ROWS] if line.strip()]
@@ -454,10 +485,16 @@ def _are_columns(rows: Sequence[Sequence[str]]) -> bool:
     return width > 1 and len(rows) > 2 and num_alike >= 0.95 * len(rows)
 
 
+# Numbers in texts
+
+
 def _numbers_of(values: Sequence[str]) -> list[float]:
     """Return the sizes of numbers in texts, if nearly all texts are numbers; else none."""
     numbers = [_size_of(value) for value in values if _NUMBER.fullmatch(value)]
-    return numbers if len(numbers) > 0.8 * len(values) else []
+    # The others may be words for a missing value.
+    if len(numbers) <= 0.8 * len(values):
+        return []
+    return numbers
 
 
 def _size_of(number: str) -> float:

@@ -14,26 +14,23 @@ import polars as pl
 from siloweave.errors import DataError
 from siloweave.tables.statistical_files import PROGRAMS
 
-# Ends of names of files that can be read.
+# Ends of names of files that can be read, by their kinds.
 _TEXT_FILES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
+_ARROW = (".arrow", ".feather", ".ipc")
 JSON_LINES = (".jsonl", ".ndjson")
+"""Ends of names of files of JSON lines."""
 EXCEL = ".xlsx"
-_FILES = (
-    *_TEXT_FILES,
-    ".parquet",
-    ".arrow",
-    ".feather",
-    ".ipc",
-    *JSON_LINES,
-    EXCEL,
-    *PROGRAMS,
-)
+"""The end of an Excel file's name."""
+_FILES = (*_TEXT_FILES, ".parquet", *_ARROW, *JSON_LINES, EXCEL, *PROGRAMS)
+# The same for a reader.
 _FILES_IN_ERRORS = (
     ".csv, .tsv (or these with .gz, .zst), .txt, .jsonl, .ndjson, .arrow, .parquet, .xlsx, .sav, "
     ".zsav, .por, .dta, .xpt or .sas7bdat"
 )
 SKIP_ADVICE = "or count them: --skip, skip = ... in the study, or read(skip=...)"
+"""How lines above the names are declared."""
 UNREADABLE = (pl.exceptions.PolarsError, OSError, UnicodeError, csv.Error)
+"""Errors of readers about a file, which `unreadable` turns into one of ours."""
 
 
 def file_kind(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -54,34 +54,20 @@ def stacked(tables: Sequence[Table]) -> Table:
     """Stack the rows of tables with the same columns; types that differ become text."""
     if len(tables) == 1:
         return tables[0]
-    names = tables[0].names
 
     columns: list[pl.Series] = []
     text_columns: dict[str, TextFileColumn] = {}
     coded_columns: dict[str, CodedColumn] = {}
     padded: dict[str, int] = {}
-    for name in names:
-        coded_parts = [table._origin.coded_columns.get(name) for table in tables]
-        variable = _common_variable(coded_parts)
-        text_parts = [table._origin.text_columns.get(name) for table in tables]
-        decimal = _common_decimal(text_parts)
-        if variable is not None:
-            cells = _all_cells(tables, name)
-            coded_columns[name] = CodedColumn(cells, variable)
-        elif all(table.unit(name) is not None for table in tables):
-            cells = _all_cells(tables, name)
-        elif decimal is not None:
-            cells = _all_cells(tables, name)
-            text_columns[name] = TextFileColumn(cells, decimal)
-            if text_columns[name].dtype == pl.Float64:
-                # A part without any number says nothing of decimals.
-                parts = [part for part in text_parts if part is not None]
-                filled_parts = [part for part in parts if part.cells.count()]
-                padded[name] = min(part.padded or 0 for part in filled_parts)
-        else:
-            typed_parts = [table._typed_column(name) for table in tables]
-            cells = _joined_cells(typed_parts, text_parts)
-        columns.append(cells)
+    for name in tables[0].names:
+        column = _stacked_column(tables, name)
+        columns.append(column.cells)
+        if column.text is not None:
+            text_columns[name] = column.text
+        if column.coded is not None:
+            coded_columns[name] = column.coded
+        if column.padded is not None:
+            padded[name] = column.padded
 
     dialects = {table.dialect for table in tables}
     dialect = dialects.pop() if len(dialects) == 1 else None
@@ -96,6 +82,57 @@ def stacked(tables: Sequence[Table]) -> Table:
         coded_columns=coded_columns,
     )
     return Table(pl.DataFrame(columns), origin)
+
+
+@dataclass(frozen=True)
+class _StackedColumn:
+    """A column of several tables, and what is remembered of its source.
+
+    Attributes:
+        cells: The cells of all tables.
+        text: All cells as text, if the column is text in all files.
+        coded: All cells as codes, if all files have one dictionary.
+        padded: The fewest decimals of a number in any of the files.
+    """
+
+    cells: pl.Series
+    text: TextFileColumn | None = None
+    coded: CodedColumn | None = None
+    padded: int | None = None
+
+
+def _stacked_column(tables: Sequence[Table], name: str) -> _StackedColumn:
+    """Stack a column's cells, as the sources have them where these agree."""
+    coded_parts = [table._origin.coded_columns.get(name) for table in tables]
+    variable = _common_variable(coded_parts)
+    if variable is not None:
+        cells = _all_cells(tables, name)
+        return _StackedColumn(cells, coded=CodedColumn(cells, variable))
+
+    # Durations, whose types are one.
+    if all(table.unit(name) is not None for table in tables):
+        return _StackedColumn(_all_cells(tables, name))
+
+    text_parts = [table._origin.text_columns.get(name) for table in tables]
+    decimal = _common_decimal(text_parts)
+    if decimal is not None:
+        text = TextFileColumn(_all_cells(tables, name), decimal)
+        padded = _common_padding(text, text_parts)
+        return _StackedColumn(text.cells, text=text, padded=padded)
+
+    typed_parts = [table._typed_column(name) for table in tables]
+    return _StackedColumn(_joined_cells(typed_parts, text_parts))
+
+
+def _common_padding(
+    text: TextFileColumn, parts: Sequence[TextFileColumn | None]
+) -> int | None:
+    """Return the fewest decimals of a number in any of a column's parts; None without numbers."""
+    if text.dtype != pl.Float64:
+        return None
+    # A part without any number says nothing of decimals.
+    filled_parts = [part for part in parts if part is not None and part.cells.count()]
+    return min(part.padded or 0 for part in filled_parts)
 
 
 def _all_cells(tables: Sequence[Table], name: str) -> pl.Series:
@@ -132,19 +169,24 @@ def _common_decimal(parts: Sequence[TextFileColumn | None]) -> str | None:
     if any(part is None for part in parts):
         return None
     marks = {part.decimal for part in parts if part is not None}
-    return marks.pop() if len(marks) == 1 else None
+    if len(marks) > 1:
+        return None
+    return marks.pop()
 
 
 def _joined_cells(
     parts: Sequence[pl.Series], text_parts: Sequence[TextFileColumn | None]
 ) -> pl.Series:
     """Stack parts of a column, as text if their types cannot be one."""
+    # A part without any value fits every type.
     types = {part.dtype for part in parts} - {pl.Null}
     are_numbers = types <= {*WHOLE, pl.Float64}
     if len(types) > 1 and not are_numbers:
         texts = []
         for part, text_part in zip(parts, text_parts, strict=True):
-            digits = 0 if text_part is None else text_part.padded or 0
+            digits = 0
+            if text_part is not None:
+                digits = text_part.padded or 0
             texts.append(with_zeros(part, digits))
         parts = texts
     frames = [part.to_frame() for part in parts]

@@ -22,30 +22,9 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError
 from siloweave.tables.parsing import DATETIME, DURATION, WHOLE, in_utc, texts_of_mixed
 
-
-@dataclass(frozen=True)
-class _NativeTypes:
-    """The types in which other libraries hold the values of one Python type.
-
-    Attributes:
-        pandas: The type where no value is missing.
-        nullable_pandas: The type where some are.
-        arrow: The name of arrow's type.
-    """
-
-    pandas: Any
-    nullable_pandas: Any
-    arrow: str
+# The types that a table has
 
 
-NATIVE_TYPES: dict[type, _NativeTypes] = {
-    bool: _NativeTypes("bool", "boolean", "bool"),
-    int: _NativeTypes("int64", "Int64", "int64"),
-    float: _NativeTypes("float64", "float64", "double"),
-    str: _NativeTypes(str, str, "string"),
-    datetime: _NativeTypes("datetime64[us]", "datetime64[us]", "timestamp[us]"),
-    timedelta: _NativeTypes("timedelta64[us]", "timedelta64[us]", "duration[us]"),
-}
 POLARS_TYPES: dict[type, Any] = {
     bool: pl.Boolean,
     int: pl.Int64,
@@ -54,8 +33,7 @@ POLARS_TYPES: dict[type, Any] = {
     datetime: DATETIME,
     timedelta: DURATION,
 }
-# By NumPy's letter for a kind of types: the type of that kind that holds a column of pandas.
-_NUMPY_TYPES = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
+"""The type in which a table holds the values of each Python type."""
 
 
 def normal_frame(columns: Iterable[pl.Series]) -> pl.DataFrame:
@@ -103,9 +81,10 @@ def series_of(
     if isinstance(values, pl.Series):
         return values.alias(name)
     array = np.asarray(values)
-    if array.dtype.kind == "O" or array.dtype.kind in "US":
+    if array.dtype.kind in "OUS":
         return _series_of_objects(name, array, mask, mixed=mixed)
 
+    # NumPy's letters: M and m are datetimes and durations, O, U and S objects and texts.
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]")
     elif array.dtype.kind == "m":
@@ -151,14 +130,50 @@ def plain_types(types: Mapping[str, Any]) -> dict[str, Any]:
     return plain_types
 
 
-def zones_of(types: Mapping[str, Any]) -> dict[str, str]:
-    """Return the time zones of columns of datetimes that have one."""
-    zones = {}
-    for name, dtype in types.items():
-        zone = getattr(dtype, "time_zone", None)
-        if zone:
-            zones[name] = zone
-    return zones
+def numpy_values(series: pl.Series) -> np.ndarray:
+    """Return a table's column as an array; a missing value is 0, NaN, False, NaT or None."""
+    if series.dtype in WHOLE:
+        return series.fill_null(0).cast(pl.Int64).to_numpy()
+    if series.dtype == pl.Boolean:
+        return series.fill_null(False).to_numpy()
+    if series.dtype in (pl.Float64, DATETIME):
+        return series.to_numpy()
+    return _objects_of(series)
+
+
+def _objects_of(series: pl.Series) -> np.ndarray:
+    """Convert a column of text to an array of objects, None for a missing one.
+
+    Equal texts are one object where they are few, which saves most of the memory.
+    """
+    distinct_texts = series.drop_nulls().unique().to_list()
+    has_few_texts = len(distinct_texts) * 8 <= len(series)
+    if not distinct_texts or not has_few_texts:
+        return np.array(series.to_list(), dtype=object)
+
+    objects = np.array([*distinct_texts, None], dtype=object)
+    places = places_among(series, distinct_texts).to_numpy()
+    # A missing text has no place: it becomes the None behind the last one.
+    object_places = np.where(places < 0, len(distinct_texts), places)
+    column: np.ndarray = objects[object_places]
+    return column
+
+
+def places_among(labels: pl.Series, categories: Sequence[Any]) -> pl.Series:
+    """Find each label's position among categories, as int32; -2 for an unknown one."""
+    return labels.replace_strict(
+        pl.Series(list(categories), dtype=labels.dtype),
+        pl.Series(range(len(categories)), dtype=pl.Int32),
+        default=-2,
+        return_dtype=pl.Int32,
+    )
+
+
+# Columns of pandas
+
+
+# By NumPy's letter for a kind of types: the type of that kind that holds a column of pandas.
+_NUMPY_TYPES = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
 
 def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
@@ -171,6 +186,7 @@ def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     kind = getattr(series.dtype, "kind", "O")
     mask: NDArray[np.bool_] = series.isna().to_numpy(dtype=bool)
 
+    # NumPy's letters, see `series_of`.
     if kind == "M":
         if getattr(series.dtype, "tz", None) is not None:
             series = series.dt.tz_convert("UTC").dt.tz_localize(None)
@@ -192,27 +208,49 @@ def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     return series.astype(python_type).to_numpy(), mask
 
 
-def texts_in_pandas(pandas: Any, texts: pl.Series) -> Any:
+def pandas_series(series: pl.Series, dtype: Any) -> Any:
+    """Return a table's column as a pandas series with a fresh index, in a type if its values fit.
+
+    Without a type it is the one that pandas would choose.
+    """
+    pandas = import_module("pandas")
+    if series.dtype == DURATION:
+        column = pandas.Series(series.to_numpy())
+    elif series.dtype == pl.String:
+        column = _texts_in_pandas(pandas, series)
+    else:
+        is_missing = series.is_null().to_numpy()
+        column = pandas.Series(_masked_array(pandas, numpy_values(series), is_missing))
+
+    if dtype is not None:
+        # Generated values may not fit the type that the real ones had.
+        with suppress(TypeError, ValueError, AttributeError):
+            return _restored_column(pandas, column, dtype)
+    return column
+
+
+def _texts_in_pandas(pandas: Any, texts: pl.Series) -> Any:
     """Build a pandas series of texts, in the type that pandas itself would choose."""
     if texts.null_count() == len(texts):
         return pandas.Series([None] * len(texts), dtype=object)
     text_type = pandas.Series([""]).dtype
     if getattr(text_type, "storage", "") != "pyarrow":
-        return pandas.Series(objects_of(texts).tolist())
+        return pandas.Series(_objects_of(texts).tolist())
     # Arrow's text goes over as it is. A list of objects would take several times the memory.
     return pandas.Series(pandas.array(texts.to_arrow(), dtype=text_type))
 
 
-def masked_array(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> Any:
+def _masked_array(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> Any:
     """Build an array for pandas, in a type with room for missing values if there are any."""
-    if not is_missing.any() or values.dtype.kind not in "ib":
+    has_room = values.dtype.kind not in "ib"
+    if has_room or not is_missing.any():
         return values.copy()
     if values.dtype.kind == "i":
         return pandas.arrays.IntegerArray(values.copy(), is_missing.copy())
     return pandas.arrays.BooleanArray(values.copy(), is_missing.copy())
 
 
-def restored_column(pandas: Any, column: Any, dtype: Any) -> Any:
+def _restored_column(pandas: Any, column: Any, dtype: Any) -> Any:
     """Convert a pandas series to the type it had before; raises if its values do not fit."""
     if str(dtype) == "category":
         # New values become further categories, behind those that there were.
@@ -236,29 +274,133 @@ def restored_column(pandas: Any, column: Any, dtype: Any) -> Any:
     return restored
 
 
-def in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
+# Frames of polars and arrow
+
+
+def polars_frame(frame: pl.DataFrame, dtypes: Mapping[str, Any]) -> pl.DataFrame:
+    """Return a table's rows as a frame of polars, columns in certain types if their values fit."""
+    columns = []
+    for name in frame.columns:
+        if name in dtypes:
+            columns.append(_in_polars(frame[name], dtypes[name]))
+    return frame.with_columns(columns)
+
+
+def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Convert a polars series to a type if its values fit; else leave it as it is."""
+    zone = getattr(dtype, "time_zone", None)
     try:
-        if (
-            isinstance(dtype, pl.Datetime)
-            and dtype.time_zone
-            and series.dtype == DATETIME
-        ):
+        if zone and series.dtype == DATETIME:
             utc = series.dt.replace_time_zone("UTC")
-            return utc.dt.convert_time_zone(dtype.time_zone).cast(dtype)
+            return utc.dt.convert_time_zone(zone).cast(dtype)
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series
 
 
-def in_arrow(compute: Any, column: Any, dtype: Any) -> Any:
+def arrow_table(frame: pl.DataFrame, dtypes: Mapping[str, Any]) -> Any:
+    """Return a table's rows as a table of arrow, columns in certain types if their values fit."""
+    pyarrow = import_module("pyarrow")
+    compute = import_module("pyarrow.compute")
+    table = frame.to_arrow()
+    columns = []
+    for name in frame.columns:
+        column = table.column(name)
+        columns.append(_in_arrow(compute, column, dtypes.get(name)))
+    return pyarrow.table(columns, names=frame.columns)
+
+
+def _in_arrow(compute: Any, column: Any, dtype: Any) -> Any:
     """Convert an arrow column to a type if its values fit; datetimes become UTC without a zone."""
+    if dtype is None:
+        return column
     try:
         if getattr(dtype, "tz", None) is not None:
             return compute.assume_timezone(column, "UTC").cast(dtype)
-        return column if dtype is None else column.cast(dtype)
+        return column.cast(dtype)
     except (ValueError, NotImplementedError):
         return column
+
+
+# Types that are declared
+
+
+@dataclass(frozen=True)
+class _NativeTypes:
+    """The types in which other libraries hold the values of one Python type.
+
+    Attributes:
+        pandas: The type where no value is missing.
+        nullable_pandas: The type where some are.
+        arrow: The name of arrow's type.
+    """
+
+    pandas: Any
+    nullable_pandas: Any
+    arrow: str
+
+
+_NATIVE_TYPES: dict[type, _NativeTypes] = {
+    bool: _NativeTypes("bool", "boolean", "bool"),
+    int: _NativeTypes("int64", "Int64", "int64"),
+    float: _NativeTypes("float64", "float64", "double"),
+    str: _NativeTypes(str, str, "string"),
+    datetime: _NativeTypes("datetime64[us]", "datetime64[us]", "timestamp[us]"),
+    timedelta: _NativeTypes("timedelta64[us]", "timedelta64[us]", "duration[us]"),
+}
+
+
+def declared_type(kind: str, python_type: type, *, may_miss: bool) -> Any:
+    """Return the type of a kind of frame that holds values of a Python type.
+
+    Args:
+        kind: "pandas", "arrow" or "polars".
+        python_type: bool, int, float, str, datetime or timedelta.
+        may_miss: Whether a value may be missing, which pandas has other types for.
+    """
+    native_types = _NATIVE_TYPES[python_type]
+    if kind == "polars":
+        return POLARS_TYPES[python_type]
+    if kind == "arrow":
+        return native_types.arrow
+    return native_types.nullable_pandas if may_miss else native_types.pandas
+
+
+def with_declared(
+    dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]]
+) -> Mapping[str, Any]:
+    """Replace in a frame's types the values that were found in rows by declared ones.
+
+    A categorical type or enum lists the column's public values in their order and no others, and
+    is left out without such values.
+    """
+    declared_types = dict(dtypes)
+    for name, dtype in dtypes.items():
+        values = list(categories.get(name, ()))
+        is_pandas = str(dtype) == "category"
+        is_enum = type(dtype).__name__ == "Enum"
+        if not is_pandas and not is_enum:
+            continue
+        if not values:
+            del declared_types[name]
+        elif is_pandas:
+            declared_types[name] = type(dtype)(values, ordered=dtype.ordered)
+        else:
+            declared_types[name] = type(dtype)(values)
+    return declared_types
+
+
+# Time zones
+
+
+def zones_of(types: Mapping[str, Any]) -> dict[str, str]:
+    """Return the time zones of columns of datetimes that have one."""
+    zones = {}
+    for name, dtype in types.items():
+        zone = getattr(dtype, "time_zone", None)
+        if zone:
+            zones[name] = zone
+    return zones
 
 
 def datetime_type(kind: str, zone: str) -> Any:
@@ -288,61 +430,10 @@ def in_zone(series: pl.Series, zone: str) -> pl.Series:
     """Write datetimes of UTC as ISO-8601 text in a time zone, each with its offset."""
     form = "%Y-%m-%dT%H:%M:%S%.6f"
     offset = _offset(zone)
+    # A machine may have no list of time zones; an offset needs none.
     if offset is not None:
         shift = offset.utcoffset(None)
         return (series + shift).dt.strftime(form) + zone
     utc = series.dt.replace_time_zone("UTC")
     zoned = utc.dt.convert_time_zone(zone)
     return zoned.dt.strftime(f"{form}%:z")
-
-
-def with_declared(
-    dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]]
-) -> Mapping[str, Any]:
-    """Replace in a frame's types the values that were found in rows by declared ones.
-
-    A categorical type or enum lists the column's public values in their order and no others, and
-    is left out without such values.
-    """
-    declared_types = dict(dtypes)
-    for name, dtype in dtypes.items():
-        values = list(categories.get(name, ()))
-        is_pandas = str(dtype) == "category"
-        is_enum = type(dtype).__name__ == "Enum"
-        if not is_pandas and not is_enum:
-            continue
-        if not values:
-            del declared_types[name]
-        elif is_pandas:
-            declared_types[name] = type(dtype)(values, ordered=dtype.ordered)
-        else:
-            declared_types[name] = type(dtype)(values)
-    return declared_types
-
-
-def objects_of(series: pl.Series) -> np.ndarray:
-    """Convert a column of text to an array of objects, None for a missing one.
-
-    Equal texts are one object where they are few, which saves most of the memory.
-    """
-    distinct_texts = series.drop_nulls().unique().to_list()
-    has_few_texts = len(distinct_texts) * 8 <= len(series)
-    if not distinct_texts or not has_few_texts:
-        return np.array(series.to_list(), dtype=object)
-
-    objects = np.array([*distinct_texts, None], dtype=object)
-    places = places_among(series, distinct_texts).to_numpy()
-    # A missing text has no place: it becomes the None behind the last one.
-    object_places = np.where(places < 0, len(distinct_texts), places)
-    column: np.ndarray = objects[object_places]
-    return column
-
-
-def places_among(labels: pl.Series, categories: Sequence[Any]) -> pl.Series:
-    """Find each label's position among categories, as int32; -2 for an unknown one."""
-    return labels.replace_strict(
-        pl.Series(list(categories), dtype=labels.dtype),
-        pl.Series(range(len(categories)), dtype=pl.Int32),
-        default=-2,
-        return_dtype=pl.Int32,
-    )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from siloweave.tables.decimals import padded_decimals
 from siloweave.tables.dialect import Dialect
-from siloweave.tables.native_types import NATIVE_TYPES, POLARS_TYPES, datetime_type
+from siloweave.tables.native_types import datetime_type, declared_type
 from siloweave.tables.parsing import (
     DATETIME,
     DURATION,
@@ -227,38 +227,13 @@ class Origin:
         """Return each column's type in a pandas, arrow or polars frame, if it is known."""
         types = dict(self.dtypes)
         for name, (python_type, may_miss) in self.types.items():
-            native = NATIVE_TYPES[python_type]
-            if kind == "pandas":
-                types[name] = native.nullable_pandas if may_miss else native.pandas
-            elif kind == "arrow":
-                types[name] = native.arrow
-            else:
-                types[name] = POLARS_TYPES[python_type]
-
+            types[name] = declared_type(kind, python_type, may_miss=may_miss)
         for name, zone in self.zones.items():
             types[name] = datetime_type(kind, zone)
         return types
 
 
-def units_of(frame: pl.DataFrame) -> dict[str, str]:
-    """Return the unit in which each column of durations counts as numbers, by column."""
-    units = {}
-    for column in frame.get_columns():
-        if column.dtype == DURATION:
-            units[column.name] = whole_unit(column)
-    return units
-
-
-def whole_unit(durations: pl.Series) -> str:
-    """Return the largest unit of which all durations are whole multiples, down to seconds."""
-    micros = durations.drop_nulls().cast(pl.Int64)
-    # A duration of 0 is a multiple of every unit.
-    if not (micros != 0).any():
-        return "seconds"
-    for unit in ("days", "hours", "minutes"):
-        if not (micros % UNITS[unit] != 0).any():
-            return unit
-    return "seconds"
+# Types that texts fit
 
 
 def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
@@ -281,20 +256,28 @@ def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
     if values.str.contains(r"^[+-]?\d{17,}$").any():
         return texts
 
-    if decimal != ".":
-        pointed = values.filter(values.str.contains(".", literal=True))
-        is_grouped = pointed.str.contains(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$")
-        if not is_grouped.all():
-            return texts
-        without_points = stripped.str.replace_all(".", "", literal=True)
-        stripped = without_points.str.replace(",", ".")
-    elif _has_thousands(values):
-        # 1.234 beside 567
+    with_points = _with_points(stripped, decimal)
+    if with_points is None:
         return texts
-    numbers = stripped.drop_nulls().cast(pl.Float64, strict=False)
+    numbers = with_points.drop_nulls().cast(pl.Float64, strict=False)
     if numbers.null_count() == 0:
-        return stripped.cast(pl.Float64)
+        return with_points.cast(pl.Float64)
     return _flags_or_texts(texts, values)
+
+
+def _with_points(texts: pl.Series, decimal: str) -> pl.Series | None:
+    """Return texts of numbers with points before decimals alone; None where a text may be lost."""
+    values = texts.drop_nulls()
+    if decimal == ".":
+        # 1.234 beside 567
+        return None if _has_thousands(values) else texts
+
+    pointed = values.filter(values.str.contains(".", literal=True))
+    is_grouped = pointed.str.contains(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$")
+    if not is_grouped.all():
+        return None
+    without_points = texts.str.replace_all(".", "", literal=True)
+    return without_points.str.replace(",", ".")
 
 
 def _flags_or_texts(texts: pl.Series, values: pl.Series) -> pl.Series:
@@ -324,3 +307,27 @@ def _has_thousands(values: pl.Series) -> bool:
     is_grouped = pointed.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
     is_short = plain.str.contains(r"^[+-]?\d{1,3}$")
     return bool(is_grouped.all()) and bool(is_short.all())
+
+
+# Units of durations
+
+
+def units_of(frame: pl.DataFrame) -> dict[str, str]:
+    """Return the unit in which each column of durations counts as numbers, by column."""
+    units = {}
+    for column in frame.get_columns():
+        if column.dtype == DURATION:
+            units[column.name] = whole_unit(column)
+    return units
+
+
+def whole_unit(durations: pl.Series) -> str:
+    """Return the largest unit of which all durations are whole multiples, down to seconds."""
+    micros = durations.drop_nulls().cast(pl.Int64)
+    # A duration of 0 is a multiple of every unit.
+    if not (micros != 0).any():
+        return "seconds"
+    for unit in ("days", "hours", "minutes"):
+        if not (micros % UNITS[unit] != 0).any():
+            return unit
+    return "seconds"

@@ -213,7 +213,10 @@ def _blanked_columns(frame: pl.DataFrame, origin: Origin) -> list[pl.Series]:
     """Make empty fields of a text file missing, quoted or not, and texts declared as missing."""
     if not origin.is_text:
         return frame.get_columns()
-    missing = origin.dialect.missing if origin.dialect else ()
+    # Those of a sheet were made missing as it was read.
+    missing: tuple[str, ...] = ()
+    if origin.dialect is not None:
+        missing = origin.dialect.missing
     return without_texts(frame, missing).get_columns()
 
 
@@ -226,28 +229,44 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, Origin]:
         return lazy, Origin(zones=zones_of(lazy.collect_schema()))
 
     if kind == EXCEL:
+        # Like a CSV, a sheet is text, and has no dialect.
         sheet, types = read_sheet(file, requested)
         return sheet.lazy(), Origin("csv", file_types=types)
 
     if kind in JSON_LINES:
-        types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
-        # Scanned again as text: a value is then read by itself, whatever the others are.
-        text_types = dict.fromkeys(types, pl.String)
-        origin = Origin(has_keys=True, file_types=plain_types(types))
-        return pl.scan_ndjson(file, schema=text_types), origin
-
+        return _scan_json_lines(file)
     if kind in PROGRAMS:
-        parsed = read_statistical(file, kind, encoding=requested.encoding)
-        check_names(parsed.frame.columns, repr(str(file)))
-        coded_columns = {}
-        for cells in parsed.frame.get_columns():
-            variable = parsed.variables[cells.name]
-            coded_columns[cells.name] = CodedColumn(cells, variable)
-        return parsed.frame.lazy(), Origin(coded_columns=coded_columns)
+        return _scan_statistical(file, kind, requested.encoding)
+    if is_text_file(file):
+        return _scan_text_file(file, requested)
+    lazy = pl.scan_ipc(file)
+    return lazy, Origin(zones=zones_of(lazy.collect_schema()))
 
-    if not is_text_file(file):
-        lazy = pl.scan_ipc(file)
-        return lazy, Origin(zones=zones_of(lazy.collect_schema()))
+
+def _scan_json_lines(file: Path) -> tuple[pl.LazyFrame, Origin]:
+    """Open a file of JSON lines, see `_scan`."""
+    types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
+    # Scanned again as text: a value is then read by itself, whatever the others are.
+    text_types = dict.fromkeys(types, pl.String)
+    lazy = pl.scan_ndjson(file, schema=text_types)
+    return lazy, Origin(has_keys=True, file_types=plain_types(types))
+
+
+def _scan_statistical(
+    file: Path, kind: str, encoding: str | None
+) -> tuple[pl.LazyFrame, Origin]:
+    """Read a file of SPSS, Stata or SAS, see `_scan`."""
+    parsed = read_statistical(file, kind, encoding=encoding)
+    check_names(parsed.frame.columns, repr(str(file)))
+    coded_columns = {}
+    for cells in parsed.frame.get_columns():
+        variable = parsed.variables[cells.name]
+        coded_columns[cells.name] = CodedColumn(cells, variable)
+    return parsed.frame.lazy(), Origin(coded_columns=coded_columns)
+
+
+def _scan_text_file(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, Origin]:
+    """Open a text file, see `_scan`."""
     rows = scan_text(file, requested)
     origin = Origin(
         "csv",
@@ -257,6 +276,9 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, Origin]:
         hint=rows.hint,
     )
     return rows.frame, origin
+
+
+# Tables in pieces
 
 
 def read_batches(
@@ -284,6 +306,7 @@ def read_batches(
 def _batches(
     file: Path, batch_rows: int, columns: Sequence[str] | None, dialect: Dialect
 ) -> Iterator[Table]:
+    """Yield a file in pieces, see `read_batches`."""
     try:
         lazy, origin = _scan(file, dialect)
         if columns is not None:
@@ -295,6 +318,9 @@ def _batches(
             yield Table(normal_frame(_blanked_columns(frame, origin)), origin)
     except UNREADABLE as error:
         raise unreadable(file, error) from None
+
+
+# What need not be read whole
 
 
 @dataclass(frozen=True)
@@ -318,6 +344,7 @@ class ParquetFile:
 
     @property
     def _lazy_frame(self) -> pl.LazyFrame:
+        """The rows, not read yet; DataError if the file cannot be read."""
         try:
             lazy, _ = _scan(self.path, Dialect())
             # Files of a folder that do not fit each other are noticed only now.
@@ -353,7 +380,12 @@ def unread(source: Any) -> Unread | None:
     if not isinstance(source, str | os.PathLike):
         return None
     file = table_file(source)
-    return ParquetFile(file) if file_kind(file) == ".parquet" else None
+    if file_kind(file) != ".parquet":
+        return None
+    return ParquetFile(file)
+
+
+# Samples of rows
 
 
 def rows_of(source: Table | Unread, most: int) -> Table:
@@ -369,6 +401,8 @@ def rows_of(source: Table | Unread, most: int) -> Table:
             return read(source)
         fixed_secret = bytes(32)
         return sampled(source, share, fixed_secret)
+
+    # Of no rows, types and time zones alone are asked.
     if isinstance(source, Database):
         return Table(normal_frame(source.read(0)), Origin())
     no_rows = source._lazy_frame.select(source.names).head(0).collect()
@@ -424,6 +458,9 @@ def _drawn_mask(
     bound = np.uint64(int(share * 2**64))
     offset = first_row - first_block * _BLOCK_ROWS
     return pl.Series(words[offset:][:num_rows] < bound)
+
+
+# Facts of a file
 
 
 def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:

@@ -20,9 +20,12 @@ import polars as pl
 from siloweave.errors import DataError
 from siloweave.tables.files import file_kind
 
-# Bytes and rows by which a file's form is decided.
 HEAD_BYTES = 1 << 18
+"""Bytes by which a file's form is decided."""
 HEAD_ROWS = 200
+"""Rows by which a file's form is decided."""
+REPLACEMENT = "\ufffd"
+"""What stands for bytes that are not in the encoding."""
 # Bytes that are decompressed, decoded or searched at once.
 _CHUNK_BYTES = 1 << 22
 # What few words of a Western code page have: three marked letters in a row, a capital behind a
@@ -31,18 +34,22 @@ _ODD_LETTERS = re.compile(
     r"[^\x00-\x7f]{3,}|(?<=[a-zß-ÿ])[ŠŒŽŸÀ-Þ]|(?<=[A-Z])[ŠŒŽŸÀ-ÖØ-Þ](?=[a-z])|"
     r"(?<=[^\W\d_])[€‚„…†‡ˆ‰‹“”•˜™›¡-¬®-´¶¸-¿](?=[^\W\d_])"
 )
-# U+FFFD stands for bytes that are not in the encoding.
-REPLACEMENT = "\ufffd"
 # Bytes that occur in texts of any code page: no control characters but white space and escape.
 _TEXT_BYTES = bytes(
     byte for byte in range(256) if byte >= 32 or byte in b"\t\n\v\f\r\x1b"
 )
+# What is said of control characters that occur in real files.
 _CONTROLS = {
     0x00: "a NUL byte, which is in no text",
     0x1A: "Ctrl-Z (byte 1A), with which old programs end a file",
 }
 # Share of a text's bytes that may be in no text; with more, its encoding is in doubt.
 _MOST_CONTROL = 0.01
+# Share of every second byte that may be zero; with more, the text is in UTF-16.
+_MOST_ZEROS = 0.3
+
+
+# Bytes, decompressed
 
 
 def packed_lines(file: Path) -> int:
@@ -75,23 +82,30 @@ def open_file(file: Path, most_lines: int | None = None) -> Any:
     return file.open("rb")
 
 
+# The encoding
+
+
 def encoding_of_mark(file: Path) -> str:
     """Return UTF-16 if the file begins with its mark, else UTF-8; no row can change that."""
     if file_kind(file).endswith(".zst"):
         return "utf-8"
     marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return "utf-16" if read_bytes(file, 2).startswith(marks) else "utf-8"
+    has_mark = read_bytes(file, 2).startswith(marks)
+    return "utf-16" if has_mark else "utf-8"
 
 
-def zeros_by_place(head: bytes) -> list[bool]:
-    """Return whether bytes look like UTF-16 without a mark: zeros at even or at odd places.
+def unmarked_utf16(head: bytes) -> str | None:
+    """Return which UTF-16 bytes look like, by their zeros; None if they do not.
 
-    An empty list where there are no two bytes.
+    Texts in Latin letters have a zero in every second place: the first one in big-endian order.
     """
     if len(head) < 2:
-        return []
-    zero_counts = [head[first::2].count(0) for first in (0, 1)]
-    return [count * 2 > 0.3 * len(head) for count in zero_counts]
+        return None
+    for first_place, encoding in ((0, "utf-16-be"), (1, "utf-16-le")):
+        num_zeros = head[first_place::2].count(0)
+        if num_zeros > _MOST_ZEROS * len(head) / 2:
+            return encoding
+    return None
 
 
 def encoding_of(path: str | os.PathLike[str]) -> str:
@@ -108,10 +122,9 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
     if marked_encoding != "utf-8" or file_kind(file).endswith(".zst"):
         return marked_encoding
     head = read_bytes(file, HEAD_BYTES)
-    has_zeros = zeros_by_place(head)
-    if any(has_zeros):
-        # In big-endian order the zero of a Latin letter comes first.
-        return "utf-16-be" if has_zeros[0] else "utf-16-le"
+    utf16 = unmarked_utf16(head)
+    if utf16 is not None:
+        return utf16
 
     error = decoding_error(file, "utf-8")
     control_byte = control_byte_in(file)
@@ -136,7 +149,8 @@ def _is_cp1252(sample: bytes) -> bool:
         return False
     text = sample.decode("cp1252")
     num_odd = sum(map(len, _ODD_LETTERS.findall(text)))
-    num_marked = sum(not mark.isascii() for mark in text)
+    num_marked = sum(not letter.isascii() for letter in text)
+    # Some words are odd in any language, such as names.
     return 5 * num_odd <= num_marked
 
 

@@ -61,17 +61,13 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
     encoding = dialect.encoding or "utf-8"
     skip = dialect.skip or 0
     head = read_bytes(file, HEAD_BYTES)
-    # Old programs of the Macintosh end lines with a carriage return alone.
-    line_end = "\n"
-    if b"\r" in head and b"\n" not in head:
-        line_end = "\r"
     scan = partial(
         pl.scan_csv,
         infer_schema=False,
         glob=False,
         has_header=bool(dialect.header),
         separator=dialect.separator or ",",
-        eol_char=line_end,
+        eol_char=_line_end(head),
         skip_lines=skip,
     )
 
@@ -98,6 +94,7 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
     if blank_lines:
         lazy = scan(_without_lines(file, dialect.encoding, blank_lines))
 
+    # Columns at the end without a name are left out, if they are empty.
     unnamed = all_names[len(names) :]
     if unnamed and not dialect.names:
         _check_unnamed(file, lazy, unnamed, len(names))
@@ -111,6 +108,13 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
         num_unnamed=len(unnamed),
         hint=hint,
     )
+
+
+def _line_end(head: bytes) -> str:
+    """Return what ends a line; in files of old Macintoshes it is a carriage return alone."""
+    if b"\r" in head and b"\n" not in head:
+        return "\r"
+    return "\n"
 
 
 def _utf8_source(file: Path, encoding: str) -> Any:
@@ -157,48 +161,66 @@ def _check_unnamed(
         )
 
 
-def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int]:
-    """Return the numbers of a text file's empty lines, counted from 1.
+@dataclass(frozen=True)
+class _LineWidths:
+    """How many fields the lines of a text file have.
 
-    DataError where a line has fewer fields than others: it may be cut off. If all lines below the
-    names have as few, or lines may be short, separators at their end were left off.
+    Attributes:
+        blank_lines: Lines without any field, counted from 1.
+        first_lines: The first line of each width.
+        num_lines: How many lines have each width.
     """
-    blank_lines = []
-    first_lines: dict[int, int] = {}
-    line_counts: Counter[int] = Counter()
-    with TextIOWrapper(
-        open_file(file), dialect.encoding, "replace", newline=""
-    ) as lines:
+
+    blank_lines: list[int]
+    first_lines: dict[int, int]
+    num_lines: Counter[int]
+
+
+def _line_widths(file: Path, dialect: Dialect) -> _LineWidths:
+    """Read how many fields each line of a text file has, from the line of names on."""
+    widths = _LineWidths([], {}, Counter())
+    text = TextIOWrapper(open_file(file), dialect.encoding, "replace", newline="")
+    with text as lines:
         num_above = sum(1 for _ in islice(lines, dialect.skip))
         reader = csv.reader(lines, delimiter=dialect.separator or ",")
         line = num_above + 1
         for row in reader:
             width = len(row)
             if width < 2 and not "".join(row).strip():
-                blank_lines.append(line)
+                widths.blank_lines.append(line)
             else:
-                first_lines.setdefault(width, line)
-                line_counts[width] += 1
+                widths.first_lines.setdefault(width, line)
+                widths.num_lines[width] += 1
             # A field with line breaks takes several lines, which the reader counts.
             line = num_above + reader.line_num + 1
+    return widths
+
+
+def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int]:
+    """Return the numbers of a text file's empty lines, counted from 1.
+
+    DataError where a line has fewer fields than others: it may be cut off. If all lines below the
+    names have as few, or lines may be short, separators at their end were left off.
+    """
+    widths = _line_widths(file, dialect)
+    blank_lines = frozenset(widths.blank_lines)
+    if dialect.short_lines:
+        return blank_lines
 
     # The line of names, which has all fields, is no row.
-    line_counts[num_fields] -= bool(dialect.header)
-    widths = []
-    for width, count in line_counts.items():
-        if count and width <= num_fields:
-            widths.append(width)
-    widest = max(widths, default=0)
-    short_lines = []
-    for width, line in first_lines.items():
-        if width < widest:
-            short_lines.append((line, width))
-    short_lines.sort()
-    if short_lines and not dialect.short_lines:
-        num_short = sum(line_counts[width] for _, width in short_lines)
-        line, width = short_lines[0]
+    num_rows = widths.num_lines.copy()
+    num_rows[num_fields] -= bool(dialect.header)
+    row_widths = [
+        width for width in num_rows if width <= num_fields and num_rows[width]
+    ]
+    widest = max(row_widths, default=0)
+    short_widths = [width for width in widths.first_lines if width < widest]
+    if short_widths:
+        num_short = sum(num_rows[width] for width in short_widths)
+        width = min(short_widths, key=widths.first_lines.__getitem__)
+        line = widths.first_lines[width]
         raise _short_line(file, dialect, line, f"{width} of {widest}", num_short)
-    return frozenset(blank_lines)
+    return blank_lines
 
 
 def _short_line(

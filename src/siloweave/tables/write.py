@@ -13,7 +13,7 @@ import polars as pl
 
 from siloweave.errors import DataError, InputError
 from siloweave.tables.decimals import with_zeros
-from siloweave.tables.native_types import in_polars, in_zone
+from siloweave.tables.native_types import in_zone, polars_frame
 from siloweave.tables.origin import Frame
 from siloweave.tables.read import read
 from siloweave.tables.table import Table
@@ -83,12 +83,11 @@ def _write_csv(
 
 def _write_parquet(table: Table, file: Path, zones: Mapping[str, str]) -> None:
     """Write a table as Parquet; datetimes have their time zones."""
-    view = table._typed_view
-    zoned = []
+    zoned_types = {}
     for name, zone in zones.items():
-        zoned_type = pl.Datetime("us", zone)
-        zoned.append(in_polars(view[name], zoned_type))
-    view.with_columns(zoned).write_parquet(file, compression="zstd")
+        zoned_types[name] = pl.Datetime("us", zone)
+    frame = polars_frame(table._typed_view, zoned_types)
+    frame.write_parquet(file, compression="zstd")
 
 
 def parquet_of(table: Table) -> bytes:
