@@ -173,12 +173,12 @@ def _frequencies(
     column: AlignedColumn, names: Pair
 ) -> tuple[tuple[str, ...], tuple[Ints, Ints]]:
     """Return the labels of a categorical column's cells, and both tables' counts in them."""
-    real, synthetic = names
-    # Without the last code, which stands for a missing value.
-    real_counts = np.bincount(column.values[real], minlength=column.levels)[:-1]
-    synthetic_counts = np.bincount(column.values[synthetic], minlength=column.levels)[
-        :-1
-    ]
+    all_counts = []
+    for table in names:
+        code_counts = np.bincount(column.values[table], minlength=column.levels)
+        # Without the last code, which stands for a missing value.
+        all_counts.append(code_counts[:-1])
+    real_counts, synthetic_counts = all_counts
     order = np.argsort(-real_counts, kind="stable")
     if len(order) <= CELLS:
         labels = tuple(str(column.labels[code]) for code in order)

@@ -27,14 +27,18 @@ Compute = Callable[[str, str], float]
 Band = tuple[float, float] | None
 """An interval; None where nothing estimates one."""
 Interval = Callable[[float], Band]
+"""What computes an interval, from the value."""
 OF_100 = "of 100"
+"""The unit of similarities, which reach 100."""
 MOST = {OF_100: 100.0, "%": 100.0, "0 to 1": 1.0, "0 to 2": 2.0}
 """The largest possible value by unit; of other units, values have no upper end."""
 GROUPS = 10
+"""Groups of rows, or of persons, of a jackknife."""
 T_9 = 2.262157
 """The 97.5% point of Student's t with nine degrees of freedom, one less than there are groups."""
 T_2 = 4.302653
 """The same with two degrees of freedom, one less than there are folds."""
+# Where an interval comes from, as a score says it.
 JACKKNIFE = f"jackknife over {GROUPS} groups of rows"
 OVER_FOLDS = f"t interval over {FOLDS} folds"
 RANGE = f"range over {FOLDS} folds"

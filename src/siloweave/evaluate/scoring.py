@@ -53,16 +53,8 @@ from siloweave.evaluate.score_sheet import (
     within,
     without_tenths,
 )
-from siloweave.evaluate.scores import (
-    Associations,
-    Score,
-    Scores,
-    ScoreSettings,
-)
-from siloweave.evaluate.shares import (
-    BINS,
-    LEVELS,
-)
+from siloweave.evaluate.scores import Associations, Score, Scores, ScoreSettings
+from siloweave.evaluate.shares import BINS, LEVELS
 from siloweave.evaluate.support import Support, support
 from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
 from siloweave.progress import Progress, duration, shows_progress
@@ -71,18 +63,16 @@ from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import LARGEST
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.persons import (
-    ROW,
-    owners_in,
-    refuse_shared,
-    without_ids,
-)
+from siloweave.tables.persons import ROW, owners_in, refuse_shared, without_ids
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
 OfTables = Callable[[Aligned, str, str], float]
+"""A measure, from tables and the names of the real and of the other one."""
 Judge = Callable[[str, str], Discriminator]
+"""A fit that distinguishes rows, from the names of the real table and of the other one."""
 
+# Whose measures they are.
 SILOFUSE = "SiloFuse, ICDE 2024"
 DP_TLDM = "DP-TLDM, 2024"
 FED_TGAN = "Fed-TGAN, 2021"
@@ -105,7 +95,9 @@ FAMILIES = (
 )
 """Families of scores, in the order in which they are shown."""
 LEAST_ROWS = 30
-_WORTH_SAYING_S = 10.0  # seconds after which one wonders whether anything happens
+"""Rows of either table in a fit, at least: with fewer the trees learn nothing."""
+# Seconds after which one wonders whether anything happens.
+_WORTH_SAYING_S = 10.0
 CAPS = {
     "bins": BINS,
     "levels of a category in a marginal": LEVELS,
@@ -120,6 +112,7 @@ CAPS = {
     "rows of a support vector machine": 1_000,
     "jackknife groups": GROUPS,
 }
+"""Limits by which measures stay quick; the scores' settings list them."""
 
 
 @shows_progress
@@ -317,9 +310,8 @@ def expected_seconds(
     # Associations: a pair of numeric columns takes longer than one with a category.
     pairs = columns * (columns - 1) / 2
     numeric_pairs = numeric * (numeric - 1) / 2
-    associations = 6.6e-6 * rows * numeric_pairs + 1.5e-6 * rows * (
-        pairs - numeric_pairs
-    )
+    other_pairs = pairs - numeric_pairs
+    associations = 6.6e-6 * rows * numeric_pairs + 1.5e-6 * rows * other_pairs
     return 4.0 + utility + detectors + associations
 
 
@@ -349,7 +341,7 @@ def _check(
     encoder: Encoder | None,
 ) -> None:
     """Refuse limits with which nothing would be learnt, and a model without its encoder."""
-    whole("max_rows", max_rows, LEAST_ROWS)  # with fewer the trees learn nothing
+    whole("max_rows", max_rows, LEAST_ROWS)
     whole("detector_rows", detector_rows, LEAST_ROWS)
     if (model is None) != (encoder is None):
         missing_argument = "encoder" if encoder is None else "model"
@@ -501,11 +493,9 @@ def _resemblance(
 
 def _numeric_only(tables: Aligned, real: str, synthetic: str) -> str:
     """Note that a measure leaves categorical columns out, if there are any."""
-    return (
-        "over numeric columns only; categories have no order"
-        if tables.categorical
-        else ""
-    )
+    if not tables.categorical:
+        return ""
+    return "over numeric columns only; categories have no order"
 
 
 def _wasserstein(tables: Aligned, real: str, synthetic: str) -> float:
@@ -710,7 +700,9 @@ def _add_discriminability(
         interval=_interval(logistic, sides.value, _uncut_detection, 100.0),
         interval_by=OVER_FOLDS,
     )
-    return trees(*sides.value).distinguishing if is_added else ()
+    if not is_added:
+        return ()
+    return trees(*sides.value).distinguishing
 
 
 def _interval(
