@@ -377,7 +377,9 @@ class Table:
         column = self._origin.text_columns.get(name)
         if column is not None:
             return column.decimal
-        return self.dialect.decimal if self.dialect else "."
+        if self.dialect is not None:
+            return self.dialect.decimal
+        return "."
 
     def padded(self, name: str) -> int | None:
         """Return the fewest decimals of a number in a CSV's column, counting zeros at the end."""
@@ -511,10 +513,8 @@ class Table:
         coded = coded_columns.pop(name, None)
         if coded is not None and coded.variable.labels:
             # Whatever other rows hold, a code that is not listed keeps its label.
-            labels = coded.variable.labels
-            code_texts = texts_of(pl.Series(list(labels))).to_list()
-            labels_by_text = dict(zip(code_texts, labels.values(), strict=True))
-            variable = Variable(labels_by_text)
+            labels: Mapping[Any, str] = self.value_labels(name)
+            variable = Variable(labels)
             coded_columns[name] = CodedColumn(
                 recoded_cells, variable, is_recoded=coded.is_labelled
             )
