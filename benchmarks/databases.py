@@ -20,7 +20,8 @@ import sources
 
 import siloweave as sw
 from siloweave.datasets import adult, adult_schema
-from siloweave.tables.read import digest_of, write
+from siloweave.tables.digests import digest_of
+from siloweave.tables.write import write
 
 
 def build(path: Path, rows: int) -> None:

@@ -34,7 +34,7 @@ from siloweave.evaluate.discriminator import discriminate
 from siloweave.evaluate.predictive import LIGHTGBM, XGBOOST
 from siloweave.tables import align
 from siloweave.tables.keys import generator
-from siloweave.tables.read import write
+from siloweave.tables.write import write
 
 HERE = Path(__file__).parent
 OUT = HERE / "results" / "detector_agreement.jsonl"

@@ -42,7 +42,7 @@ from neural_run import machine, peak_mb
 from neural_tables import column
 
 import siloweave as sw
-from siloweave.evaluate.scoring import GROUPS, jackknife
+from siloweave.evaluate.score_sheet import GROUPS, jackknife
 from siloweave.evaluate.similarity import average_jsd, average_wasserstein
 from siloweave.tables import Aligned, align, write
 from siloweave.tables.keys import fold_in, generator

@@ -49,7 +49,8 @@ def sniff() -> None:
     import duckdb
     from tests.tables.messy.agree import HERE as MESSY
 
-    from siloweave.tables.read import encoding_of, read
+    from siloweave.tables.read import read
+    from siloweave.tables.text_encoding import encoding_of
 
     right = {"siloweave": 0, "duckdb": 0}
     seconds = {"siloweave": 0.0, "duckdb": 0.0}

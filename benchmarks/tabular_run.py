@@ -51,9 +51,10 @@ from siloweave.models.latent import LatentDiffusion
 from siloweave.tables import align
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.codes import Encoder
+from siloweave.tables.decimals import MOST_DECIMALS, decimals_of
 from siloweave.tables.keys import generator
-from siloweave.tables.read import MOST_DECIMALS, decimals_of, write
 from siloweave.tables.relations import proposed
+from siloweave.tables.write import write
 
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "tabular_peers.py"

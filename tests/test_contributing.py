@@ -11,7 +11,8 @@ import siloweave as sw
 from siloweave.core.method import job_for
 from siloweave.core.run import fit_parties, open_here
 from siloweave.evaluate import scoring
-from siloweave.evaluate.scoring import Heading, Measure
+from siloweave.evaluate.score_sheet import Heading
+from siloweave.evaluate.scoring import Measure
 from siloweave.federation.carriers.direct import Direct
 from siloweave.tables import Column, Schema, Table
 from tests.methods.direct.method import Direct as Counted

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import siloweave as sw
 from siloweave.app.cli import main as siloweave
 from siloweave.datasets import adult, adult_schema
-from siloweave.tables.read import write
+from siloweave.tables.write import write
 
 FOLDER = Path(__file__).parent.parent / "build" / "examples"
 PAGES = ("report.html", "owners-report.html", "score.html", "attack.html")

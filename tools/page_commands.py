@@ -22,7 +22,7 @@ from typing import Any
 import siloweave as sw
 from siloweave import datasets
 from siloweave.app.cli import main as siloweave
-from siloweave.tables.read import write
+from siloweave.tables.write import write
 
 STUDY = "flu"
 """The README's folder, after which `siloweave init` calls its study."""

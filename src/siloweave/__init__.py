@@ -74,10 +74,11 @@ if TYPE_CHECKING:
         Unique,
     )
     from siloweave.tables.database import Database
-    from siloweave.tables.read import Table, read
+    from siloweave.tables.read import read
     from siloweave.tables.recoding import recode
     from siloweave.tables.schema import Schema
     from siloweave.tables.split import split_columns, split_rows
+    from siloweave.tables.table import Table
 
 __all__ = [
     "ADSGAN",
@@ -166,7 +167,8 @@ _MODULES: dict[str, Callable[[], Any]] = {
     "Encoder": lambda: import_module("siloweave.tables.codes"),
     "Fit": lambda: import_module("siloweave.core.fit"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),
-    "Table read": lambda: import_module("siloweave.tables.read"),
+    "Table": lambda: import_module("siloweave.tables.table"),
+    "read": lambda: import_module("siloweave.tables.read"),
     "recode": lambda: import_module("siloweave.tables.recoding"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run invert_run": lambda: import_module("siloweave.audit.transcripts"),

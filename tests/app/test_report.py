@@ -20,7 +20,7 @@ from siloweave.report.page import render
 from siloweave.report.record import Record
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 SCHEMA = Schema(
     (

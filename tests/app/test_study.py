@@ -21,7 +21,9 @@ from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.database import Database
-from siloweave.tables.read import Dialect, read, write
+from siloweave.tables.dialect import Dialect
+from siloweave.tables.read import read
+from siloweave.tables.write import write
 
 SCHEMA = Schema(
     (Column("age", "integer", low=0, high=99), Column("ill", "boolean"))

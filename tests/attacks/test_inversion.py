@@ -6,7 +6,7 @@ from siloweave.attacks.inversion import invert
 from siloweave.attacks.rates import wilson
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import InputError
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 COUNT = 600
 

@@ -26,8 +26,8 @@ from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy.budget import Budget
 from siloweave.tables.column import Column
 from siloweave.tables.keys import generator
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 
 def people(count, seed=0):

@@ -13,7 +13,7 @@ import siloweave as sw
 from siloweave.errors import InputError, QuestionError, SchemaError
 from siloweave.protocols.columns import DrawnRows
 from siloweave.tables import Column, Schema
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 SCHEMA = Schema(
     (

@@ -21,7 +21,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.secure_sums import OpenSum
 from siloweave.tables import Column, Schema
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 from tests.core.kills import KilledError
 from tests.federation.sites import handlers_of
 from tests.synthesizers.processes import Processes, in_processes, opened_by

@@ -9,18 +9,11 @@ from tests.evaluate.made import people, shuffled
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.evaluate import scoring
+from siloweave.evaluate.histograms import column_histograms, worst_pairs
 from siloweave.evaluate.predictive import Trees, svm_misclassification, utilities
+from siloweave.evaluate.score_sheet import GROUPS, Heading, Sheet, jackknife, make_sides
 from siloweave.evaluate.scores import Associations, Scores
-from siloweave.evaluate.scoring import (
-    GROUPS,
-    Heading,
-    Sheet,
-    column_histograms,
-    jackknife,
-    make_sides,
-    score,
-    worst_pairs,
-)
+from siloweave.evaluate.scoring import score
 from siloweave.evaluate.similarity import (
     associations,
     column_pair_trends,

@@ -6,7 +6,7 @@ from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
 from siloweave.federation.session import Session
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 from tests.federation.rosters import roster_of
 from tests.federation.sites import Sites
 

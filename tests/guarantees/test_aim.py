@@ -32,8 +32,8 @@ from siloweave.protocols.workload import expected_l1, weights_of
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Domain
 from siloweave.tables.column import Column
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 from tests.guarantees.replay import record
 from tests.guarantees.whole import (
     BUDGET,

@@ -11,7 +11,7 @@ from siloweave.methods.flaim import party as flaim
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Identity
 from siloweave.tables import Column, Schema
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 from tests.federation.rosters import identity_of
 from tests.guarantees.lying import lies, outcome_of, some
 from tests.guarantees.opened import cost_of_opened, opening

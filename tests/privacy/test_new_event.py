@@ -36,7 +36,7 @@ from siloweave.privacy.events import (
 from siloweave.privacy.ledger import Ledger
 from siloweave.report.page import render
 from siloweave.tables import Column, Schema
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 from tests.privacy.composed import composed, translated
 
 DELTA = 1e-5

@@ -12,7 +12,7 @@ from siloweave.errors import WireError
 from siloweave.federation.messages import Array
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import agree_schema
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 from tests.core.lies import lie, sealed_whole
 from tests.methods import test_fed_tgan, test_vertigan
 from tests.protocols import test_agree_schema, test_scoring

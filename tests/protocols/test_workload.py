@@ -33,7 +33,7 @@ from siloweave.protocols.workload import (
 from siloweave.statistics.marginals import marginal, random_workload
 from siloweave.tables.bins import Cuts
 from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 from tests.synthesizers.families import SYNTHESIZERS
 
 NAMES = ("a", "b", "c", "d", "e")

@@ -38,8 +38,10 @@ from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import Budget
 from siloweave.progress import Stopwatch
 from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table, from_parquet, parquet_of, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
+from siloweave.tables.write import from_parquet, parquet_of
 
 START, KEY, ROSTER, OPEN, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 8))
 _HEAD = 9  # bytes before the data: its kind, and its length

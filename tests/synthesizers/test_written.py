@@ -12,7 +12,7 @@ from siloweave.tables import Codes, Column, Encoder, Schema, read
 from siloweave.tables.bins import as_written
 from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.features import Features
-from siloweave.tables.read import write
+from siloweave.tables.write import write
 from tests.synthesizers.cases import parties_of
 from tests.synthesizers.families import SYNTHESIZERS
 

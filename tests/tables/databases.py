@@ -18,8 +18,10 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.column import Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.read import Table, read, write
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
+from siloweave.tables.write import write
 
 try:
     import duckdb

@@ -19,8 +19,9 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.column import Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.read import Table, write
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
+from siloweave.tables.write import write
 
 KINDS = [
     pytest.param(in_duckdb, marks=needs_duckdb, id="duckdb"),

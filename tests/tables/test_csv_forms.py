@@ -7,7 +7,7 @@ import pytest
 from siloweave.app.init import propose
 from siloweave.errors import DataError
 from siloweave.tables import Schema, read
-from siloweave.tables.read import encoding_of
+from siloweave.tables.text_encoding import encoding_of
 
 ROWS = [(str(n + 1000), "ab"[n % 2], f"{n / 7:.2f}") for n in range(300)]
 

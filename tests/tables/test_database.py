@@ -27,16 +27,10 @@ from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.read import (
-    ParquetFile,
-    Table,
-    digest_of,
-    read,
-    rows_of,
-    sampled,
-    unread,
-    write,
-)
+from siloweave.tables.digests import digest_of
+from siloweave.tables.read import ParquetFile, read, rows_of, sampled, unread
+from siloweave.tables.table import Table
+from siloweave.tables.write import write
 
 
 @needs_duckdb

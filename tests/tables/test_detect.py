@@ -14,7 +14,7 @@ from siloweave.tables import Column, Encoder, Schema, Table, read, write
 from siloweave.tables.detect import evidence
 from siloweave.tables.features import Features
 from siloweave.tables.forms import number_form
-from siloweave.tables.read import stacked
+from siloweave.tables.joining import stacked
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import describe
 

@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from siloweave.tables.codes import Codes, Domain
-from siloweave.tables.read import digest_of, read
+from siloweave.tables.digests import digest_of
+from siloweave.tables.read import read
 
 FRAME = pl.DataFrame(
     {

@@ -13,7 +13,7 @@ import siloweave as sw
 from siloweave.errors import SchemaError
 from siloweave.tables import Column, Encoder, Schema, read, write
 from siloweave.tables.database import Database
-from siloweave.tables.read import stacked
+from siloweave.tables.joining import stacked
 
 DAYS = [timedelta(days=n % 9) for n in range(60)]
 WAITS = [None if n % 10 == 0 else timedelta(seconds=30 * n + 0.25 * (n % 4)) for n in range(60)]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from siloweave.errors import DataError, InputError
 from siloweave.tables.ids import IdPolicy, check_rules, id_texts, normal_ids, shape_of
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
+from siloweave.tables.table import Table
 
 
 def ids_of(values, *rules, **settings):

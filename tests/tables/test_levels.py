@@ -11,8 +11,8 @@ from siloweave.tables.bins import edges_of, spike_bins
 from siloweave.tables.codes import Encoder, ResolutionLevels, consistent
 from siloweave.tables.column import Column
 from siloweave.tables.features import Features
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 SCHEMA = Schema(
     (

@@ -11,7 +11,9 @@ import pytest
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, encoding_of, read, read_batches, write
-from siloweave.tables.read import Dialect, digest_of, names_in, readings
+from siloweave.tables.dialect import Dialect
+from siloweave.tables.digests import digest_of
+from siloweave.tables.read import names_in, readings
 
 
 def pandas_frame():

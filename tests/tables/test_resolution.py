@@ -15,8 +15,8 @@ from siloweave.tables import Column, Schema, read, write
 from siloweave.tables.bins import as_datetimes, last_of, step_of
 from siloweave.tables.cells import placed_cells
 from siloweave.tables.moved import moved_cells
-from siloweave.tables.read import Table
 from siloweave.tables.schema import outline
+from siloweave.tables.table import Table
 
 DAY = 86_400_000_000
 DATES = {"low": "2022-01-01", "high": "2023-12-31"}

@@ -12,7 +12,9 @@ from tests.tables.sas import write_catalogue, write_table
 import siloweave as sw
 from siloweave.errors import DataError, InputError
 from siloweave.tables import Column, Encoder, Schema, read, write
-from siloweave.tables.read import Dialect, names_in, rows_declared, stacked
+from siloweave.tables.dialect import Dialect
+from siloweave.tables.joining import stacked
+from siloweave.tables.read import names_in, rows_declared
 
 pyreadstat = pytest.importorskip("pyreadstat", reason="pip install 'siloweave[stats]'")
 

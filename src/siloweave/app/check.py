@@ -33,30 +33,27 @@ from siloweave.report import words
 from siloweave.report.facts import LARGE_DELTA, LARGE_EPSILON, largest_delta
 from siloweave.tables.bins import has_implied_days
 from siloweave.tables.codes import Encoder
+from siloweave.tables.column_names import names_after
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.display import MOST, listed
 from siloweave.tables.drawn import drawn_as
+from siloweave.tables.files import file_kind, is_text_file, stored, table_file
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.moved import moved_cells, without_others
 from siloweave.tables.queries import query_warnings
 from siloweave.tables.read import (
     ParquetFile,
-    Table,
     Unread,
-    file_kind,
-    is_text_file,
-    names_after,
     names_in,
-    packed_lines,
     rows_declared,
     rows_of,
-    stored,
-    table_file,
     unread,
 )
 from siloweave.tables.schema import Schema, place_words
+from siloweave.tables.table import Table
+from siloweave.tables.text_encoding import packed_lines
 
 _NO_ERROR = (
     "how far drawn rows will be from the real ones is not forecast for {}: `siloweave score` shows "

@@ -186,7 +186,7 @@ def init(
     """
     from siloweave.app.console import print_proposal
     from siloweave.app.init import propose, write_proposal
-    from siloweave.tables.read import Dialect
+    from siloweave.tables.dialect import Dialect
 
     dialect = Dialect(
         separator=separator,
@@ -327,7 +327,7 @@ def sample(
     from siloweave.app.sample import numbered_ids, open_model, parse_given
     from siloweave.core.fit import new_seed
     from siloweave.errors import InputError
-    from siloweave.tables.read import write
+    from siloweave.tables.write import write
 
     if out.exists() and not overwrite:
         raise InputError(
@@ -385,7 +385,8 @@ def impute(
     from siloweave.app.sample import filled_cells, open_model
     from siloweave.core.fit import new_seed
     from siloweave.errors import InputError
-    from siloweave.tables.read import read, write
+    from siloweave.tables.read import read
+    from siloweave.tables.write import write
 
     if out.exists() and not overwrite:
         raise InputError(

@@ -28,23 +28,17 @@ from siloweave.tables.column import Column
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, BRACKETS, evidence
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.display import listed
-from siloweave.tables.read import (
-    Dialect,
-    Table,
-    encoding_of,
-    is_text_file,
-    read,
-    readings,
-    rows_of,
-    stacked,
-    table_file,
-    unread,
-    write,
-)
+from siloweave.tables.files import is_text_file, table_file
+from siloweave.tables.joining import stacked
+from siloweave.tables.read import read, readings, rows_of, unread
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Schema, describe
+from siloweave.tables.table import Table
+from siloweave.tables.text_encoding import encoding_of
 from siloweave.tables.units import Share, differ_plainly, rows_by_unit, shares_kept
+from siloweave.tables.write import write
 
 # With fewer values in all files, a column that is an id in each may be categories.
 _FEW = 20

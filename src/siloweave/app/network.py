@@ -111,7 +111,9 @@ from siloweave.tables.database import Database, source_of
 from siloweave.tables.drawn import drawn_anew, listed_instead
 from siloweave.tables.ids import IdPolicy
 from siloweave.tables.moved import moved_note
-from siloweave.tables.read import Table, Unread, read, write
+from siloweave.tables.read import Unread, read
+from siloweave.tables.table import Table
+from siloweave.tables.write import write
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""

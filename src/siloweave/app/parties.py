@@ -30,8 +30,8 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.detect import ColumnEvidence, evidence
 from siloweave.tables.display import listed
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 _SHOWN = 5  # values of a column, and rows that misfit it
 _LEAST_NUMBERS = 20  # of a party, from which its range means something

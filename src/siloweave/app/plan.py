@@ -55,7 +55,7 @@ from siloweave.privacy.ledger import Identity, spelled_key, verify
 from siloweave.protocols.columns import DecodeColumns, KeepColumns, most_decoded
 from siloweave.protocols.schema import open_facts
 from siloweave.tables.column import Column
-from siloweave.tables.read import Dialect
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.schema import Schema
 
 APPROVAL = "approved.json"

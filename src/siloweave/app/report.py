@@ -69,9 +69,11 @@ from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.column import Column
 from siloweave.tables.drawn import drawn_as
+from siloweave.tables.joining import beside
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Table, Unread, beside, read, rows_of, unread
+from siloweave.tables.read import Unread, read, rows_of, unread
+from siloweave.tables.table import Table
 
 _DAY = 86_400_000_000  # in microseconds
 _BINS = 32  # of a column of numbers, where the model has none

@@ -63,8 +63,9 @@ from siloweave.tables.column import KINDS, Column
 from siloweave.tables.constraints import TAGS, CategoryRanges, Constraint
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.forms import RESOLUTIONS
-from siloweave.tables.read import Table, Unread, read
+from siloweave.tables.read import Unread, read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 fcntl: ModuleType | None
 try:

@@ -15,7 +15,7 @@ import numpy as np
 from siloweave.app.review_rows import values_of
 from siloweave.report import plots, words
 from siloweave.tables.column import Column
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 _WIDTH = 300.0
 _HEIGHT = 92.0

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError
 from siloweave.tables.bins import is_date
 from siloweave.tables.column import Column
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 
 class ColumnValues(NamedTuple):

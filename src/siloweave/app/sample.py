@@ -16,8 +16,8 @@ from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import load
 from siloweave.tables.cells import missing_cells
 from siloweave.tables.column import Column
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 # How a value of each kind of column is written.
 _SPELLINGS = {

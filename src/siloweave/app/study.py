@@ -43,11 +43,13 @@ from siloweave.errors import (
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables.database import Database
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.ids import check_rules
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Dialect, Table, Unread, read, unread
+from siloweave.tables.read import Unread, read, unread
 from siloweave.tables.recoding import check_recode, recode, unknown_values
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 _TYPES = {
     "str": "text",

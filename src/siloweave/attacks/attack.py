@@ -37,8 +37,9 @@ from siloweave.tables.persons import (
     rows_of_units,
     without_ids,
 )
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 FEWEST = 10
 """Rows that each table must have; and persons of train and control, where these are the unit."""

@@ -21,8 +21,9 @@ from siloweave.tables.aligned import AlignedColumn, align, floats_of
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.column import Column
 from siloweave.tables.keys import Key, generator
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 WIDEST = 256
 """Categories of a column that a summary counts one by one; rarer ones are taken together."""

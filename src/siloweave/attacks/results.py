@@ -19,7 +19,8 @@ from siloweave.errors import InputError
 from siloweave.report.results import risk_lines, risk_table, risk_tables
 from siloweave.report.words import found_by_attacks
 from siloweave.tables.display import html_table
-from siloweave.tables.read import Frame, frame_of
+from siloweave.tables.origin import Frame
+from siloweave.tables.write import frame_of
 
 if TYPE_CHECKING:
     from siloweave.report.plots import Picture

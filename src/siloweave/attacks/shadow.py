@@ -70,6 +70,7 @@ from siloweave.report.text_table import TextTable, text_table
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.display import html_table
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.origin import Frame
 from siloweave.tables.persons import (
     ROW,
     owners_in,
@@ -77,8 +78,10 @@ from siloweave.tables.persons import (
     relabelled,
     without_ids,
 )
-from siloweave.tables.read import Frame, Table, frame_of, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
+from siloweave.tables.write import frame_of
 
 S = TypeVar("S")
 J = TypeVar("J")

@@ -71,9 +71,11 @@ from siloweave.protocols.secure_sums import (
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.joining import beside
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.persons import owners_in, relabelled
-from siloweave.tables.read import Table, beside, read
+from siloweave.tables.read import read
+from siloweave.tables.table import Table
 
 FEWEST = 8
 """Rows that are attacked at a party, at least."""

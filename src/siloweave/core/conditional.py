@@ -31,8 +31,9 @@ from siloweave.tables.column import Column
 from siloweave.tables.encodings import encoding_of_bounds
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 _CHUNK = 2_000
 """Rows drawn at once when some were rejected."""

@@ -40,8 +40,8 @@ from siloweave.tables.constraints import CategoryRanges, Unique
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import Modelled, WantedCells, written
 from siloweave.tables.modelled import broken as broken_rows
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 # Rows drawn at once when some broke a constraint, at least and at most: networks hold them in
 # memory.

@@ -41,10 +41,14 @@ from siloweave.tables.arrays import Floats
 from siloweave.tables.constraints import Unique
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.drawn import drawn_anew, listed_instead
+from siloweave.tables.forks import check_process
 from siloweave.tables.keys import Key
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Frame, Table, check_process, read, write
+from siloweave.tables.origin import Frame
+from siloweave.tables.read import read
 from siloweave.tables.schema import UNLISTED, Schema, outline
+from siloweave.tables.table import Table
+from siloweave.tables.write import write
 
 VERSION = 2
 """Of the files of a saved fit."""

@@ -30,8 +30,9 @@ from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.display import listed
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Table, Unread
+from siloweave.tables.read import Unread
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 GUARANTEES = ("dp", "partial", "refuted", "none")
 """What a method may state."""

@@ -38,8 +38,8 @@ from siloweave.tables.arrays import Floats, Ints, Matrix
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 _HALF_A_ROW = 0.5
 """Fewer expected rows than this count as no row."""

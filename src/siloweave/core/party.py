@@ -74,19 +74,13 @@ from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.database import Database
+from siloweave.tables.digests import digest_of
 from siloweave.tables.ids import id_texts
-from siloweave.tables.read import (
-    Table,
-    Unread,
-    digest_of,
-    from_parquet,
-    parquet_of,
-    read,
-    sampled,
-    unread,
-)
+from siloweave.tables.read import Unread, read, sampled, unread
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 from siloweave.tables.units import bounded_rows
+from siloweave.tables.write import from_parquet, parquet_of
 
 ALIGNMENT = "alignment"
 """The stage before all others, where parties hold different columns; and its folder."""

@@ -40,10 +40,12 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.column import Column
 from siloweave.tables.constraints import MissingUnless, Unique
 from siloweave.tables.drawn import listed_instead
+from siloweave.tables.joining import stacked
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.modelled import Modelled, WantedCells, allowed_rows
-from siloweave.tables.read import Table, read, stacked
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 Blanks = Literal["missing", "unknown"]
 """What a cell without a value stands for: for a missing value, or for one that is not known."""

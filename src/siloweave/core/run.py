@@ -72,9 +72,11 @@ from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum, Computed
 from siloweave.tables.database import Database
+from siloweave.tables.joining import beside
 from siloweave.tables.moved import moved_cells, moved_note
-from siloweave.tables.read import Table, Unread, beside, read, rows_of, unread
+from siloweave.tables.read import Unread, read, rows_of, unread
 from siloweave.tables.schema import Schema, outline
+from siloweave.tables.table import Table
 from siloweave.tables.units import check_unit
 
 _LOCAL_STUDY = b"{}"

@@ -2,8 +2,9 @@
 
 from importlib.resources import as_file, files
 
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 __all__ = ["adult", "adult_schema"]
 

@@ -10,7 +10,8 @@ from siloweave.errors import InputError
 from siloweave.report.results import score_lines, score_table
 from siloweave.report.words import scored
 from siloweave.tables.display import html_table
-from siloweave.tables.read import Frame, frame_of
+from siloweave.tables.origin import Frame
+from siloweave.tables.write import frame_of
 
 if TYPE_CHECKING:
     from siloweave.report.plots import Picture

@@ -5,24 +5,24 @@ Everything here is computed from real rows and nobody pays for it: only the owne
 Each measure compares two tables of one source three times: real and synthetic rows (the value),
 real rows and real rows that the synthesizer did not see (the ceiling), and the real rows with
 themselves after each column was shuffled on its own (the floor). Intervals come from a jackknife
-over ten groups of rows, or of persons where these are the unit (Efron and Tibshirani, *An
-Introduction to the Bootstrap*, 1993, chapter 11) where a measure is quick, and from three folds
-where models are fitted.
+over ten groups of rows where a measure is quick, and from three folds where models are fitted; see
+`siloweave.evaluate.score_sheet`.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from siloweave.errors import DataError, InputError, SiloweaveError, whole
 from siloweave.evaluate import similarity
 from siloweave.evaluate.discriminator import Discriminator, discriminate
+from siloweave.evaluate.histograms import column_histograms, worst_pairs
 from siloweave.evaluate.predictive import (
     CLASSES,
     FOLDS,
@@ -35,53 +35,44 @@ from siloweave.evaluate.predictive import (
     svm_misclassification,
     utilities,
 )
-from siloweave.evaluate.scores import (
-    Associations,
-    Better,
-    ColumnHistogram,
-    NotMeasured,
-    PairHistogram,
-    Score,
-    Scores,
-    ScoreSettings,
+from siloweave.evaluate.score_sheet import (
+    GROUPS,
+    OF_100,
+    OVER_FOLDS,
+    RANGE,
+    Band,
+    Comparison,
+    Heading,
+    Interval,
+    Pair,
+    Sheet,
+    Sides,
+    jackknife,
+    make_sides,
+    over_folds,
+    within,
+    without_tenths,
 )
-from siloweave.evaluate.shares import (
-    BINS,
-    LEVELS,
-    column_shares,
-    numbers,
-    require_tables,
-)
+from siloweave.evaluate.scores import Associations, Score, Scores, ScoreSettings
+from siloweave.evaluate.shares import BINS, LEVELS
 from siloweave.evaluate.support import Support, support
 from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
 from siloweave.progress import Progress, duration, shows_progress
-from siloweave.report.words import spans
-from siloweave.tables.aligned import Aligned, AlignedColumn, align
-from siloweave.tables.arrays import Floats, Ints
-from siloweave.tables.bins import growing_starts, zero_apart
+from siloweave.tables.aligned import Aligned, align
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import LARGEST
-from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.persons import (
-    ROW,
-    owners_in,
-    refuse_shared,
-    relabelled,
-    rows_of_units,
-    without_ids,
-)
+from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.persons import ROW, owners_in, refuse_shared, without_ids
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
-Pair = tuple[str, str]
-Compute = Callable[[str, str], float]
-"""A measure, from the names of the real table and of the other one."""
 OfTables = Callable[[Aligned, str, str], float]
-Band = tuple[float, float] | None
-"""An interval; None where nothing estimates one."""
-Interval = Callable[[float], Band]
+"""A measure, from tables and the names of the real and of the other one."""
 Judge = Callable[[str, str], Discriminator]
+"""A fit that distinguishes rows, from the names of the real table and of the other one."""
 
+# Whose measures they are.
 SILOFUSE = "SiloFuse, ICDE 2024"
 DP_TLDM = "DP-TLDM, 2024"
 FED_TGAN = "Fed-TGAN, 2021"
@@ -103,25 +94,10 @@ FAMILIES = (
     "likelihood",
 )
 """Families of scores, in the order in which they are shown."""
-OF_100 = "of 100"
-MOST = {OF_100: 100.0, "%": 100.0, "0 to 1": 1.0, "0 to 2": 2.0}
-"""The largest possible value by unit; of other units, values have no upper end."""
 LEAST_ROWS = 30
-_WORTH_SAYING_S = 10.0  # seconds after which one wonders whether anything happens
-CELLS = 30
-"""Cells of a column's histogram, at most."""
-PAIR_CELLS = 10
-"""Cells of each column in a picture of two, at most, without those of missing values."""
-PAIRS = 3
-"""Pairs of columns that are drawn: those whose associations differ most."""
-GROUPS = 10
-T_9 = 2.262157
-"""The 97.5% point of Student's t with nine degrees of freedom, one less than there are groups."""
-T_2 = 4.302653
-"""The same with two degrees of freedom, one less than there are folds."""
-JACKKNIFE = f"jackknife over {GROUPS} groups of rows"
-OVER_FOLDS = f"t interval over {FOLDS} folds"
-RANGE = f"range over {FOLDS} folds"
+"""Rows of either table in a fit, at least: with fewer the trees learn nothing."""
+# Seconds after which one wonders whether anything happens.
+_WORTH_SAYING_S = 10.0
 CAPS = {
     "bins": BINS,
     "levels of a category in a marginal": LEVELS,
@@ -136,6 +112,7 @@ CAPS = {
     "rows of a support vector machine": 1_000,
     "jackknife groups": GROUPS,
 }
+"""Limits by which measures stay quick; the scores' settings list them."""
 
 
 @shows_progress
@@ -333,9 +310,8 @@ def expected_seconds(
     # Associations: a pair of numeric columns takes longer than one with a category.
     pairs = columns * (columns - 1) / 2
     numeric_pairs = numeric * (numeric - 1) / 2
-    associations = 6.6e-6 * rows * numeric_pairs + 1.5e-6 * rows * (
-        pairs - numeric_pairs
-    )
+    other_pairs = pairs - numeric_pairs
+    associations = 6.6e-6 * rows * numeric_pairs + 1.5e-6 * rows * other_pairs
     return 4.0 + utility + detectors + associations
 
 
@@ -365,7 +341,7 @@ def _check(
     encoder: Encoder | None,
 ) -> None:
     """Refuse limits with which nothing would be learnt, and a model without its encoder."""
-    whole("max_rows", max_rows, LEAST_ROWS)  # with fewer the trees learn nothing
+    whole("max_rows", max_rows, LEAST_ROWS)
     whole("detector_rows", detector_rows, LEAST_ROWS)
     if (model is None) != (encoder is None):
         missing_argument = "encoder" if encoder is None else "model"
@@ -396,285 +372,6 @@ def _check_target(tables: Aligned, target: str | None) -> None:
         )
     if target is not None and target not in tables.names:
         raise InputError(f"target={target!r} is no column; choose from {names}")
-
-
-# The three comparisons behind each score
-
-
-class Comparison(NamedTuple):
-    """The value of a measure, with the ceiling and the floor it is read beside.
-
-    Attributes:
-        value: Of the synthetic table.
-        ceiling: Of two real tables; None where it could not be computed.
-        floor: Of the table with shuffled columns; None where it could not be computed.
-        note: Why ceiling or floor could not be computed; empty where both could.
-    """
-
-    value: float
-    ceiling: float | None
-    floor: float | None
-    note: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """The tables of a comparison, and the names of the two behind value, ceiling and floor.
-
-    The value compares the real and the synthetic table, the ceiling two real tables (None where the
-    rows do not suffice), the floor the real table and the one with shuffled columns.
-    """
-
-    tables: Aligned
-    value: Pair
-    ceiling: Pair | None
-    floor: Pair
-    ceiling_text: str
-
-    @property
-    def base(self) -> str:
-        """The real rows that models are tested on, which no ceiling model has seen."""
-        return self.ceiling[0] if self.ceiling else self.value[0]
-
-    def compare(self, compute: Compute) -> Comparison:
-        """Compute a measure's value, ceiling and floor.
-
-        Raises:
-            InputError: There is no value. Without a ceiling or a floor a note says why.
-        """
-        value = compute(*self.value)
-
-        bounds: dict[str, float | None] = {}
-        notes = []
-        for name, pair in (("ceiling", self.ceiling), ("floor", self.floor)):
-            bounds[name] = None
-            if pair is None:
-                continue
-            try:
-                bound = compute(*pair)
-            except InputError as error:
-                notes.append(f"no {name}: {error}")
-                continue
-            if np.isfinite(bound):
-                bounds[name] = bound
-        return Comparison(value, bounds["ceiling"], bounds["floor"], "; ".join(notes))
-
-
-def make_sides(tables: Aligned, key: Key) -> Sides:
-    """Make the tables that ceilings and floors need.
-
-    Of tables named ``real``, ``synthetic`` and perhaps ``holdout``; without a holdout the ceiling
-    compares one half of the real rows to the other. The key halves rows and shuffles columns.
-    """
-    sides = Sides(
-        tables=_with_floor(tables, fold_in(key, "floor")),
-        value=("real", "synthetic"),
-        ceiling=None,
-        floor=("real", "floor"),
-        ceiling_text="none: one real row has no other half",
-    )
-    if "holdout" not in tables.num_rows:
-        return _with_halves(sides, fold_in(key, "halves"))
-
-    rows = tables.num_rows["holdout"]
-    text = f"the {rows} holdout rows against the real ones"
-    if "holdout" in tables.owners:
-        persons = len(np.unique(tables.owners["holdout"]))
-        text = f"the {rows} rows of {persons} persons held out against the real ones"
-    return replace(sides, ceiling=("real", "holdout"), ceiling_text=text)
-
-
-def _with_halves(sides: Sides, key: Key) -> Sides:
-    """Add a ceiling from two halves of the real rows, or say why there can be none."""
-    owners, _ = relabelled(sides.tables.owners_of("real"))
-    num_rows = len(owners)
-    num_units = int(owners.max()) + 1
-    if num_units < 2:
-        if num_rows > 1:
-            sides = replace(sides, ceiling_text="none: one person has no other half")
-        return sides
-
-    # Whole units are halved: rows of a person in both halves would make the ceiling too high.
-    order = generator(key).permutation(num_units)
-    middle = (num_units + 1) // 2
-    first_half = rows_of_units(owners, order[:middle])
-    second_half = rows_of_units(owners, order[middle:])
-    pair = ("half", "other half")
-    tables = sides.tables
-    for name, rows in zip(pair, (first_half, second_half), strict=True):
-        tables = tables.with_rows(name, "real", rows)
-    sides = replace(sides, tables=tables)
-
-    for column in tables.columns:
-        if any(column.missing(half).all() for half in pair):
-            text = "none: a column has no value in one half of the real rows; give a holdout"
-            return replace(sides, ceiling_text=text)
-    halved = "rows" if num_units == num_rows else "persons"
-    text = (
-        f"one random half of the real {halved} against the other ({len(second_half)} rows); "
-        "no holdout was given, and with so few rows it is noisier than the value"
-    )
-    return replace(sides, ceiling=pair, ceiling_text=text)
-
-
-def _with_floor(tables: Aligned, key: Key) -> Aligned:
-    """Add a copy of the real table in which each column was shuffled on its own."""
-    columns = []
-    for column in tables.columns:
-        shuffled = generator(fold_in(key, column.name)).permutation(
-            column.values["real"]
-        )
-        values = {**column.values, "floor": shuffled}
-        columns.append(replace(column, values=values))
-    num_rows = {**tables.num_rows, "floor": tables.num_rows["real"]}
-    # No owners: columns that were shuffled on their own belong to nobody.
-    return Aligned(tuple(columns), num_rows, tables.left_out, tables.owners)
-
-
-def _without_tenths(sides: Sides, key: Key) -> list[Aligned]:
-    """Return ten versions of the tables, each without another tenth of their units.
-
-    Only the real and the synthetic table lose units. The list is empty where one of them has fewer
-    than twenty, or a column lost its last value.
-    """
-    tables = sides.tables
-
-    # Assign each row of both tables to a group, by its unit.
-    groups = {}
-    for name in sides.value:
-        owners, _ = relabelled(tables.owners_of(name))
-        num_units = int(owners.max()) + 1
-        if num_units < 2 * GROUPS:
-            return []
-        group_of_unit = generator(fold_in(key, name)).permutation(num_units) % GROUPS
-        groups[name] = group_of_unit[owners]
-
-    reduced_tables = []
-    for group in range(GROUPS):
-        reduced = tables
-        for name in sides.value:
-            rows = np.flatnonzero(groups[name] != group)
-            reduced = reduced.with_rows(name, name, rows)
-        for column in reduced.columns:
-            if any(column.missing(name).all() for name in sides.value):
-                return []
-        reduced_tables.append(reduced)
-    return reduced_tables
-
-
-def jackknife(value: float, without: Sequence[float], most: float) -> Band:
-    """Return a 95% interval from the values without each of ten groups of rows.
-
-    It is cut to what is possible, from 0 to `most`, and None unless there are ten values.
-    """
-    if len(without) != GROUPS:
-        return None
-    # Chapter 11: the variance is (n - 1)/n times the sum of squared deviations.
-    standard_error = float(np.sqrt((GROUPS - 1) * np.var(without)))
-    return _within(value, T_9 * standard_error, most)
-
-
-def over_folds(value: float, folds: Sequence[float], most: float) -> Band:
-    """Return a 95% interval from the values in three folds, each of a model of its own.
-
-    Example:
-        >>> low, high = over_folds(0.5, (0.49, 0.5, 0.51), 1.0)
-        >>> round(low, 4), round(high, 4)
-        (0.4752, 0.5248)
-    """
-    deviation = float(np.std(folds, ddof=1))
-    half_width = T_2 * deviation / float(np.sqrt(len(folds)))
-    return _within(value, half_width, most)
-
-
-def _within(value: float, half_width: float, most: float) -> tuple[float, float]:
-    """Return the interval around a value, half a width to either side, cut to what is possible."""
-    low = max(0.0, value - half_width)
-    high = min(most, value + half_width)
-    return low, high
-
-
-class Heading(NamedTuple):
-    """The name of a score, its good direction, the scale of its numbers, and its authors."""
-
-    name: str
-    family: str
-    better: Better
-    unit: str
-    source: str
-
-    @property
-    def most(self) -> float:
-        """The largest value that the score can have; the smallest is 0."""
-        return MOST.get(self.unit, float("inf"))
-
-
-@dataclass
-class Sheet:
-    """The scores so far, and what could not be measured, in the order in which they came."""
-
-    sides: Sides
-    parts: list[Score] = field(default_factory=list)
-    gaps: list[NotMeasured] = field(default_factory=list)
-
-    def add(
-        self,
-        heading: Heading,
-        compute: Compute,
-        *,
-        note: str | Callable[[], str] = "",
-        interval: Interval = lambda value: None,
-        interval_by: str = JACKKNIFE,
-    ) -> bool:
-        """Compute and append a measure, or the reason why it does not apply; return whether it did.
-
-        A note or interval that takes computing is computed where there is a value.
-        """
-        try:
-            comparison = self.sides.compare(compute)
-        except InputError as error:
-            self.add_gap(heading.name, str(error))
-            return False
-        value = comparison.value
-        if not np.isfinite(value):
-            reason = f"it came out as {value}; are there numbers near the largest that float64 has?"
-            self.add_gap(heading.name, reason)
-            return False
-
-        band = interval(value)
-        text = note if isinstance(note, str) else note()
-        remarks = [remark for remark in (text, comparison.note) if remark]
-        comparison = comparison._replace(note="; ".join(remarks))
-        self.append(heading, comparison, band, interval_by)
-        return True
-
-    def add_gap(self, name: str, reason: str) -> None:
-        """Append the name of a measure that does not apply, and why."""
-        self.gaps.append(NotMeasured(name, reason))
-
-    def append(
-        self,
-        heading: Heading,
-        comparison: Comparison,
-        band: Band = None,
-        interval_by: str = JACKKNIFE,
-    ) -> None:
-        """Append a score."""
-        band_source = interval_by if band else ""
-        part = Score(
-            name=heading.name,
-            family=heading.family,
-            value=comparison.value,
-            ceiling=comparison.ceiling,
-            floor=comparison.floor,
-            better=heading.better,
-            unit=heading.unit,
-            source=heading.source,
-            note=comparison.note,
-            interval=band,
-            interval_by=band_source,
-        )
-        self.parts.append(part)
 
 
 # Measures that fit no model, and the two papers' means over some of them
@@ -796,11 +493,9 @@ def _resemblance(
 
 def _numeric_only(tables: Aligned, real: str, synthetic: str) -> str:
     """Note that a measure leaves categorical columns out, if there are any."""
-    return (
-        "over numeric columns only; categories have no order"
-        if tables.categorical
-        else ""
-    )
+    if not tables.categorical:
+        return ""
+    return "over numeric columns only; categories have no order"
 
 
 def _wasserstein(tables: Aligned, real: str, synthetic: str) -> float:
@@ -865,7 +560,7 @@ MEANS = {
 def _add_measures(sheet: Sheet, key: Key) -> None:
     """Add every measure that fits no model, then the means; propensity must be there before."""
     sides = sheet.sides
-    reduced_tables = _without_tenths(sides, fold_in(key, "jackknife"))
+    reduced_tables = without_tenths(sides, fold_in(key, "jackknife"))
     replicates: dict[str, list[float]] = {}
     for measure in _measures(fold_in(key, "marginals")):
         heading = measure.heading
@@ -948,7 +643,7 @@ def _mean_band(
         # The longer arm: one end may have been cut.
         half_widths.append(max(abs(end - part.value) for end in part.interval or ()))
     half_width = float(np.hypot.reduce(half_widths)) / len(parts)
-    return _within(value, half_width, 100.0)
+    return within(value, half_width, 100.0)
 
 
 # Scores of fitted models: discriminability, utility, misclassification, likelihood
@@ -1005,7 +700,9 @@ def _add_discriminability(
         interval=_interval(logistic, sides.value, _uncut_detection, 100.0),
         interval_by=OVER_FOLDS,
     )
-    return trees(*sides.value).distinguishing if is_added else ()
+    if not is_added:
+        return ()
+    return trees(*sides.value).distinguishing
 
 
 def _interval(
@@ -1304,272 +1001,3 @@ def _independent_likelihood(training_rows: Codes, test_rows: Codes) -> float:
         shares = counts / (len(training_codes) + 0.5 * size)
         total -= float(np.log(shares[test_codes]).mean())
     return total
-
-
-# What plots need: small, and the same cells for both tables
-
-
-def column_histograms(
-    tables: Aligned, real: str, synthetic: str
-) -> tuple[ColumnHistogram, ...]:
-    """Count how each column spreads over at most 30 cells in both tables.
-
-    Numbers: cells of equal width, one per value of a short range of whole numbers, else between the
-    real 0.5% and 99.5% quantiles; what lies outside is counted on its own. Cells of whole numbers
-    begin and end at whole numbers. Cells of numbers that are skewed grow by a factor
-    (`growing_starts`). Categories: the most frequent real ones; the last cell holds all others.
-    """
-    require_tables(tables, real, synthetic)
-    return tuple(
-        _column_histogram(column, (real, synthetic)) for column in tables.columns
-    )
-
-
-def _column_histogram(column: AlignedColumn, names: Pair) -> ColumnHistogram:
-    """Count how one column spreads over the same cells in both tables."""
-    if column.numeric:
-        return _numeric_histogram(column, names)
-    real, synthetic = names
-    cells, (real_counts, synthetic_counts) = _frequencies(column, names)
-    # Shares of all rows: those without a value are in no cell.
-    real_shares = real_counts / len(column.values[real])
-    synthetic_shares = synthetic_counts / len(column.values[synthetic])
-    others = 0
-    if len(column.labels) > CELLS:
-        others = len(column.labels) - CELLS + 1
-    return ColumnHistogram(
-        name=column.name,
-        kind=column.kind,
-        cells=cells,
-        edges=(),
-        real=tuple(real_shares.tolist()),
-        synthetic=tuple(synthetic_shares.tolist()),
-        missing=_missing_shares(column, names),
-        distance=similarity.jensen_shannon(*column_shares(column, *names)),
-        others=others,
-    )
-
-
-def _numeric_histogram(column: AlignedColumn, names: Pair) -> ColumnHistogram:
-    """Count how a column of numbers spreads over the same cells in both tables."""
-    real, _ = names
-    edges, growing = _edges(column, real, CELLS)
-    shares = []
-    for table in names:
-        counts = _counts(numbers(column, table), edges, whole=column.whole)
-        shares.append((counts / len(column.values[table])).tolist())
-
-    (real_below, *real_shares, real_above) = shares[0]
-    (synthetic_below, *synthetic_shares, synthetic_above) = shares[1]
-    return ColumnHistogram(
-        name=column.name,
-        kind=column.kind,
-        cells=(),
-        edges=tuple(edges.tolist()),
-        real=tuple(real_shares),
-        synthetic=tuple(synthetic_shares),
-        missing=_missing_shares(column, names),
-        distance=similarity.jensen_shannon(*column_shares(column, *names)),
-        datetimes=column.datetimes,
-        whole=column.whole,
-        growing=growing,
-        below=(real_below, synthetic_below),
-        above=(real_above, synthetic_above),
-    )
-
-
-def _missing_shares(column: AlignedColumn, names: Pair) -> tuple[float, float]:
-    """Return the shares of missing values, of the real and of the synthetic table."""
-    real, synthetic = names
-    real_share = float(column.missing(real).mean())
-    synthetic_share = float(column.missing(synthetic).mean())
-    return real_share, synthetic_share
-
-
-def _edges(column: AlignedColumn, real: str, cells: int) -> tuple[Floats, bool]:
-    """Return edges of cells, with one for 0 if many numbers are, and whether cells grow."""
-    values = numbers(column, real)
-    edges, growing = _plain_edges(column, real, cells)
-    apart = zero_apart(edges, values, whole=column.whole)
-    if len(apart) > len(edges):
-        # A cell for 0 may cut another one into two.
-        edges, growing = _plain_edges(column, real, cells - 2)
-        apart = zero_apart(edges, values, whole=column.whole)
-    return apart, growing
-
-
-def _plain_edges(column: AlignedColumn, real: str, cells: int) -> tuple[Floats, bool]:
-    """Return the edges of at most so many cells of numbers, and whether these grow by a factor.
-
-    The real table chooses them. Edges of whole numbers are whole: cells such as 7 to 7.767 and
-    7.767 to 8.533 would hold a whole number and none, which looks like a peak and a gap.
-    """
-    values = numbers(column, real)
-    low = float(values.min())
-    high = float(values.max())
-
-    # Whole numbers of a short range: a cell for each.
-    if column.whole and high - low < cells:
-        return np.arange(low, high + 2.0), False
-
-    # Skewed numbers: cells that grow, or most rows would be in the first one.
-    starts = growing_starts(values, low, high, cells - 1, whole=column.whole)
-    if starts:
-        stop = high + 1.0 if column.whole else high
-        return np.array([low, *starts, stop]), True
-
-    # Others: equal cells over all but the outermost rows, which would stretch them.
-    inner_low, inner_high = np.quantile(values, (0.005, 0.995))
-    if inner_low < inner_high:
-        low = float(inner_low)
-        high = float(inner_high)
-    if column.whole:
-        # The last cell ends where the numbers do, and may be narrower than the others.
-        first = np.floor(low)
-        stop = np.floor(high) + 1
-        width = np.ceil((stop - first) / cells)
-        return np.append(np.arange(first, stop, width), stop), False
-    edges: Floats = np.histogram_bin_edges(np.array([low, high]), bins=cells)
-    return edges, False
-
-
-def _counts(values: Floats, edges: Floats, *, whole: bool) -> Ints:
-    """Count the values below the first cell, in each cell, and above the last one."""
-    places = _places(values, edges, whole=whole)
-    return np.bincount(places, minlength=len(edges) + 1)
-
-
-def _places(values: Floats, edges: Floats, *, whole: bool) -> Ints:
-    """Return the cell of each value: 0 below the first one, and one more than cells above."""
-    places = np.searchsorted(edges, values, side="right")
-    if not whole:
-        # A continuum ends at a value that is its last, and not at the one after it.
-        places[values == edges[-1]] = len(edges) - 1
-    return places
-
-
-def _frequencies(
-    column: AlignedColumn, names: Pair
-) -> tuple[tuple[str, ...], tuple[Ints, Ints]]:
-    """Return the labels of a categorical column's cells, and both tables' counts in them."""
-    real, synthetic = names
-    # Without the last code, which stands for a missing value.
-    real_counts = np.bincount(column.values[real], minlength=column.levels)[:-1]
-    synthetic_counts = np.bincount(column.values[synthetic], minlength=column.levels)[
-        :-1
-    ]
-    order = np.argsort(-real_counts, kind="stable")
-    if len(order) <= CELLS:
-        labels = tuple(str(column.labels[code]) for code in order)
-        return labels, (real_counts[order], synthetic_counts[order])
-
-    frequent = order[: CELLS - 1]
-    rare = order[CELLS - 1 :]
-    labels = tuple(str(column.labels[code]) for code in frequent)
-    real_cells = np.append(real_counts[frequent], real_counts[rare].sum())
-    synthetic_cells = np.append(
-        synthetic_counts[frequent], synthetic_counts[rare].sum()
-    )
-    return (*labels, f"{len(rare)} others"), (real_cells, synthetic_cells)
-
-
-# Pairs of columns
-
-
-def worst_pairs(
-    tables: Aligned, associations: Associations, real: str, synthetic: str
-) -> tuple[PairHistogram, ...]:
-    """Count how the three pairs of columns spread whose associations differ most.
-
-    Each column has at most ten cells, and one for missing values where a table has any.
-    """
-    real_strengths = np.abs(np.array(associations.real))
-    synthetic_strengths = np.abs(np.array(associations.synthetic))
-    gaps = np.abs(real_strengths - synthetic_strengths)
-    # Each pair once. Theil's U has a direction, so that both cells of a pair differ.
-    rows, places = np.triu_indices(len(associations.names), k=1)
-    pair_gaps = np.maximum(gaps[rows, places], gaps[places, rows])
-    order = np.argsort(-pair_gaps, kind="stable")[:PAIRS]
-
-    pairs = []
-    for place in order:
-        first = int(rows[place])
-        second = int(places[place])
-        cell = (first, second)
-        if gaps[second, first] > gaps[first, second]:
-            cell = (second, first)
-        strengths = (float(real_strengths[cell]), float(synthetic_strengths[cell]))
-        columns = (tables.columns[first], tables.columns[second])
-        pairs.append(_pair_histogram(columns, (real, synthetic), strengths))
-    return tuple(pairs)
-
-
-def _pair_histogram(
-    columns: tuple[AlignedColumn, AlignedColumn],
-    names: Pair,
-    strengths: tuple[float, float],
-) -> PairHistogram:
-    """Count how two columns spread over the same grid in both tables."""
-    first, second = (_grid_cells(column, names) for column in columns)
-    grids = []
-    for table in names:
-        shape = (len(first.labels), len(second.labels))
-        flat = np.ravel_multi_index((first.places[table], second.places[table]), shape)
-        counts = np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
-        shares = counts / max(len(flat), 1)
-        grids.append(tuple(tuple(row) for row in shares.tolist()))
-    return PairHistogram(
-        columns=(columns[0].name, columns[1].name),
-        labels=(first.labels, second.labels),
-        real=grids[0],
-        synthetic=grids[1],
-        strengths=strengths,
-    )
-
-
-class GridCells(NamedTuple):
-    """The cells of a column in a grid, and the cell of every row by table."""
-
-    labels: tuple[str, ...]
-    places: dict[str, Ints]
-
-
-def _grid_cells(column: AlignedColumn, names: Pair) -> GridCells:
-    """Put the rows of both tables into at most ten cells, and one more for missing values."""
-    real, _ = names
-    places: dict[str, Ints] = {}
-    if column.numeric:
-        edges, _ = _edges(column, real, PAIR_CELLS)
-        count = len(edges) - 1
-        labels = spans(edges.tolist(), whole=column.whole, dates=column.datetimes)
-        for table in names:
-            # A value outside is in the outermost cell: a grid has no room for words.
-            inside = _places(column.values[table], edges, whole=column.whole) - 1
-            places[table] = np.clip(inside, 0, count - 1)
-    else:
-        labels, cell_of_code = _category_cells(column, real)
-        count = len(labels)
-        for table in names:
-            places[table] = cell_of_code[column.values[table]]
-
-    missing = {table: column.missing(table) for table in names}
-    if any(mask.any() for mask in missing.values()):
-        labels = (*labels, "missing")
-        for table in names:
-            places[table] = np.where(missing[table], count, places[table])
-    return GridCells(labels, places)
-
-
-def _category_cells(column: AlignedColumn, real: str) -> tuple[tuple[str, ...], Ints]:
-    """Return the labels of a category's cells in a grid, and the cell of each code."""
-    counts = np.bincount(column.values[real], minlength=column.levels)[:-1]
-    order = np.argsort(-counts, kind="stable")
-    shown = order
-    labels = tuple(str(column.labels[code]) for code in order)
-    if len(order) > PAIR_CELLS:
-        shown = order[: PAIR_CELLS - 1]
-        labels = (*labels[: PAIR_CELLS - 1], f"{len(order) - len(shown)} others")
-    # Codes that are not shown, and that of missing values, get the last cell at first.
-    cell_of_code = np.full(column.levels, len(labels) - 1)
-    cell_of_code[shown] = np.arange(len(shown))
-    return labels, cell_of_code

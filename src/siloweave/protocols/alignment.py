@@ -40,7 +40,8 @@ from siloweave.privacy.budget import UNBOUNDED
 from siloweave.privacy.ledger import Entry
 from siloweave.progress import shows_progress
 from siloweave.tables.ids import IdPolicy, check_rules
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
+from siloweave.tables.table import Table
 
 On = Sequence[str] | Mapping[str, Sequence[str]]
 """Id columns: their names, or their names at each party where these differ."""

@@ -43,8 +43,9 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.column import Column
 from siloweave.tables.features import Cells, Features, OneWay, far_off
 from siloweave.tables.keys import Key, fold_in, key_at, words_of
-from siloweave.tables.read import Table, parquet_of
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
+from siloweave.tables.write import parquet_of
 
 # What a party remembers: its decoder's two parts and, where rows are raked, shares to rake to.
 _FEATURES = "decoder/features"

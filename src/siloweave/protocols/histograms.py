@@ -65,10 +65,12 @@ from siloweave.tables.codes import (
     ResolutionLevels,
 )
 from siloweave.tables.column import Column
+from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.read import Table, digest_of, rows_of
+from siloweave.tables.read import rows_of
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 # Rows of the product of the columns; shares are right to one in as many.
 _DRAWN = 20_000

@@ -67,8 +67,9 @@ from siloweave.tables.column import Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.moved import moved_note, without_others
-from siloweave.tables.read import Table, Unread
+from siloweave.tables.read import Unread
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 # Fitted to runs with 1 to 100 parties and the defaults on Adult and six other tables, on one core;
 # docs/concepts/predictions.md compares them.

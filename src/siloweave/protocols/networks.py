@@ -28,8 +28,8 @@ from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Block, Features, Layout
 from siloweave.tables.keys import Key, generator
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema, check_columns, check_learnable
+from siloweave.tables.table import Table
 
 if TYPE_CHECKING:
     from siloweave.models.train import Look

@@ -74,8 +74,9 @@ from siloweave.tables.codes import Clique, Codes, CountedRows, Encoder
 from siloweave.tables.column import Category, Column
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.read import Table, Unread, read
+from siloweave.tables.read import Unread, read
 from siloweave.tables.schema import Schema, check_columns
+from siloweave.tables.table import Table
 
 _LONGEST = 256  # characters of a value that may be named
 _LOWEST = -64  # continuous: below 2^-64 in size counts as 0

@@ -89,9 +89,12 @@ from siloweave.protocols.secure_sums import KeyRequest, send_key, sizes_of
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
-from siloweave.tables.read import Frame, Table, frame_of, read
+from siloweave.tables.origin import Frame
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 from siloweave.tables.units import check_unit
+from siloweave.tables.write import frame_of
 
 GRID = 1024
 """Steps of a distance that make one count."""

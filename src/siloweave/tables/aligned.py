@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.column import Column
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 # As many categories as there are: what is compared need not be modelled.
 _ANY_CATEGORIES = 1 << 40

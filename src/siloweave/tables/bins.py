@@ -28,7 +28,7 @@ from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.column import LOW, Column
 from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, written_time
 from siloweave.tables.parsing import UNITS
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 Edges = Ints | Floats
 """Bin edges or values: whole (integers, steps of datetimes) or not."""

@@ -35,7 +35,7 @@ from siloweave.tables.bins import (
 from siloweave.tables.column import Column, Value
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import texts_of
-from siloweave.tables.read import Table, check_numbers
+from siloweave.tables.table import Table, check_numbers
 
 
 @dataclass(frozen=True)

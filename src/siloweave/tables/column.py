@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from siloweave.errors import SchemaError
+from siloweave.tables.decimals import MOST_DECIMALS
 from siloweave.tables.forms import (
     RESOLUTIONS,
     SEMANTIC,
@@ -18,7 +19,6 @@ from siloweave.tables.forms import (
     text_form,
 )
 from siloweave.tables.parsing import UNITS, check_zone
-from siloweave.tables.read import MOST_DECIMALS
 
 Kind = Literal[
     "categorical", "integer", "continuous", "boolean", "datetime", "id", "text"

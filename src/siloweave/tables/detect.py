@@ -53,7 +53,7 @@ from siloweave.tables.kinds.times import DigitTimes, WrittenTimes, follows
 from siloweave.tables.kinds.unknown_codes import codes_in_words
 from siloweave.tables.kinds.words import NO_ANSWER
 from siloweave.tables.kinds.written_numbers import BRACKETS, WrittenNumbers
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 __all__ = ["AMBIGUOUS", "BRACKETS", "ColumnEvidence", "evidence"]
 

@@ -24,8 +24,8 @@ from siloweave.tables.arrays import Bools
 from siloweave.tables.column import Column
 from siloweave.tables.forms import SEMANTIC, TextForm, text_form
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.read import Table
 from siloweave.tables.schema import UNLISTED, Schema
+from siloweave.tables.table import Table
 
 _HOST = r"example\.(com|net|org)"
 _FORMS = {

@@ -40,7 +40,8 @@ from siloweave.tables.bins import (
 )
 from siloweave.tables.cells import check_values, numbers_of, options_of
 from siloweave.tables.column import Column
-from siloweave.tables.read import Table, decimals_of
+from siloweave.tables.decimals import decimals_of
+from siloweave.tables.table import Table
 
 _Modes = Ints
 

@@ -62,8 +62,8 @@ from siloweave.tables.encodings import (
 )
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.links import holds, with_links
-from siloweave.tables.read import Table
 from siloweave.tables.schema import VERSION, Schema, check_columns, versioned
+from siloweave.tables.table import Table
 
 # So many rows are read at once, so that they stay in the processor's cache.
 _CHUNK = 4096

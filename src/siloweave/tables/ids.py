@@ -24,7 +24,7 @@ import numpy as np
 from siloweave.errors import DataError, InputError
 from siloweave.tables.arrays import Ints
 from siloweave.tables.parsing import texts_of
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 # Rules by name; a date format is given as "date:" and strptime codes.
 RULES = ("strip", "casefold", "digits", "letters-digits", "no-leading-zeros", "date")

@@ -63,8 +63,9 @@ from siloweave.tables.formulas import (
     rounded_values,
     solved_source,
 )
-from siloweave.tables.read import Table, beside
+from siloweave.tables.joining import beside
 from siloweave.tables.schema import Schema, check_columns
+from siloweave.tables.table import Table
 
 # The category of combinations that were not learned.
 _OPEN = "?"

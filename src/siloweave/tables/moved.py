@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from siloweave.tables.bins import has_implied_days
 from siloweave.tables.cells import placed_cells
 from siloweave.tables.display import listed
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 
 def moved_cells(table: Table, schema: Schema) -> dict[str, int]:

@@ -14,8 +14,8 @@ import numpy as np
 from siloweave.errors import DataError, InputError
 from siloweave.tables.arrays import Ints
 from siloweave.tables.ids import check_exact, id_texts
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 from siloweave.tables.units import check_unit
 
 ROW = "row"

@@ -22,8 +22,9 @@ from siloweave.tables.cells import missing_cells, placed_cells
 from siloweave.tables.column import Category, Column
 from siloweave.tables.display import listed
 from siloweave.tables.parsing import texts_of_mixed
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 Values = Mapping[Any, Category | None]
 """A column's values, and what each is in the schema; an empty text or None for a missing value."""

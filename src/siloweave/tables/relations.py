@@ -49,7 +49,7 @@ from siloweave.tables.constraints import (
     Rounding,
 )
 from siloweave.tables.formulas import does_follow, raw_values
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 # Fewer rows show no rule.
 _ROWS = 50

@@ -25,7 +25,7 @@ from siloweave.tables.detect import ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.forms import written_time
 from siloweave.tables.parsing import UNITS
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
 from siloweave.tables.relations import proposed
 from siloweave.tables.sdv import (
     EXTRA,
@@ -35,6 +35,7 @@ from siloweave.tables.sdv import (
     constraints_in,
     to_metadata,
 )
+from siloweave.tables.table import Table
 
 UNLISTED = "__other__"
 """The category for all values that are not listed, where `Schema.detect` made it up."""

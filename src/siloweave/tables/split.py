@@ -32,8 +32,9 @@ from siloweave.tables.persons import (
     rows_of_units,
     without_ids,
 )
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 PERMUTED = 12343
 """Seed of SiloFuse's permuted split."""

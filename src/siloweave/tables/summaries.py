@@ -32,8 +32,8 @@ from siloweave.tables.encodings import (
     rounded,
 )
 from siloweave.tables.features import Cells, Features, OneWay, check_rows
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 # Evenly spaced quantiles that stand for a mixture; more than a list of atoms holds.
 _NUM_QUANTILES = 2048

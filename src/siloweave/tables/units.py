@@ -33,8 +33,8 @@ from siloweave.tables.cells import missing_cells
 from siloweave.tables.column import Column
 from siloweave.tables.ids import id_texts
 from siloweave.tables.parsing import texts_of
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 Words = NDArray[np.uint64]
 

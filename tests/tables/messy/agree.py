@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from siloweave.tables import Schema, encoding_of, read
-from siloweave.tables.read import is_text_file
+from siloweave.tables.files import is_text_file
 
 HERE = Path(__file__).parent
 ALWAYS = ("kind", "decimals", "missing", "missing_values")

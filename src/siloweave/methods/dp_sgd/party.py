@@ -56,8 +56,8 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 from siloweave.tables.persons import numbered, places_of
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema, check_columns
+from siloweave.tables.table import Table
 from siloweave.tables.units import rows_by_unit
 
 if TYPE_CHECKING:

@@ -79,8 +79,8 @@ from siloweave.models.junction_tree import cells_in
 from siloweave.privacy.budget import refuse_several_rows
 from siloweave.protocols.columns import column_facts, parts_of, require_replacing
 from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
+from siloweave.tables.table import Table
 
 _MOST_REPETITIONS = 2**17
 _WORD_S = 1.3e-9  # of a row, column and repetition, on one core

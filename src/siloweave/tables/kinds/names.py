@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from siloweave.tables.kinds import words as lists
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 _PEOPLE = re.compile(rf"(?P<who>{lists.PEOPLE})|{lists.CASES}")
 _PUPILS = re.compile(lists.PUPILS)

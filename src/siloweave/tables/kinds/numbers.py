@@ -11,6 +11,7 @@ import numpy as np
 
 from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats, Ints
+from siloweave.tables.decimals import MOST_DECIMALS, decimals_of
 from siloweave.tables.kinds import names
 from siloweave.tables.kinds.patterns import EDGES
 from siloweave.tables.kinds.thresholds import (
@@ -35,7 +36,7 @@ from siloweave.tables.kinds.words import (
     PERSON_ALONE,
     POSTCODES,
 )
-from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of
+from siloweave.tables.table import Table
 
 # Days and months as whole numbers: an example of each format.
 _EXAMPLES = {"%Y%m%d": "20240131", "%Y%m": "202401"}

@@ -84,7 +84,7 @@ def judged_by(rules: Iterable[Rule[ColumnT]], column: ColumnT) -> ColumnEvidence
     Example:
         >>> from siloweave.tables.kinds.rules import WHOLE_NUMBERS
         >>> from siloweave.tables.kinds.numbers import WholeNumbers
-        >>> from siloweave.tables.read import Table
+        >>> from siloweave.tables.table import Table
         >>> import numpy as np
         >>> flags = np.array([0, 1, 1])
         >>> table = Table.from_columns({"smoker": (flags, None)})

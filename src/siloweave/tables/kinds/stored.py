@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from siloweave.tables.arrays import Floats, Ints
+from siloweave.tables.decimals import MOST_DECIMALS, decimals_of
 from siloweave.tables.kinds.thresholds import FLOAT_BITS
 from siloweave.tables.kinds.times import TimeSteps, far_off, steps_of
-from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of
+from siloweave.tables.table import Table
 
 
 @dataclass(frozen=True)

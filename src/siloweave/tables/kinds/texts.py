@@ -49,7 +49,7 @@ from siloweave.tables.kinds.words import (
     THINGS,
     WHOSE,
 )
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 # Two words that mean false and true.
 _TRUTH = {"true", "false"}

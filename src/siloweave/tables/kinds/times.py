@@ -36,7 +36,7 @@ from siloweave.tables.kinds.thresholds import (
 )
 from siloweave.tables.kinds.words import IDS
 from siloweave.tables.parsing import texts_of, times_of
-from siloweave.tables.read import Table
+from siloweave.tables.table import Table
 
 _SECOND = RESOLUTIONS["second"]
 # So seldom would all of some times be on whole hours by chance.

@@ -15,11 +15,11 @@ import numpy as np
 
 from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats
+from siloweave.tables.decimals import MOST_DECIMALS, fewest_decimals
 from siloweave.tables.kinds.numbers import WholeNumbers
 from siloweave.tables.kinds.patterns import E164, NUMBER, POWER
 from siloweave.tables.kinds.texts import Texts
 from siloweave.tables.kinds.thresholds import NEARLY_ALL, PROBE, STRAY, nearly_all
-from siloweave.tables.read import MOST_DECIMALS, fewest_decimals
 
 BRACKETS = "in brackets"
 """What the reason of a column has whose numbers in brackets are taken for negative ones."""

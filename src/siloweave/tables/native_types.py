@@ -1,0 +1,439 @@
+"""Types of values: the few that a table has, and those of pandas, arrow and polars.
+
+Frames of other libraries are converted to text, whole numbers, numbers, booleans, datetimes in UTC
+and durations, and back to the types that they had, if the values fit. Pandas and pyarrow are
+imported only for frames of theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from siloweave.errors import DataError
+from siloweave.tables.parsing import DATETIME, DURATION, WHOLE, in_utc, texts_of_mixed
+
+# The types that a table has
+
+
+POLARS_TYPES: dict[type, Any] = {
+    bool: pl.Boolean,
+    int: pl.Int64,
+    float: pl.Float64,
+    str: pl.String,
+    datetime: DATETIME,
+    timedelta: DURATION,
+}
+"""The type in which a table holds the values of each Python type."""
+
+
+def normal_frame(columns: Iterable[pl.Series]) -> pl.DataFrame:
+    """Convert columns to a frame of the few types that a table has."""
+    return pl.DataFrame([_normal_series(column) for column in columns])
+
+
+def _normal_series(series: pl.Series) -> pl.Series:
+    """Convert a column to one of the few types that a table has; DataError if none holds it."""
+    # A number of four bytes is read by its digits: 8.9, not 8.899999618530273.
+    if series.dtype == pl.Float32:
+        series = series.cast(pl.String).cast(pl.Float64)
+
+    dtype = series.dtype
+    if dtype == pl.Float64 or isinstance(dtype, pl.Decimal):
+        return series.cast(pl.Float64).fill_nan(None)
+    if dtype in WHOLE or dtype in (pl.String, pl.Boolean, pl.Null):
+        return series
+    # `Table.cells` gives the texts of an enum.
+    if dtype == DATETIME or dtype == pl.Enum:
+        return series
+    if isinstance(dtype, pl.Categorical | pl.Time):
+        return series.cast(pl.String)
+    if isinstance(dtype, pl.Datetime):
+        return in_utc(series)
+    if isinstance(dtype, pl.Duration):
+        return series.cast(DURATION)
+    if dtype == pl.Date:
+        return series.cast(DATETIME)
+    if dtype.is_integer():
+        # Types of 64 and 128 bits hold more than int64; a number that does not fit becomes null.
+        narrowed = series.cast(pl.Int64, strict=False)
+        if narrowed.null_count() == series.null_count():
+            return narrowed
+    raise DataError(
+        f"column {series.name!r} has type {dtype}, which a table cannot hold; convert it to text, "
+        "numbers, booleans or datetimes, or drop it"
+    )
+
+
+def series_of(
+    name: str, values: Any, mask: np.ndarray | None, *, mixed: bool = False
+) -> pl.Series:
+    """Build a column from an array or a series; mixed types become text where that is allowed."""
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    array = np.asarray(values)
+    if array.dtype.kind in "OUS":
+        return _series_of_objects(name, array, mask, mixed=mixed)
+
+    # NumPy's letters: M and m are datetimes and durations, O, U and S objects and texts.
+    if array.dtype.kind == "M":
+        array = array.astype("datetime64[us]")
+    elif array.dtype.kind == "m":
+        array = array.astype("timedelta64[us]")
+    elif array.dtype.kind not in "iufb":
+        raise DataError(
+            f"column {name!r} has type {array.dtype}, which a table cannot hold"
+        )
+    series = pl.Series(name, array)
+    if mask is None:
+        return series
+    is_missing = pl.Series(np.asarray(mask, dtype=bool))
+    return series.set(is_missing, None)
+
+
+def _series_of_objects(
+    name: str, array: np.ndarray, mask: np.ndarray | None, *, mixed: bool
+) -> pl.Series:
+    """Build a column from texts or other objects, see `series_of`."""
+    items = array.tolist()
+    if mask is not None:
+        for place, is_missing in zip(range(len(items)), mask, strict=True):
+            if is_missing:
+                items[place] = None
+    try:
+        return pl.Series(name, items, strict=True)
+    except (TypeError, pl.exceptions.PolarsError):
+        if mixed:
+            return pl.Series(name, texts_of_mixed(items), dtype=pl.String)
+        raise DataError(
+            f"column {name!r} mixes types; convert it to one type"
+        ) from None
+
+
+def plain_types(types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the types that a file declares for columns, as far as a table can hold them."""
+    plain_types: dict[str, Any] = {}
+    for name, dtype in types.items():
+        if dtype in WHOLE or dtype in (pl.Float64, pl.Boolean, pl.Null):
+            plain_types[name] = dtype
+        elif isinstance(dtype, pl.Datetime | pl.Date):
+            plain_types[name] = DATETIME
+    return plain_types
+
+
+def numpy_values(series: pl.Series) -> np.ndarray:
+    """Return a table's column as an array; a missing value is 0, NaN, False, NaT or None."""
+    if series.dtype in WHOLE:
+        return series.fill_null(0).cast(pl.Int64).to_numpy()
+    if series.dtype == pl.Boolean:
+        return series.fill_null(False).to_numpy()
+    if series.dtype in (pl.Float64, DATETIME):
+        return series.to_numpy()
+    return _objects_of(series)
+
+
+def _objects_of(series: pl.Series) -> np.ndarray:
+    """Convert a column of text to an array of objects, None for a missing one.
+
+    Equal texts are one object where they are few, which saves most of the memory.
+    """
+    distinct_texts = series.drop_nulls().unique().to_list()
+    has_few_texts = len(distinct_texts) * 8 <= len(series)
+    if not distinct_texts or not has_few_texts:
+        return np.array(series.to_list(), dtype=object)
+
+    objects = np.array([*distinct_texts, None], dtype=object)
+    places = places_among(series, distinct_texts).to_numpy()
+    # A missing text has no place: it becomes the None behind the last one.
+    object_places = np.where(places < 0, len(distinct_texts), places)
+    column: np.ndarray = objects[object_places]
+    return column
+
+
+def places_among(labels: pl.Series, categories: Sequence[Any]) -> pl.Series:
+    """Find each label's position among categories, as int32; -2 for an unknown one."""
+    return labels.replace_strict(
+        pl.Series(list(categories), dtype=labels.dtype),
+        pl.Series(range(len(categories)), dtype=pl.Int32),
+        default=-2,
+        return_dtype=pl.Int32,
+    )
+
+
+# Columns of pandas
+
+
+# By NumPy's letter for a kind of types: the type of that kind that holds a column of pandas.
+_NUMPY_TYPES = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
+
+
+def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
+    """Return a pandas column's values, and which are missing.
+
+    Values are int64, uint64, float64, bool, datetime64[us] in UTC, timedelta64[us] or objects.
+    """
+    if str(series.dtype) == "category":
+        series = series.astype(object).infer_objects()
+    kind = getattr(series.dtype, "kind", "O")
+    mask: NDArray[np.bool_] = series.isna().to_numpy(dtype=bool)
+
+    # NumPy's letters, see `series_of`.
+    if kind == "M":
+        if getattr(series.dtype, "tz", None) is not None:
+            series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+        return series.to_numpy("datetime64[us]"), mask
+    if kind == "m":
+        return series.to_numpy("timedelta64[us]"), mask
+    if kind in _NUMPY_TYPES:
+        # Float32 stays: `_normal_series` reads it by its digits.
+        is_float32 = str(series.dtype).lower() == "float32"
+        numpy_type = np.float32 if is_float32 else _NUMPY_TYPES[kind]
+        if mask.any():
+            filler = False if kind == "b" else 0
+            series = series.fillna(filler)
+        return series.to_numpy(dtype=numpy_type), mask
+
+    # A period, such as a month, is known by its text alone.
+    is_period = str(series.dtype).startswith("period")
+    python_type = str if is_period else object
+    return series.astype(python_type).to_numpy(), mask
+
+
+def pandas_series(series: pl.Series, dtype: Any) -> Any:
+    """Return a table's column as a pandas series with a fresh index, in a type if its values fit.
+
+    Without a type it is the one that pandas would choose.
+    """
+    pandas = import_module("pandas")
+    if series.dtype == DURATION:
+        column = pandas.Series(series.to_numpy())
+    elif series.dtype == pl.String:
+        column = _texts_in_pandas(pandas, series)
+    else:
+        is_missing = series.is_null().to_numpy()
+        column = pandas.Series(_masked_array(pandas, numpy_values(series), is_missing))
+
+    if dtype is not None:
+        # Generated values may not fit the type that the real ones had.
+        with suppress(TypeError, ValueError, AttributeError):
+            return _restored_column(pandas, column, dtype)
+    return column
+
+
+def _texts_in_pandas(pandas: Any, texts: pl.Series) -> Any:
+    """Build a pandas series of texts, in the type that pandas itself would choose."""
+    if texts.null_count() == len(texts):
+        return pandas.Series([None] * len(texts), dtype=object)
+    text_type = pandas.Series([""]).dtype
+    if getattr(text_type, "storage", "") != "pyarrow":
+        return pandas.Series(_objects_of(texts).tolist())
+    # Arrow's text goes over as it is. A list of objects would take several times the memory.
+    return pandas.Series(pandas.array(texts.to_arrow(), dtype=text_type))
+
+
+def _masked_array(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> Any:
+    """Build an array for pandas, in a type with room for missing values if there are any."""
+    has_room = values.dtype.kind not in "ib"
+    if has_room or not is_missing.any():
+        return values.copy()
+    if values.dtype.kind == "i":
+        return pandas.arrays.IntegerArray(values.copy(), is_missing.copy())
+    return pandas.arrays.BooleanArray(values.copy(), is_missing.copy())
+
+
+def _restored_column(pandas: Any, column: Any, dtype: Any) -> Any:
+    """Convert a pandas series to the type it had before; raises if its values do not fit."""
+    if str(dtype) == "category":
+        # New values become further categories, behind those that there were.
+        categories = list(dtype.categories)
+        category_set = set(categories)
+        for value in column.dropna().unique():
+            if value not in category_set:
+                categories.append(value)
+        wider_type = pandas.CategoricalDtype(categories, ordered=dtype.ordered)
+        return column.astype(wider_type)
+
+    if getattr(dtype, "tz", None) is not None:
+        utc = column.dt.tz_localize("UTC")
+        return utc.dt.tz_convert(dtype.tz).astype(dtype)
+    # What pandas takes for text depends on its version.
+    if dtype is str:
+        dtype = pandas.Series([""]).dtype
+    restored = column.astype(dtype)
+    if str(dtype) == "object":
+        restored[column.isna()] = None
+    return restored
+
+
+# Frames of polars and arrow
+
+
+def polars_frame(frame: pl.DataFrame, dtypes: Mapping[str, Any]) -> pl.DataFrame:
+    """Return a table's rows as a frame of polars, columns in certain types if their values fit."""
+    columns = []
+    for name in frame.columns:
+        if name in dtypes:
+            columns.append(_in_polars(frame[name], dtypes[name]))
+    return frame.with_columns(columns)
+
+
+def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Convert a polars series to a type if its values fit; else leave it as it is."""
+    zone = getattr(dtype, "time_zone", None)
+    try:
+        if zone and series.dtype == DATETIME:
+            utc = series.dt.replace_time_zone("UTC")
+            return utc.dt.convert_time_zone(zone).cast(dtype)
+        return series.cast(dtype)
+    except pl.exceptions.PolarsError:
+        return series
+
+
+def arrow_table(frame: pl.DataFrame, dtypes: Mapping[str, Any]) -> Any:
+    """Return a table's rows as a table of arrow, columns in certain types if their values fit."""
+    pyarrow = import_module("pyarrow")
+    compute = import_module("pyarrow.compute")
+    table = frame.to_arrow()
+    columns = []
+    for name in frame.columns:
+        column = table.column(name)
+        columns.append(_in_arrow(compute, column, dtypes.get(name)))
+    return pyarrow.table(columns, names=frame.columns)
+
+
+def _in_arrow(compute: Any, column: Any, dtype: Any) -> Any:
+    """Convert an arrow column to a type if its values fit; datetimes become UTC without a zone."""
+    if dtype is None:
+        return column
+    try:
+        if getattr(dtype, "tz", None) is not None:
+            return compute.assume_timezone(column, "UTC").cast(dtype)
+        return column.cast(dtype)
+    except (ValueError, NotImplementedError):
+        return column
+
+
+# Types that are declared
+
+
+@dataclass(frozen=True)
+class _NativeTypes:
+    """The types in which other libraries hold the values of one Python type.
+
+    Attributes:
+        pandas: The type where no value is missing.
+        nullable_pandas: The type where some are.
+        arrow: The name of arrow's type.
+    """
+
+    pandas: Any
+    nullable_pandas: Any
+    arrow: str
+
+
+_NATIVE_TYPES: dict[type, _NativeTypes] = {
+    bool: _NativeTypes("bool", "boolean", "bool"),
+    int: _NativeTypes("int64", "Int64", "int64"),
+    float: _NativeTypes("float64", "float64", "double"),
+    str: _NativeTypes(str, str, "string"),
+    datetime: _NativeTypes("datetime64[us]", "datetime64[us]", "timestamp[us]"),
+    timedelta: _NativeTypes("timedelta64[us]", "timedelta64[us]", "duration[us]"),
+}
+
+
+def declared_type(kind: str, python_type: type, *, may_miss: bool) -> Any:
+    """Return the type of a kind of frame that holds values of a Python type.
+
+    Args:
+        kind: "pandas", "arrow" or "polars".
+        python_type: bool, int, float, str, datetime or timedelta.
+        may_miss: Whether a value may be missing, which pandas has other types for.
+    """
+    native_types = _NATIVE_TYPES[python_type]
+    if kind == "polars":
+        return POLARS_TYPES[python_type]
+    if kind == "arrow":
+        return native_types.arrow
+    return native_types.nullable_pandas if may_miss else native_types.pandas
+
+
+def with_declared(
+    dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]]
+) -> Mapping[str, Any]:
+    """Replace in a frame's types the values that were found in rows by declared ones.
+
+    A categorical type or enum lists the column's public values in their order and no others, and
+    is left out without such values.
+    """
+    declared_types = dict(dtypes)
+    for name, dtype in dtypes.items():
+        values = list(categories.get(name, ()))
+        is_pandas = str(dtype) == "category"
+        is_enum = type(dtype).__name__ == "Enum"
+        if not is_pandas and not is_enum:
+            continue
+        if not values:
+            del declared_types[name]
+        elif is_pandas:
+            declared_types[name] = type(dtype)(values, ordered=dtype.ordered)
+        else:
+            declared_types[name] = type(dtype)(values)
+    return declared_types
+
+
+# Time zones
+
+
+def zones_of(types: Mapping[str, Any]) -> dict[str, str]:
+    """Return the time zones of columns of datetimes that have one."""
+    zones = {}
+    for name, dtype in types.items():
+        zone = getattr(dtype, "time_zone", None)
+        if zone:
+            zones[name] = zone
+    return zones
+
+
+def datetime_type(kind: str, zone: str) -> Any:
+    """Return the type of datetimes with a zone in a kind of frame; None if that lacks the zone."""
+    if kind == "polars":
+        return pl.Datetime("us", zone)
+    if kind == "arrow":
+        return import_module("pyarrow").timestamp("us", tz=zone)
+    # A machine may have no list of time zones.
+    with suppress(KeyError, ValueError):
+        return import_module("pandas").DatetimeTZDtype("us", _offset(zone) or zone)
+    return None
+
+
+def _offset(zone: str) -> timezone | None:
+    """Return a time zone that is an offset, such as +01:00; None for any other zone."""
+    parts = re.fullmatch(r"([+-])(\d\d):(\d\d)", zone)
+    if parts is None:
+        return None
+    size = timedelta(hours=int(parts[2]), minutes=int(parts[3]))
+    if parts[1] == "-":
+        size = -size
+    return timezone(size)
+
+
+def in_zone(series: pl.Series, zone: str) -> pl.Series:
+    """Write datetimes of UTC as ISO-8601 text in a time zone, each with its offset."""
+    form = "%Y-%m-%dT%H:%M:%S%.6f"
+    offset = _offset(zone)
+    # A machine may have no list of time zones; an offset needs none.
+    if offset is not None:
+        shift = offset.utcoffset(None)
+        return (series + shift).dt.strftime(form) + zone
+    utc = series.dt.replace_time_zone("UTC")
+    zoned = utc.dt.convert_time_zone(zone)
+    return zoned.dt.strftime(f"{form}%:z")
