@@ -24,9 +24,10 @@ import numpy as np
 
 from siloweave.core.conditional import Generator, Model, Wanted
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.method import READERS, Place, Result, Setup, Task, View
+from siloweave.core.method import Place, Result, Setup, Task
 from siloweave.core.model import FeatureModel, Pool
 from siloweave.core.party import OwnerData, keep_synthetic
+from siloweave.core.views import READERS, View
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request

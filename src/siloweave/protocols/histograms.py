@@ -53,7 +53,7 @@ from siloweave.protocols.secure_sums import (
     send_key,
     with_openings,
 )
-from siloweave.protocols.workload import bins_for, first_encoder, most_bins, queries_of
+from siloweave.protocols.workloads import bins_for, first_encoder, most_bins, queries_of
 from siloweave.tables.arrays import Floats
 from siloweave.tables.bins import Cuts, cuts_of, octave_starts, spike_bins
 from siloweave.tables.codes import (

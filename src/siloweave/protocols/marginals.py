@@ -17,9 +17,8 @@ from math import inf
 from statistics import median
 from typing import Any, ClassVar, cast
 
+from siloweave.core import views
 from siloweave.core.method import (
-    CURATOR,
-    READERS,
     Asked,
     Forecast,
     Guarantee,
@@ -28,9 +27,9 @@ from siloweave.core.method import (
     Result,
     Setup,
     Task,
-    View,
 )
 from siloweave.core.model import MarginalModel, Measured
+from siloweave.core.views import View
 from siloweave.errors import InputError, RosterError, count_of, number, whole
 from siloweave.federation.session import Session
 from siloweave.models.junction_tree import cells_in
@@ -40,7 +39,7 @@ from siloweave.protocols.accuracy import Bought, error_forecast
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, coded_part, open_facts
 from siloweave.protocols.secure_sums import unpacked, with_dropouts
-from siloweave.protocols.workload import (
+from siloweave.protocols.workloads import (
     COARSE,
     MOST_TRIPLES,
     Workload,
@@ -228,7 +227,10 @@ def curator_method(*answers: str, **settings: Any) -> Method:
         settings: Of the `Method`.
     """
     readers = View(
-        "readers", READERS.sees, READERS.protected_by, ("Counts.sums", *answers)
+        "readers",
+        views.READERS.sees,
+        views.READERS.protected_by,
+        ("Counts.sums", *answers),
     )
     return marginal_method(
         split="central",
@@ -237,7 +239,7 @@ def curator_method(*answers: str, **settings: Any) -> Method:
             "dp",
             "Every row, against readers of the model and the table; the curator sees all rows.",
         ),
-        visibility=lambda synth: (CURATOR, readers),
+        visibility=lambda synth: (views.CURATOR, readers),
         **settings,
     )
 

@@ -34,20 +34,11 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace as changed
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    OWN_ROWS,
-    Asked,
-    Place,
-    Setup,
-    Stage,
-    Task,
-    View,
-    Views,
-)
+from siloweave.core import views
+from siloweave.core.method import Asked, Place, Setup, Stage, Task
 from siloweave.core.party import OwnerData
 from siloweave.core.settings import NAMING_DELTA
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.expected import CheckedReply
@@ -66,7 +57,7 @@ from siloweave.protocols.secure_sums import (
     noisy_sums,
     with_openings,
 )
-from siloweave.protocols.workload import first_encoder, queries_of
+from siloweave.protocols.workloads import first_encoder, queries_of
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.bins import as_written
 from siloweave.tables.cells import numbers_of
@@ -601,18 +592,23 @@ def _asked(setup: Setup) -> Asked:
     return with_openings(asked, setup.synth, len(setup.roster))
 
 
-def _views(views: Views, setup: Setup) -> Views:
+def _views(lines: Views, setup: Setup) -> Views:
     """Add what is seen of a study whose categories are open, to the lines of who sees what.
 
     Bounds are learned from the same sums as all else; categories are named besides.
     """
     if ("categories",) not in open_facts(setup.schema).values():
-        return views
-    who = COORDINATOR if OWN_ROWS in views else "readers"
+        return lines
+    observer = "readers"
+    if views.OWN_ROWS in lines:
+        observer = views.COORDINATOR
     named = View(
-        who, "categories that many rows of a party have", NOISE, ("Named.values",)
+        observer,
+        "categories that many rows of a party have",
+        views.NOISE,
+        ("Named.values",),
     )
-    return (*views, named)
+    return (*lines, named)
 
 
 def _accepts(setup: Setup, sent_setup: Setup) -> Setup:

@@ -100,7 +100,7 @@ from siloweave.protocols.histograms import (
 from siloweave.protocols.marginals import marginal_forecast
 from siloweave.protocols.secure_sums import checked_cliques
 from siloweave.protocols.two_rounds import design
-from siloweave.protocols.workload import bins_for, first_encoder, queries_of
+from siloweave.protocols.workloads import bins_for, first_encoder, queries_of
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels

@@ -47,7 +47,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import Gaussian, NonPrivate, SharedGaussian
-from siloweave.protocols.workload import known_weights, most_counted
+from siloweave.protocols.workloads import known_weights, most_counted
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Clique, CountedRows, Domain

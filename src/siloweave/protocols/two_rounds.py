@@ -49,7 +49,7 @@ from siloweave.models.mrf import MRF
 from siloweave.models.pair_noise import cleaned, dependence, margins_of, without_noise
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import MarginalSettings
-from siloweave.protocols.workload import (
+from siloweave.protocols.workloads import (
     check_capacity,
     expected_l1,
     fits,

@@ -16,18 +16,11 @@ from functools import partial
 from math import sqrt
 from typing import ClassVar
 
-from siloweave.core.method import (
-    OTHERS,
-    OTHERS_NOISE,
-    OWN_ROWS,
-    READERS,
-    Guarantee,
-    Method,
-    View,
-    masked_sums,
-)
+from siloweave.core import views
+from siloweave.core.method import Guarantee, Method
 from siloweave.core.model import Measured
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
@@ -41,7 +34,7 @@ from siloweave.protocols.secure_sums import (
     exchange_keys,
     noisy_marginals,
 )
-from siloweave.protocols.workload import fitting
+from siloweave.protocols.workloads import fitting
 from siloweave.tables.codes import Clique, Domain
 
 
@@ -85,10 +78,10 @@ class Direct(Synthesizer, marginals.MarginalSettings):
         paper="Dwork, McSherry, Nissim & Smith 2006, TCC",
         guarantee=lambda synth: Guarantee("dp", "Every row of every party, against everyone."),
         visibility=lambda synth: (
-            OWN_ROWS,
-            masked_sums(synth.tolerated),
-            View(OTHERS, "where columns are cut", OTHERS_NOISE, ("Count",)),
-            READERS,
+            views.OWN_ROWS,
+            views.masked_sums(synth.tolerated),
+            View(views.OTHERS, "where columns are cut", views.OTHERS_NOISE, ("Count",)),
+            views.READERS,
         ),
         handlers=lambda synth: HANDLERS,
         coordinate=partial(marginals.marginal_result, direct),

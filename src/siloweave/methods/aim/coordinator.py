@@ -27,7 +27,7 @@ from siloweave.protocols.secure_sums import (
     exchange_keys,
     noisy_sums,
 )
-from siloweave.protocols.workload import (
+from siloweave.protocols.workloads import (
     check_capacity,
     expected_l1,
     fitting,

@@ -11,7 +11,7 @@ bounded: rho = epsilon^2 / 8) and every measurement (discrete Gaussian) is charg
 drawn. Departures from the paper: noise is discrete; the number of rows is estimated from the
 noisy sums and never read; the fit is models/estimate.py instead of mirror descent; where the
 workload is "auto", a wider set weighs as its heaviest pair, and with a target sets
-of four are candidates, too (protocols/workload.py); with a large model a round makes up to four
+of four are candidates, too (protocols/workloads.py); with a large model a round makes up to four
 choices, one after the other by the same model, and each is charged as the paper's; under
 replace-one the scores' sensitivity is twice what it is under add/remove. Assumed public: domain
 (where numbers are cut into bins is paid for before, protocols/histograms.py) and workload.
@@ -39,7 +39,7 @@ from siloweave.protocols.marginals import (
     rho_of_rounds,
 )
 from siloweave.protocols.secure_sums import Count, KeyRequest
-from siloweave.protocols.workload import more_candidates
+from siloweave.protocols.workloads import more_candidates
 from siloweave.tables.codes import Domain
 
 

@@ -23,7 +23,7 @@ from siloweave.protocols.secure_sums import (
     neighbours_of,
     unpacked,
 )
-from siloweave.protocols.workload import expected_l1
+from siloweave.protocols.workloads import expected_l1
 from siloweave.tables.codes import Clique, CountedRows
 
 # In the party's memory: the last model, and how far it is from what was counted.

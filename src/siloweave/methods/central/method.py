@@ -22,22 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from siloweave.core import views
 from siloweave.core.conditional import Generator
-from siloweave.core.method import (
-    BARE_READERS,
-    CURATOR,
-    Forecast,
-    Guarantee,
-    Method,
-    Result,
-    Setup,
-    Task,
-    View,
-)
+from siloweave.core.method import Forecast, Guarantee, Method, Result, Setup, Task
 from siloweave.core.model import FeatureModel
 from siloweave.core.party import OwnerData
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
+from siloweave.core.views import View
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.central.messages import Train, TrainedModel
@@ -76,11 +68,11 @@ if TYPE_CHECKING:
 
 _ENCODED = 0.05  # share of the progress bar before training
 _VIEWS = (
-    CURATOR,
+    views.CURATOR,
     View(
         "readers",
         "the model, exact shares of every column, the number of rows, and the synthetic table",
-        BARE_READERS.protected_by,
+        views.BARE_READERS.protected_by,
         (
             "TrainedModel.model",
             "TrainedModel.features",

@@ -51,7 +51,7 @@ from siloweave.protocols.secure_sums import (
     exchange_keys,
 )
 from siloweave.protocols.two_rounds import plan_and_fit
-from siloweave.protocols.workload import (
+from siloweave.protocols.workloads import (
     check_capacity,
     expected_l1,
     fitting,

@@ -43,23 +43,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    NOTHING,
-    OTHERS,
-    OWN_ROWS,
-    READERS,
-    Asked,
-    Forecast,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-    masked_sums,
-)
+from siloweave.core import views
+from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.errors import count_of, number, whole
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.methods.distaim.coordinator import (
@@ -79,7 +66,7 @@ from siloweave.protocols.marginals import (
     marginal_method,
 )
 from siloweave.protocols.secure_sums import CountExactly, KeyRequest, smallest_drawn
-from siloweave.protocols.workload import first_encoder, queries_of
+from siloweave.protocols.workloads import first_encoder, queries_of
 
 _COPIES = 4.0  # in memory, of the message with coins
 
@@ -190,28 +177,32 @@ def _question_counts(setup: Setup, columns: int) -> Asked:
 
 def _visibility(synth: DistAIM) -> Views:
     """Return the lines of who sees what in a run, with servers or simulated."""
-    cuts = masked_sums(synth.tolerated, "counts of columns that are cut")
+    cuts = views.masked_sums(synth.tolerated, "counts of columns that are cut")
     if synth.selection == "simulated":
         unprotected = "nothing: exact counts decide what is measured"
         exact = View(
-            COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",)
+            views.COORDINATOR,
+            "exact counts of each party",
+            views.NOTHING,
+            ("ExactCounts.tables",),
         )
-        bare_readers = msgspec.structs.replace(READERS, protected_by=unprotected)
-        return (OWN_ROWS, cuts, exact, bare_readers)
+        bare_readers = msgspec.structs.replace(views.READERS, protected_by=unprotected)
+        return (views.OWN_ROWS, cuts, exact, bare_readers)
 
     tables = View(
-        COORDINATOR,
+        views.COORDINATOR,
         "tables over all parties that took part, with noise",
-        f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server",
+        f"{views.NOISE}, of coins that nobody knows alone, as long as it shares nothing with a "
+        "server",
         ("CountShare.words",),
     )
     others = View(
-        OTHERS,
+        views.OTHERS,
         "at two that serve, which tables are opened",
-        f"{NOISE}, as long as they share nothing with each other",
+        f"{views.NOISE}, as long as they share nothing with each other",
         ("OpenTables",),
     )
-    return (OWN_ROWS, cuts, tables, others, READERS)
+    return (views.OWN_ROWS, cuts, tables, others, views.READERS)
 
 
 @dataclass(frozen=True)

@@ -82,28 +82,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from siloweave.core import views
 from siloweave.core.method import (
-    BARE_READERS,
-    CURATOR,
-    NOISE,
-    OTHERS,
-    OTHERS_NOISE,
-    OWN_ROWS,
-    READERS,
     Asked,
     CountsSettings,
     Forecast,
     Guarantee,
     Method,
     Setup,
-    View,
-    Views,
-    masked_sums,
-    openings,
 )
 from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.dp_sgd.coordinator import (
     check_affordable,
@@ -215,27 +206,30 @@ def _guarantee(without_noise: str, synth: Any) -> Guarantee:
 def _central_views(synth: Any) -> Views:
     """Return the lines of who sees what in a run over one party's rows."""
     model = f"{_SUMS}; the model and the synthetic table"
-    noised = View("readers", model, NOISE, ("Counts.sums",))
+    noised = View("readers", model, views.NOISE, ("Counts.sums",))
     if not trains_unpaid(synth):
-        return (CURATOR, noised)
+        return (views.CURATOR, noised)
     diffusion = "the diffusion, and what it repeats of encoded rows"
     bare = View(
-        "readers", diffusion, BARE_READERS.protected_by, ("TrainedDiffusion.diffusion",)
+        "readers",
+        diffusion,
+        views.BARE_READERS.protected_by,
+        ("TrainedDiffusion.diffusion",),
     )
-    return (CURATOR, noised, bare)
+    return (views.CURATOR, noised, bare)
 
 
 def _rows_views(sent: str, synth: Any) -> Views:
     """Return the lines of who sees what, where `sent` goes to every party in each step."""
     received = f"how columns are encoded, and in every step {sent}"
     return (
-        OWN_ROWS,
-        masked_sums(
+        views.OWN_ROWS,
+        views.masked_sums(
             synth.tolerated, "counts and of clipped gradients", dropouts=synth.dropouts
         ),
-        View(OTHERS, received, OTHERS_NOISE, ("BeginTraining", "Step")),
-        *openings(synth.dropouts),
-        READERS,
+        View(views.OTHERS, received, views.OTHERS_NOISE, ("BeginTraining", "Step")),
+        *views.openings(synth.dropouts),
+        views.READERS,
     )
 
 

@@ -51,23 +51,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siloweave.core.method import (
-    BARE_READERS,
-    COORDINATOR,
-    NOTHING,
-    OTHERS,
-    OWN_ROWS,
-    Asked,
-    Forecast,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-)
+from siloweave.core import views
+from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
 from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, whole
 from siloweave.methods.fed_tgan.coordinator import (
     Weights,
@@ -186,13 +175,15 @@ def _views(
     statistics_in = ("Described.rows", "Described.columns", "Ready.sums")
     encoders = "how columns are encoded, by everyone's statistics"
     coordinator = View(
-        COORDINATOR,
+        views.COORDINATOR,
         f"{statistics}, {received}",
-        NOTHING,
+        views.NOTHING,
         (*statistics_in, *received_in),
     )
-    others = View(OTHERS, f"{encoders}, and {sent}", NOTHING, ("Prepare", *sent_in))
-    return (OWN_ROWS, coordinator, others, BARE_READERS)
+    others = View(
+        views.OTHERS, f"{encoders}, and {sent}", views.NOTHING, ("Prepare", *sent_in)
+    )
+    return (views.OWN_ROWS, coordinator, others, views.BARE_READERS)
 
 
 _AVERAGED = _views(

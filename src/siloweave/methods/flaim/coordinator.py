@@ -50,7 +50,7 @@ from siloweave.protocols.secure_sums import (
     noisy_marginals,
     smallest_drawn,
 )
-from siloweave.protocols.workload import (
+from siloweave.protocols.workloads import (
     check_capacity,
     expected_l1,
     fits,

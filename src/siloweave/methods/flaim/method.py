@@ -33,24 +33,10 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOTHING,
-    OR_PERSONS,
-    OTHERS,
-    OTHERS_NOISE,
-    OWN_ROWS,
-    READERS,
-    Asked,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-    masked_sums,
-    openings,
-)
+from siloweave.core import views
+from siloweave.core.method import OR_PERSONS, Asked, Guarantee, Method, Setup
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.flaim.coordinator import (
     chooses,
@@ -108,31 +94,39 @@ def _guarantee(synth: FLAIM) -> Guarantee:
 
 def _visibility(synth: FLAIM) -> Views:
     """Return the lines of who sees what in a run."""
-    coordinator_views = [masked_sums(synth.tolerated, dropouts=synth.dropouts)]
+    coordinator_views = [views.masked_sums(synth.tolerated, dropouts=synth.dropouts)]
     sent = "where columns are cut, and which queries are counted"
     carriers: tuple[str, ...] = ("Count",)
     if chooses(synth):
         protection = "the exponential mechanism, paid for in the ledger"
         choices = "which queries each party chose"
         coordinator_views.append(
-            View(COORDINATOR, choices, protection, ("Chosen.indices",))
+            View(views.COORDINATOR, choices, protection, ("Chosen.indices",))
         )
         sent += "; the model of every round"
         carriers = ("Count", "Select", "MeasureQueries")
 
-    readers = READERS
-    others_protection = OTHERS_NOISE
+    readers = views.READERS
+    others_protection = views.OTHERS_NOISE
     if synth.variant == "oracle":
         exact_counts = "exact counts of each party"
         coordinator_views.append(
-            View(COORDINATOR, exact_counts, NOTHING, ("ExactCounts.tables",))
+            View(
+                views.COORDINATOR, exact_counts, views.NOTHING, ("ExactCounts.tables",)
+            )
         )
         sent += "; exact shares over all rows"
         others_protection = "nothing: exact counts decide what is measured"
-        readers = replace(READERS, protected_by=others_protection)
+        readers = replace(views.READERS, protected_by=others_protection)
 
-    others = View(OTHERS, sent, others_protection, carriers)
-    return (OWN_ROWS, *coordinator_views, others, *openings(synth.dropouts), readers)
+    others = View(views.OTHERS, sent, others_protection, carriers)
+    return (
+        views.OWN_ROWS,
+        *coordinator_views,
+        others,
+        *views.openings(synth.dropouts),
+        readers,
+    )
 
 
 def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:

@@ -39,7 +39,7 @@ from siloweave.protocols.secure_sums import (
     neighbours_of,
     unpacked,
 )
-from siloweave.protocols.workload import expected_l1
+from siloweave.protocols.workloads import expected_l1
 from siloweave.statistics.marginals import marginal, sparse_marginal
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, CountedRows

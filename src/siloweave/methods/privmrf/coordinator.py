@@ -26,7 +26,7 @@ from siloweave.protocols.secure_sums import (
     exchange_keys,
     noisy_sums,
 )
-from siloweave.protocols.workload import check_capacity
+from siloweave.protocols.workloads import check_capacity
 from siloweave.statistics.marginals import closure
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain

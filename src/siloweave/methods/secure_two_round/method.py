@@ -26,21 +26,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    OTHERS,
-    READERS,
-    Guarantee,
-    Method,
-    Result,
-    Task,
-    View,
-    Views,
-    own_columns,
-)
+from siloweave.core import views
+from siloweave.core.method import Guarantee, Method, Result, Task
 from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement
 from siloweave.protocols.columns import columns_data
@@ -54,7 +44,7 @@ from siloweave.protocols.secure_marginals import (
     secure_handlers,
 )
 from siloweave.protocols.two_rounds import TwoRoundSettings, plan_and_fit
-from siloweave.protocols.workload import queries_of
+from siloweave.protocols.workloads import queries_of
 from siloweave.tables.codes import Clique
 from siloweave.tables.display import listed
 
@@ -130,13 +120,13 @@ def _visibility(synth: SecureTwoRound) -> Views:
     """Return the lines of who sees what, and what protects it."""
     alone = "as long as it shares nothing with a party"
     counts = View(
-        COORDINATOR,
+        views.COORDINATOR,
         "a bound of the number of rows where that is private, and noisy tables of counts",
-        f"{NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}",
+        f"{views.NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}",
         ("Begun.paid_bound", "Begun.counts", "Tables.own", "Tables.joint"),
     )
     sealed = View(
-        COORDINATOR,
+        views.COORDINATOR,
         "the parties' messages to each other",
         "keys that it lacks",
         ("SharedRows.rows",),
@@ -145,12 +135,12 @@ def _visibility(synth: SecureTwoRound) -> Views:
         "of three or more, the first two as long as they share nothing with each other"
     )
     others = View(
-        OTHERS,
+        views.OTHERS,
         "the others' rows, each number under a mask, and which tables are counted",
-        f"masks that the coordinator alone knows, {alone} ({servers}), and {NOISE}",
+        f"masks that the coordinator alone knows, {alone} ({servers}), and {views.NOISE}",
         ("ShareRows", "MeasureTables"),
     )
-    return (own_columns(), counts, sealed, others, READERS)
+    return (views.own_columns(), counts, sealed, others, views.READERS)
 
 
 @dataclass(frozen=True)

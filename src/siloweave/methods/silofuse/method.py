@@ -80,22 +80,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    NOTHING,
-    OTHERS,
-    Asked,
-    Forecast,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-    own_columns,
-)
+from siloweave.core import views
+from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import plain
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, number
 from siloweave.methods.silofuse.coordinator import (
     JointModel,
@@ -217,16 +206,28 @@ def _guarantee(synth: SiloFuse) -> Guarantee:
 
 def _visibility(synth: SiloFuse) -> Views:
     """Return the lines of who sees what in a run."""
-    others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
+    others = View(
+        views.OTHERS, "that they hold the same people, in the same order", views.NOTHING
+    )
     if synth.privacy == "latents":
         codes = View(
-            COORDINATOR, "a noisy code of every row", NOISE, ("Noised.latents",)
+            views.COORDINATOR,
+            "a noisy code of every row",
+            views.NOISE,
+            ("Noised.latents",),
         )
-        return (own_columns(), codes, others, readers(synth.shared, NOISE))
+        return (views.own_columns(), codes, others, readers(synth.shared, views.NOISE))
     words, fields = _besides(synth, "Coded")
     code_fields = ("Coded.latents", "Coded.columns", "Coded.sphere_codes", *fields)
-    codes = View(COORDINATOR, f"a code of every row{words}", _INVERTED, code_fields)
-    return (own_columns(synth.target), codes, others, readers(synth.shared, _INVERTED))
+    codes = View(
+        views.COORDINATOR, f"a code of every row{words}", _INVERTED, code_fields
+    )
+    return (
+        views.own_columns(synth.target),
+        codes,
+        others,
+        readers(synth.shared, _INVERTED),
+    )
 
 
 def _forecast(setup: Setup, rows: int) -> Forecast:
@@ -332,9 +333,9 @@ def _visibility_steps(synth: E2EDistr) -> Views:
     received_in = ("JointBegun.rows", "JointBegun.latent", *step_fields, *fields)
     sent = "in every step denoised codes of their own rows and gradients, which follow all rows"
     return (
-        own_columns(synth.target),
-        View(COORDINATOR, received, _INVERTED, received_in),
-        View(OTHERS, sent, NOTHING, ("Forward", "Backward", "End")),
+        views.own_columns(synth.target),
+        View(views.COORDINATOR, received, _INVERTED, received_in),
+        View(views.OTHERS, sent, views.NOTHING, ("Forward", "Backward", "End")),
         readers(synth.shared, _INVERTED),
     )
 

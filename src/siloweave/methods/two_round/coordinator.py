@@ -22,7 +22,7 @@ from siloweave.protocols.secure_sums import (
     noisy_marginals,
 )
 from siloweave.protocols.two_rounds import plan_and_fit
-from siloweave.protocols.workload import most_counted
+from siloweave.protocols.workloads import most_counted
 from siloweave.tables.codes import Clique, Domain
 
 _FINEST = 16  # most often that a table is counted in one sum

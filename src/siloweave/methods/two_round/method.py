@@ -29,23 +29,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from siloweave.core.method import (
-    OR_PERSONS,
-    OTHERS,
-    OTHERS_NOISE,
-    OWN_ROWS,
-    READERS,
-    Asked,
-    Forecast,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-    masked_sums,
-    openings,
-)
+from siloweave.core import views
+from siloweave.core.method import OR_PERSONS, Asked, Forecast, Guarantee, Method, Setup
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.methods.two_round.coordinator import two_round
 from siloweave.methods.two_round.settings import TwoRoundFitSettings
@@ -66,9 +53,15 @@ def _visibility(synth: TwoRound) -> Views:
     message_to_parties = (
         "where columns are cut, and which tables are counted in the second round"
     )
-    others = View(OTHERS, message_to_parties, OTHERS_NOISE, ("Count",))
-    sums = masked_sums(synth.tolerated, dropouts=synth.dropouts)
-    return (OWN_ROWS, sums, others, *openings(synth.dropouts), READERS)
+    others = View(views.OTHERS, message_to_parties, views.OTHERS_NOISE, ("Count",))
+    sums = views.masked_sums(synth.tolerated, dropouts=synth.dropouts)
+    return (
+        views.OWN_ROWS,
+        sums,
+        others,
+        *views.openings(synth.dropouts),
+        views.READERS,
+    )
 
 
 def _forecast(setup: Setup, rows: int) -> Forecast:

@@ -49,21 +49,17 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
+from siloweave.core import views
 from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    OTHERS,
     Asked,
     Forecast,
     Guarantee,
     Method,
     Setup,
-    View,
-    Views,
-    own_columns,
     same_people_note,
 )
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.errors import BudgetError, InputError, number
 from siloweave.methods.vertigan.coordinator import TrunkModel, coordinate, load_head
 from siloweave.methods.vertigan.messages import (
@@ -131,21 +127,23 @@ def _visibility(synth: VertiGAN) -> Views:
         bare = "nothing: critics are trained without noise"
         received = f"the number of rows, and {slopes}"
         server = View(
-            COORDINATOR, received, bare, ("VertiGANReady.rows", "Moved.slope")
+            views.COORDINATOR, received, bare, ("VertiGANReady.rows", "Moved.slope")
         )
-        others = View(OTHERS, generated, bare, ("TrainCritics",))
-        return (own_columns(), server, others, readers(synth.shared, bare))
+        others = View(views.OTHERS, generated, bare, ("TrainCritics",))
+        return (views.own_columns(), server, others, readers(synth.shared, bare))
 
     counts = "noisy counts of each party's columns, and of the rows if their number is private"
     received_in = ("Counted.paid_rows", "Counted.counts", "Moved.slope")
-    server = View(COORDINATOR, f"{counts}, and {slopes}", NOISE, received_in)
+    server = View(
+        views.COORDINATOR, f"{counts}, and {slopes}", views.NOISE, received_in
+    )
     same_people = (
         "they hold the same people, so it holds towards them for rows replaced only"
     )
     sent = f"the number of rows, as it was counted, and {generated}"
     sent_in = ("BeginVertiGAN", "TrainCritics")
-    others = View(OTHERS, sent, f"{NOISE}; {same_people}", sent_in)
-    return (own_columns(), server, others, readers(synth.shared, NOISE))
+    others = View(views.OTHERS, sent, f"{views.NOISE}; {same_people}", sent_in)
+    return (views.own_columns(), server, others, readers(synth.shared, views.NOISE))
 
 
 def _affordable(setup: Setup) -> None:

@@ -45,23 +45,11 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import Any, ClassVar
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    NOTHING,
-    OTHERS,
-    READERS,
-    Forecast,
-    Guarantee,
-    Method,
-    Place,
-    Setup,
-    View,
-    Views,
-    own_columns,
-)
+from siloweave.core import views
+from siloweave.core.method import Forecast, Guarantee, Method, Place, Setup
 from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.errors import CapacityError, number, whole
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.methods.vertimrf.coordinator import coordinate
@@ -146,31 +134,33 @@ def _visibility(synth: VertiMRF) -> Views:
     noisy_in = ("Encoded.field", "Encoded.values")
     if synth.encoding == "fo":
         everything = View(
-            COORDINATOR,
+            views.COORDINATOR,
             "a noisy model of each party's columns, histograms, and a randomised value of each "
             "cell",
-            NOISE,
+            views.NOISE,
             (*noisy_in, "Encoded.encoded"),
         )
         others = View(
-            OTHERS, "that they hold the same people, in the same order", NOTHING
+            views.OTHERS,
+            "that they hold the same people, in the same order",
+            views.NOTHING,
         )
-        return (own_columns(), everything, others, READERS)
+        return (views.own_columns(), everything, others, views.READERS)
 
     fields = View(
-        COORDINATOR,
+        views.COORDINATOR,
         "a noisy model of each party's columns, and histograms",
-        NOISE,
+        views.NOISE,
         (*noisy_in, "Encoded.paid_rows"),
     )
     sketches = "sketches of each party's columns"
     key_in = ("SealSketchKey", "EncodeColumns")
     return (
-        own_columns(),
+        views.own_columns(),
         fields,
-        View(COORDINATOR, sketches, _KNOWN, ("Encoded.encoded",)),
-        View(OTHERS, "the key of all sketches", _KNOWN, key_in),
-        View("readers", READERS.sees, _KNOWN),
+        View(views.COORDINATOR, sketches, _KNOWN, ("Encoded.encoded",)),
+        View(views.OTHERS, "the key of all sketches", _KNOWN, key_in),
+        View("readers", views.READERS.sees, _KNOWN),
     )
 
 
