@@ -1,5 +1,8 @@
 """A method is a record: what it is and promises, who sees what, and both sides of its protocol.
 
+Who sees what is stated for the observers of Bonawitz et al. 2017, "Practical secure aggregation for
+privacy-preserving machine learning"; `views.py` has the lines.
+
 **Guarantee**: none of its own. A record without a guarantee or without visibility is refused when
 it is made, so no report guesses; a test compares the declared lines with the messages that cross.
 """

@@ -33,9 +33,8 @@ from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy import mechanisms
+from siloweave.privacy import events, mechanisms
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import Gaussian, Laplace, NonPrivate
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import as_written
@@ -123,7 +122,7 @@ def check_same_rows(counts: Mapping[str, int]) -> None:
 
 
 def release_rows(
-    site: Site[Any], rows: int, event: Gaussian | Laplace | None
+    site: Site[Any], rows: int, event: events.Gaussian | events.Laplace | None
 ) -> tuple[tuple[Released[int], ...], tuple[Public[int], ...]]:
     """Return how many rows there are, from the first party alone, as all others have the same.
 
@@ -137,7 +136,7 @@ def release_rows(
 
     def draw() -> int:
         entropy = site.entropy
-        if isinstance(event, Laplace):
+        if isinstance(event, events.Laplace):
             (number,) = mechanisms.add_laplace([rows], event.scale, entropy=entropy)
         else:
             (number,) = mechanisms.add_gaussian([rows], event.sigma, entropy=entropy)
@@ -180,7 +179,7 @@ def share_columns(request: ShareColumns, site: Site[OwnerData]) -> SharedColumns
     site.remember(_ONE_WAY, one_way.to_json().encode())
     shares = [Array.of(column_shares, "<f8") for column_shares in one_way.shares]
     why = "columns are decoded by what was learned from rows without noise"
-    event = NonPrivate(why)
+    event = events.NonPrivate(why)
     label = "shares of every column, and synthetic columns, however many rows are drawn"
     released = site.release(event, label, lambda: tuple(shares))
     return SharedColumns(released)

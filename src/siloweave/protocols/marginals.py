@@ -35,23 +35,11 @@ from siloweave.federation.session import Session
 from siloweave.models.junction_tree import cells_in
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity, rho_for
+from siloweave.protocols import workloads
 from siloweave.protocols.accuracy import Bought, error_forecast
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, coded_part, open_facts
 from siloweave.protocols.secure_sums import unpacked, with_dropouts
-from siloweave.protocols.workloads import (
-    COARSE,
-    MOST_TRIPLES,
-    Workload,
-    bins_for,
-    first_encoder,
-    fours_with_target,
-    more_candidates,
-    queries_of,
-    refused_triples,
-    too_large,
-    unseen_relations,
-)
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
 from siloweave.tables.codes import (
@@ -122,7 +110,7 @@ class MarginalSettings:
 
     degree: int | None = None
     queries: int | None = None
-    workload: Workload = "auto"
+    workload: workloads.Workload = "auto"
     target: str | None = None
     bins: int | None = None
     counts_share: float = 0.2
@@ -164,7 +152,7 @@ class MarginalSettings:
 
 def encoder_of(setup: Setup) -> Encoder:
     """Return the encoder of rows: the study's, one with columns as they were cut, or equal bins."""
-    return setup.encoder or first_encoder(setup.schema, setup.synth)
+    return setup.encoder or workloads.first_encoder(setup.schema, setup.synth)
 
 
 def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRows:
@@ -178,7 +166,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     # A database counts what is surely asked at once. Triples that a method chooses itself are
     # mostly never asked, and would be many.
     synth: Any = setup.synth
-    queries = queries_of(synth, encoder)
+    queries = workloads.queries_of(synth, encoder)
     planned = [query for query in queries if len(query) < 3 or not synth.chooses]
     rows = counted(part, encoder, closure(planned, encoder.domain))
     moved = without_others(rows.moved, encoder.schema)
@@ -200,9 +188,9 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
     heaviest = 2 if synth.triples and synth.chooses else 0
     return {
         **asdict(setup.synth),
-        "workload": tuple(queries_of(synth, encoder)),
+        "workload": tuple(workloads.queries_of(synth, encoder)),
         "heaviest": heaviest,
-        "more_candidates": tuple(more_candidates(synth, encoder.domain)),
+        "more_candidates": tuple(workloads.more_candidates(synth, encoder.domain)),
     }
 
 
@@ -263,7 +251,7 @@ def marginal_result(
     setup = task.setup
     encoder = encoder_of(setup)
     synth = cast(Any, setup.synth)
-    queries = queries_of(synth, encoder)
+    queries = workloads.queries_of(synth, encoder)
     mrf, measured = algorithm(
         session, encoder.domain, queries, task.rho, synth,
         unit=marginal_sensitivity(setup.budget.neighbours, norm="l2"),
@@ -276,14 +264,14 @@ def marginal_result(
         met: set[Clique] = set()
         for measurement in measured:
             met.update(measurement.cliques)
-        candidates = more_candidates(synth, encoder.domain)
+        candidates = workloads.more_candidates(synth, encoder.domain)
         queries += [clique for clique in candidates if clique in met]
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
 
     counts_share = synth.counts_share if encoder.cuts else 0.0
     bins = _bins_used(synth, encoder)
     facts = {"queries": len(queries), "counts_share": counts_share, "bins": bins}
-    refused = refused_triples(synth, encoder.domain)
+    refused = workloads.refused_triples(synth, encoder.domain)
     if refused:
         facts["triples_left_out"] = refused
     return Result(model, facts=facts)
@@ -293,7 +281,7 @@ def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
     """Return the number of bins in the settings, or the number into which each column was cut."""
     if synth.bins is None and encoder.cuts:
         return {name: len(cuts.starts) + 1 for name, cuts in encoder.cuts.items()}
-    return int(synth.bins or COARSE)
+    return int(synth.bins or workloads.COARSE)
 
 
 # Forecasts
@@ -304,8 +292,8 @@ def cuts_columns(setup: Setup) -> bool:
     synth: Any = setup.synth
     if not synth.counts_share or setup.encoder is not None:
         return False
-    encoder = first_encoder(guessed(setup), synth)
-    return columns_to_cut(encoder, queries_of(synth, encoder)) is not None
+    encoder = workloads.first_encoder(guessed(setup), synth)
+    return columns_to_cut(encoder, workloads.queries_of(synth, encoder)) is not None
 
 
 def marginal_forecast(
@@ -337,9 +325,9 @@ def marginal_forecast(
     def forecast(setup: Setup, rows: int) -> Forecast:
         synth: Any = setup.synth
         # What is counted: all queries, and every set of columns inside one.
-        encoder = setup.encoder or first_encoder(guessed(setup), synth)
+        encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
         fine = (
-            columns_to_cut(encoder, queries_of(synth, encoder))
+            columns_to_cut(encoder, workloads.queries_of(synth, encoder))
             if synth.counts_share
             else None
         )
@@ -347,7 +335,7 @@ def marginal_forecast(
         domain = encoder.domain
         limit = synth.max_model_mb
         parties = len(setup.roster)
-        queries = queries_of(synth, encoder)
+        queries = workloads.queries_of(synth, encoder)
         below = closure(queries, domain)
         cells = sum(domain.size(clique) for clique in below)
         one_ways = sum(domain.sizes)
@@ -393,7 +381,7 @@ def marginal_forecast(
             (*_left_out(synth, domain, limit), *bins_notes, *_triples(synth, domain)),
             waits(synth),
             error=error,
-            warnings=tuple(unseen_relations(synth, domain)),
+            warnings=tuple(workloads.unseen_relations(synth, domain)),
         )
         if hasattr(synth, "dropouts"):
             return with_dropouts(result, synth, parties, cohort)
@@ -410,7 +398,7 @@ def _foreseen(
     if fine is None or synth.bins is not None:
         return encoder, ()
     unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
-    bins = bins_for(encoder.schema, rows, rho_for(setup.budget) / unit**2)
+    bins = workloads.bins_for(encoder.schema, rows, rho_for(setup.budget) / unit**2)
     sizes = {column.name: bin_count(column, bins) for column in fine.schema.columns}
     note = (
         f"{count_of(len(sizes), 'column of numbers is', 'columns of numbers are')} cut into about "
@@ -424,20 +412,18 @@ def _foreseen(
 
 def _triples(synth: Any, domain: Domain) -> Iterator[str]:
     """Yield a note on the sets of columns in the workload beside all pairs."""
-    refused = refused_triples(synth, domain)
+    refused = workloads.refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
-        fours = fours_with_target(synth, domain)
-        more = (
-            f"; {len(fours):,} sets of four with it are candidates, too"
-            if fours
-            else ""
-        )
+        fours = workloads.fours_with_target(synth, domain)
+        more = ""
+        if fours:
+            more = f"; {len(fours):,} sets of four with it are candidates, too"
         yield f"the workload is all pairs, and the triples with {synth.target!r}, the target{more}"
     elif refused:
         yield (
             f"the workload is all pairs; the {refused:,} triples of columns with two codes each "
-            f"are no candidates, since they are more than {MOST_TRIPLES:,}: name a target, or list "
-            "those that matter as the workload"
+            f"are no candidates, since they are more than {workloads.MOST_TRIPLES:,}: name a "
+            "target, or list those that matter as the workload"
         )
     elif synth.chooses and synth.triples:
         yield (
@@ -452,7 +438,7 @@ def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
     if synth.workload != "auto" or synth.queries is not None:
         return
     degree = synth.degree or 2
-    large = too_large(domain, degree, limit)
+    large = workloads.too_large(domain, degree, limit)
     if large:
         sets = count_of(
             large, f"set of {degree} columns is", f"sets of {degree} columns are"
@@ -499,7 +485,7 @@ def guessed(setup: Setup) -> Schema:
         return setup.schema
     synth: Any = setup.synth
     learned = open_facts(setup.schema)
-    highest = (synth.bins or COARSE) - 1
+    highest = (synth.bins or workloads.COARSE) - 1
     columns: list[Column] = []
     for column in setup.schema.columns:
         if column.name in learned:

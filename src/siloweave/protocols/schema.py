@@ -48,15 +48,7 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import ThresholdGaussian, UnitThresholdGaussian
-from siloweave.protocols.secure_sums import (
-    OPENING,
-    Cohort,
-    Counts,
-    masked_reply,
-    neighbours_of,
-    noisy_sums,
-    with_openings,
-)
+from siloweave.protocols import secure_sums
 from siloweave.protocols.workloads import first_encoder, queries_of
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.bins import as_written
@@ -102,7 +94,7 @@ class Name(Request[Named], frozen=True, tag="schema/name"):
     threshold: int
 
 
-class Magnitudes(Cohort, frozen=True, tag="schema/magnitudes"):
+class Magnitudes(secure_sums.Cohort, frozen=True, tag="schema/magnitudes"):
     """Count how large the numbers in these columns are."""
 
     columns: tuple[Column, ...]
@@ -168,7 +160,9 @@ def name(request: Name, site: Site[OwnerData]) -> Named:
     The noise is discrete Gaussian.
     """
     _check_asked(request.columns, "categories", site)
-    event = naming_event(neighbours_of(site), request.sigma, request.threshold)
+    event = naming_event(
+        secure_sums.neighbours_of(site), request.sigma, request.threshold
+    )
 
     # All columns are read before the first one is paid for.
     values_of = {
@@ -229,16 +223,23 @@ def _histogram(table: Table, column: Column) -> Ints:
     return np.bincount(place + edges.size, minlength=2 * edges.size + 1)
 
 
-def measure(request: Magnitudes, site: Site[OwnerData]) -> Counts:
+def measure(request: Magnitudes, site: Site[OwnerData]) -> secure_sums.Counts:
     """Send the party's part of the histograms, with its share of the noise."""
     _check_asked(request.columns, "low", site)
     tables = [_histogram(site.rows.table, column) for column in request.columns]
     names = ", ".join(column.name for column in request.columns)
     label = f"how large numbers are: {names}"
-    return masked_reply(request, site, tables, label, contributes=len(tables))
+    return secure_sums.masked_reply(
+        request, site, tables, label, contributes=len(tables)
+    )
 
 
-HANDLERS: Handlers = {Declare: declare, Name: name, Magnitudes: measure, **OPENING}
+HANDLERS: Handlers = {
+    Declare: declare,
+    Name: name,
+    Magnitudes: measure,
+    **secure_sums.OPENING,
+}
 """A party's side of agreeing on a schema; its rows are an `OwnerData`."""
 
 
@@ -452,7 +453,7 @@ def _bounds(
         dimension=bins,
     )
     request = Magnitudes(keys, share, missing, tuple(columns))
-    tables, parties = noisy_sums(session, request, shapes)
+    tables, parties = secure_sums.noisy_sums(session, request, shapes)
 
     # The tail bound of normal noise: all empty bins stay below this but in one run of a thousand.
     least = share * sqrt(len(parties)) * sqrt(2 * log(bins / _FALSE))
@@ -589,7 +590,7 @@ def _asked(setup: Setup) -> Asked:
     has_categories = ("categories",) in facts
     has_bounds = any(column_facts != ("categories",) for column_facts in facts)
     asked: Asked = {Declare: 1, Name: int(has_categories), Magnitudes: int(has_bounds)}
-    return with_openings(asked, setup.synth, len(setup.roster))
+    return secure_sums.with_openings(asked, setup.synth, len(setup.roster))
 
 
 def _views(lines: Views, setup: Setup) -> Views:

@@ -25,15 +25,7 @@ from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress
-from siloweave.protocols import marginals
-from siloweave.protocols.secure_sums import (
-    HANDLERS,
-    Count,
-    KeyRequest,
-    SumNoise,
-    exchange_keys,
-    noisy_marginals,
-)
+from siloweave.protocols import marginals, secure_sums
 from siloweave.protocols.workloads import fitting
 from siloweave.tables.codes import Clique, Domain
 
@@ -52,9 +44,9 @@ def direct(
     queries: list[Clique] = []
     for query in workload:
         queries += fitting(domain, {query: 1.0}, queries, settings.max_model_mb)
-    keys = exchange_keys(session, domain)
-    noise = SumNoise(unit * sqrt(len(queries) / (2 * rho)), settings.tolerated)
-    tables, sigma, _ = noisy_marginals(session, keys, domain, queries, noise)
+    keys = secure_sums.exchange_keys(session, domain)
+    noise = secure_sums.SumNoise(unit * sqrt(len(queries) / (2 * rho)), settings.tolerated)
+    tables, sigma, _ = secure_sums.noisy_marginals(session, keys, domain, queries, noise)
     counts = [Measurement(q, table, sigma) for q, table in zip(queries, tables, strict=True)]
     return fit(domain, counts), [Measured(tuple(queries), sigma)]
 
@@ -83,10 +75,10 @@ class Direct(Synthesizer, marginals.MarginalSettings):
             View(views.OTHERS, "where columns are cut", views.OTHERS_NOISE, ("Count",)),
             views.READERS,
         ),
-        handlers=lambda synth: HANDLERS,
+        handlers=lambda synth: secure_sums.HANDLERS,
         coordinate=partial(marginals.marginal_result, direct),
         forecast=marginals.marginal_forecast(
             lambda setup, rows, domain: (1, 1.0),  # rounds, and how many of them a party joins
-            lambda setup, columns: {KeyRequest: 1, Count: 1},
+            lambda setup, columns: {secure_sums.KeyRequest: 1, secure_sums.Count: 1},
         ),
     )

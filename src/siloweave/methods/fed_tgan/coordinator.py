@@ -18,24 +18,12 @@ from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
-from siloweave.methods.fed_tgan.messages import (
-    Describe,
-    Hand,
-    Judge,
-    Prepare,
-    Round,
-    Take,
-)
+from siloweave.methods.fed_tgan import messages
 from siloweave.methods.fed_tgan.party import RoundTrainer, keys_of
+from siloweave.tables import summaries
 from siloweave.tables.arrays import Floats
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.schema import Schema
-from siloweave.tables.summaries import (
-    ColumnSummary,
-    agreed_features,
-    agreed_shares,
-    distances,
-)
 
 if TYPE_CHECKING:
     from siloweave.models.rounds import Facts, Keys, Learner
@@ -137,21 +125,25 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     task.progress("agreeing on encoders", 0.0)
 
     # Step 1: every party summarises its columns.
-    summaries, rows = _summaries(session, schema)
+    party_summaries, rows = _summaries(session, schema)
 
     # Step 2: one encoder of each column, from all summaries.
-    features = agreed_features(schema, summaries, numeric=trainer.numeric)
+    features = summaries.agreed_features(
+        schema, party_summaries, numeric=trainer.numeric
+    )
 
     # Step 3: weights, by how far each party's columns are from everyone's.
-    alike = distances(schema, summaries, alike=True)
-    S = alike if synth.weights == "typical" else distances(schema, summaries)
+    alike = summaries.distances(schema, party_summaries, alike=True)
+    S = alike
+    if synth.weights != "typical":
+        S = summaries.distances(schema, party_summaries)
     weights = weights_of(S, rows, synth.weights)
 
     # Rows are raked to the single columns of all parties together. Where the weights doubt far
     # parties, or leave rows out of account, far parties count less there, too.
     pooling: Weights = "rows" if synth.weights == "rows" else "typical"
     pooling_weights = weights_of(alike, rows, pooling)
-    one_way = agreed_shares(schema, summaries, pooling_weights.tolist())
+    one_way = summaries.agreed_shares(schema, party_summaries, pooling_weights.tolist())
 
     learner = trainer.learner(synth, features.blocks, len(session.roster))
     facts = _facts(session, features, rows, learner, task.seed)
@@ -161,27 +153,28 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
 
 def _summaries(
     session: Session, schema: Schema
-) -> tuple[list[tuple[ColumnSummary, ...]], list[int]]:
+) -> tuple[list[tuple[summaries.ColumnSummary, ...]], list[int]]:
     """Ask every party for summaries of all its columns, and its number of rows."""
 
-    def read(text: bytes) -> tuple[ColumnSummary, ...]:
-        columns = msgspec.json.decode(text, type=tuple[ColumnSummary, ...])
-        distances(schema, [columns])  # refuses summaries of other columns
+    def read(text: bytes) -> tuple[summaries.ColumnSummary, ...]:
+        columns = msgspec.json.decode(text, type=tuple[summaries.ColumnSummary, ...])
+        summaries.distances(schema, [columns])  # refuses summaries of other columns
         return columns
 
     party_summaries = []
     party_rows = []
-    for name, reply in zip(session.roster, session.ask(Describe()), strict=True):
+    replies = session.ask(messages.Describe())
+    for name, reply in zip(session.roster, replies, strict=True):
         checked = CheckedReply(name)
         n = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
-        summaries = checked.json("columns", reply.columns.value, read)
+        column_summaries = checked.json("columns", reply.columns.value, read)
         # Columns of more rows than the party has would count for more than its weight.
-        for summary in summaries:
+        for summary in column_summaries:
             checked.number(
                 f"rows of column {summary.column!r}", summary.rows, least=n, most=n
             )
         party_rows.append(n)
-        party_summaries.append(summaries)
+        party_summaries.append(column_summaries)
     return party_summaries, party_rows
 
 
@@ -197,7 +190,7 @@ def _facts(
 
     layout = learner.layout
     party_facts = []
-    replies = session.ask(Prepare(features.to_json(), seed))
+    replies = session.ask(messages.Prepare(features.to_json(), seed))
     for name, n, reply in zip(session.roster, rows, replies, strict=True):
         checked = CheckedReply(name)
         sums = checked.array("sums", reply.sums.value, FLOATS, (4, layout.width))
@@ -234,7 +227,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
         )
 
         # Step 4: all parties train for a round, from the same networks.
-        request = Round(number, facts.rows, sums, packed(shared))
+        request = messages.Round(number, facts.rows, sums, packed(shared))
         # The first round compiles: one after the other, so that it is done once.
         at_once = task.at_once if number else 1
         replies = session.ask(request, at_once=at_once)
@@ -343,7 +336,7 @@ def _step(
 
     # Generated rows: the first for critics to learn from, others for them to judge.
     conditions_asked, rows = asked_rows(learner.step, state.net, conditions, key)
-    request = Judge(
+    request = messages.Judge(
         number,
         Array.of(np.asarray(rows.fake), "<f4"),
         Array.of(np.asarray(conditions_asked.places), "<u4"),
@@ -371,10 +364,10 @@ def _step(
 
 def _change_places(session: Session, number: int, like: Any) -> None:
     """Move every critic to the next party of the roster."""
-    critics = [reply.critic.value for reply in session.ask(Hand(number))]
+    critics = [reply.critic.value for reply in session.ask(messages.Hand(number))]
     # All are checked before any moves: no party is given what another made up.
     for name, critic in zip(session.roster, critics, strict=True):
         networks(name, critic, like, number)
     next_critics = [critics[-1], *critics[:-1]]
     moves = zip(session.roster, next_critics, strict=True)
-    session.ask_each({name: Take(number, critic) for name, critic in moves})
+    session.ask_each({name: messages.Take(number, critic) for name, critic in moves})

@@ -33,16 +33,8 @@ from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement
+from siloweave.protocols import secure_marginals
 from siloweave.protocols.columns import columns_data
-from siloweave.protocols.secure_marginals import (
-    SecureMarginals,
-    SecurePlan,
-    check_codes,
-    only_alone,
-    secure_facts,
-    secure_forecast,
-    secure_handlers,
-)
 from siloweave.protocols.two_rounds import TwoRoundSettings, plan_and_fit
 from siloweave.protocols.workloads import queries_of
 from siloweave.tables.codes import Clique
@@ -54,7 +46,7 @@ _log = logging.getLogger("siloweave")
 def coordinate(session: Session, task: Task) -> Result:
     """Measure all pairs, plan, measure the planned tables, and fit."""
     synth: Any = task.setup.synth
-    secure = SecureMarginals(session, task)
+    secure = secure_marginals.SecureMarginals(session, task)
     queries = queries_of(synth, secure.encoder)
     measured_cliques: Sequence[Clique] = ()
     crowded_pairs: list[Clique] = []
@@ -97,10 +89,12 @@ def coordinate(session: Session, task: Task) -> Result:
     return Result(model, facts=facts)
 
 
-def _why_apart(plan: SecurePlan, crowded_pairs: Sequence[Clique]) -> str:
+def _why_apart(
+    plan: secure_marginals.SecurePlan, crowded_pairs: Sequence[Clique]
+) -> str:
     """Explain in a sentence why no table of two parties' columns is measured in the end."""
     if plan.crossing and not plan.opens_pairs:
-        return only_alone(plan)
+        return secure_marginals.only_alone(plan)
     joint_pairs = [pair for pair in crowded_pairs if len(plan.holders(pair)) > 1]
     if not plan.crossing:
         reason = "the workload names no columns of two parties together"
@@ -186,12 +180,12 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         ),
         visibility=_visibility,
         prepare=columns_data,
-        facts=secure_facts,
-        handlers=secure_handlers,
+        facts=secure_marginals.secure_facts,
+        handlers=secure_marginals.secure_handlers,
         coordinate=coordinate,
         load=MarginalModel.load,
-        forecast=secure_forecast,
-        affordable=check_codes,
+        forecast=secure_marginals.secure_forecast,
+        affordable=secure_marginals.check_codes,
         phase="rounds with the parties",
         trains_at=("coordinator",),
     )
