@@ -201,15 +201,18 @@ def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:
 def _rules(
     rules: Sequence[str] | Mapping[str, Sequence[str]], on: tuple[str, ...]
 ) -> dict[str, tuple[str, ...]]:
+    """Return the rules of each id column; a list alone is of every column in `on`."""
     if isinstance(rules, str):
         raise InputError(
             f"rules={rules!r} must be a list, such as ['strip', {rules!r}]"
         )
     if not isinstance(rules, Sequence | Mapping):
         raise InputError(f"rules={rules!r} must be a list, or lists by column")
-    by_column = (
-        rules if isinstance(rules, Mapping) else {name: rules for name in on if rules}
-    )
+    by_column: Mapping[str, Sequence[str]] = {}
+    if isinstance(rules, Mapping):
+        by_column = rules
+    elif rules:
+        by_column = dict.fromkeys(on, rules)
     check_rules(on, by_column)
     return {name: tuple(column_rules) for name, column_rules in by_column.items()}
 

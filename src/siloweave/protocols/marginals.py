@@ -298,7 +298,7 @@ def cuts_columns(setup: Setup) -> bool:
 
 def marginal_forecast(
     rounds_of: Callable[[Setup, int, Domain], tuple[float, float]],
-    asked: Callable[[Setup, int], Asked],
+    questions_of: Callable[[Setup, int], Asked],
     *,
     waits: Callable[[Any], int] = lambda synth: 0,
     all_pairs: bool = False,
@@ -310,7 +310,8 @@ def marginal_forecast(
     Args:
         rounds_of: Rounds, and in how many of them a party may join, from setup, rows and domain;
             for the time and the bytes that they take.
-        asked: How often a party is asked each question at most, from setup and number of columns.
+        questions_of: How often a party is asked each question at most, from setup and number of
+            columns.
         waits: See `Forecast`.
         all_pairs: Whether it measures all pairs first, and some of them again.
         grown: Cells of its model, from setup, domain, queries and how many answers all parties
@@ -326,11 +327,9 @@ def marginal_forecast(
         synth: Any = setup.synth
         # What is counted: all queries, and every set of columns inside one.
         encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
-        fine = (
-            columns_to_cut(encoder, workloads.queries_of(synth, encoder))
-            if synth.counts_share
-            else None
-        )
+        fine = None
+        if synth.counts_share:
+            fine = columns_to_cut(encoder, workloads.queries_of(synth, encoder))
         encoder, bins_notes = _foreseen(setup, rows, encoder, fine)
         domain = encoder.domain
         limit = synth.max_model_mb
@@ -369,7 +368,7 @@ def marginal_forecast(
                 encoder.schema, domain, rows, buys(setup, rows, domain)
             )
         result = Forecast(
-            asked(setup, len(domain.names)),
+            questions_of(setup, len(domain.names)),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
             histogram_bytes + int(joined * round_bytes),
             _START_S + _PARTY_S * parties + _REPORT_S_PER_PAIR * len(pairs) + work,

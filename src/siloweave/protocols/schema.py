@@ -574,6 +574,7 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
 
 
 def _learn(session: Session, task: Task) -> Schema:
+    """Learn what the schema leaves open, with all that this stage may spend."""
     setup = task.setup
     learning = Learning(
         task.rho,
@@ -586,11 +587,16 @@ def _learn(session: Session, task: Task) -> Schema:
 
 
 def _asked(setup: Setup) -> Asked:
+    """Count how often a party is asked each question."""
     facts = open_facts(setup.schema).values()
     has_categories = ("categories",) in facts
     has_bounds = any(column_facts != ("categories",) for column_facts in facts)
-    asked: Asked = {Declare: 1, Name: int(has_categories), Magnitudes: int(has_bounds)}
-    return secure_sums.with_openings(asked, setup.synth, len(setup.roster))
+    questions: Asked = {
+        Declare: 1,
+        Name: int(has_categories),
+        Magnitudes: int(has_bounds),
+    }
+    return secure_sums.with_openings(questions, setup.synth, len(setup.roster))
 
 
 def _views(lines: Views, setup: Setup) -> Views:

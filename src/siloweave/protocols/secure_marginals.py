@@ -1539,7 +1539,7 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     # So many coins take one more message, each time.
     if 4 * coins > _FEW_COINS * MAX_BYTES:
         measured += 2
-    asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
+    questions: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if len(setup.roster) > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
 
@@ -1556,7 +1556,7 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     nanoseconds = _ROW_NS * masked_bytes + _WORD_NS * wide_words
     return replace(
         base,
-        asked=asked,
+        asked=questions,
         notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,
@@ -1849,6 +1849,8 @@ class SecureMarginals:
         coins = {name: self._coins(name, tables) for name in self.plan.parts}
         first, second = self.plan.servers
         seeds, cells = self._cells(tables)
+        seeds_of = {second: seeds}
+        cells_of = {first: cells, second: cells}
 
         requests: dict[str, MeasureTables] = {}
         for name in self.plan.parts:
@@ -1857,8 +1859,8 @@ class SecureMarginals:
                 deliveries[name],
                 corrections[name],
                 coins[name],
-                seeds if name == second else b"",
-                cells if name in (first, second) else b"",
+                seeds_of.get(name, b""),
+                cells_of.get(name, b""),
             )
         replies = self.session.ask_each(requests, at_once=self._at_once, last=last)
         reply_of = dict(zip(requests, replies, strict=True))

@@ -222,7 +222,7 @@ def opened_tables(
     domain: Domain,
     places: Mapping[Clique, slice],
     sums: Words,
-    asked: messages.OpenTables,
+    request: messages.OpenTables,
     replies: Mapping[str, messages.ServerWords],
 ) -> list[Measurement]:
     """Open noisy tables from the sum of what parties sent and the words of both servers.
@@ -231,11 +231,11 @@ def opened_tables(
         WireError: Words open to counts that cannot be, or to tables of different numbers of rows;
             names all who sent some.
     """
-    senders = dict.fromkeys([*replies, *asked.joined])
+    senders = dict.fromkeys([*replies, *request.joined])
     who = f"one or more of parties {listed([repr(name) for name in senders])}"
     bounds = RowBounds(0, MOST_ROWS)
     # V + U + noise: the servers' pads cancel, and so do the words that parties subtracted.
-    total = np.concatenate([sums[places[clique]] for clique in asked.cliques])
+    total = np.concatenate([sums[places[clique]] for clique in request.cliques])
     for name, reply in replies.items():
         total += CheckedReply(name).array(
             "words", reply.words.value, WORDS, total.shape
@@ -243,7 +243,7 @@ def opened_tables(
 
     measurements = []
     start = 0
-    for clique, coins in zip(asked.cliques, asked.coins, strict=True):
+    for clique, coins in zip(request.cliques, request.coins, strict=True):
         words = total[start : start + domain.size(clique)]
         counts = products.opened(
             (words, np.zeros_like(words)), coins.half, party.MODULUS

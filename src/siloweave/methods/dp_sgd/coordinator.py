@@ -95,7 +95,7 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     task.progress("finding the noise that fits the budget", 0.0)
     steps, batch = trainer.length(synth)
     rate = min(1.0, batch / histogram.rows)
-    training = trainer.made(synth, features, histogram.shares(features))
+    training = trainer.build(synth, features, histogram.shares(features))
     sizes = []
     for stage in training.stages:
         net, _ = training.task(training.empty(stage))

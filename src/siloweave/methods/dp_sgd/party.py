@@ -58,9 +58,9 @@ def _length(synth: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PrivateTrainer:
-    """The way to train one kind of network privately; `made` imports the network at its use."""
+    """The way to train one kind of network privately; `build` imports the network at its use."""
 
-    made: Callable[[Any, Features, Shares | None], Stepwise]
+    build: Callable[[Any, Features, Shares | None], Stepwise]
     model: Any  # of the trained network
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
     # Paid steps, and expected rows of each.
@@ -140,7 +140,7 @@ def _checked(
         features = Features.from_json(request.features)
         if not features.cover(schema):
             raise WireError(f"{who} was asked to encode by other facts than its own")
-        training = trainer.made(synth, features, None)
+        training = trainer.build(synth, features, None)
         widths = [_size(training.shapes(stage)) for stage in training.stages]
     except WireError:
         raise
@@ -177,6 +177,8 @@ def _event(
 ) -> SampledSharedGaussian:
     """Return the event of a step; raises InputError for numbers that no event has."""
     order = site.terms.facts["order"]
+    if order is None:
+        order = UNSET
     return SampledSharedGaussian(
         share_sigma=share_sigma,
         shares=shares,
@@ -185,7 +187,7 @@ def _event(
         dimension=width,
         sampling_rate=begun.rate,
         replace_one=secure_sums.neighbours_of(site).replaces,
-        order=UNSET if order is None else order,
+        order=order,
     )
 
 

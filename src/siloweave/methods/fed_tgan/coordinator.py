@@ -26,7 +26,7 @@ from siloweave.tables.features import Features, OneWay
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from siloweave.models.rounds import Facts, Keys, Learner
+    from siloweave.models import rounds
 
 Weights = Literal[
     "similarity and size", "similarity", "size", "equal", "rows", "typical"
@@ -100,11 +100,11 @@ class Agreed:
     """The facts on which all parties have agreed before the first round."""
 
     features: Features  # encoders of every column
-    learner: Learner  # what trains on their vectors
-    facts: Facts  # what everyone's vectors add up to
+    learner: rounds.Learner  # what trains on their vectors
+    facts: rounds.Facts  # what everyone's vectors add up to
     weights: Floats  # of the parties in a mean
     one_way: OneWay  # distributions of single columns, over all parties
-    keys: Keys  # of the whole training
+    keys: rounds.Keys  # of the whole training
 
     def result(self, trainer: RoundTrainer, shared: Any, synth: Any) -> Result:
         """Build the result from the trained networks."""
@@ -182,11 +182,11 @@ def _facts(
     session: Session,
     features: Features,
     rows: Sequence[int],
-    learner: Learner,
+    learner: rounds.Learner,
     seed: int,
-) -> Facts:
+) -> rounds.Facts:
     """Send everyone the features, and add up the sums of the vectors that they give."""
-    from siloweave.models.rounds import Facts
+    from siloweave.models import rounds
 
     layout = learner.layout
     party_facts = []
@@ -194,13 +194,13 @@ def _facts(
     for name, n, reply in zip(session.roster, rows, replies, strict=True):
         checked = CheckedReply(name)
         sums = checked.array("sums", reply.sums.value, FLOATS, (4, layout.width))
-        facts = Facts(n, sums)
+        facts = rounds.Facts(n, sums)
         if not facts.possible(layout, LARGEST):
             raise checked.wrong(
                 "sums", f"those of {n:,} rows between the least and the largest"
             )
         party_facts.append(facts)
-    return Facts.together(party_facts)
+    return rounds.Facts.together(party_facts)
 
 
 # Fed-TGAN
@@ -212,7 +212,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     Raises:
         WireError: Naming the party, for what is no answer, or networks that are not finite.
     """
-    from siloweave.models.rounds import packed
+    from siloweave.models import rounds
 
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
@@ -227,7 +227,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
         )
 
         # Step 4: all parties train for a round, from the same networks.
-        request = messages.Round(number, facts.rows, sums, packed(shared))
+        request = messages.Round(number, facts.rows, sums, rounds.packed(shared))
         # The first round compiles: one after the other, so that it is done once.
         at_once = task.at_once if number else 1
         replies = session.ask(request, at_once=at_once)
@@ -262,10 +262,10 @@ def networks(name: str, data: bytes, like: Any, number: int) -> Any:
     """
     import jax
 
-    from siloweave.models.rounds import unpacked
+    from siloweave.models import rounds
 
     try:
-        tree = unpacked(data, like)
+        tree = rounds.unpacked(data, like)
     except InputError as error:
         raise WireError(f"party {name!r}, round {number}: {error}") from error
     # One such weight would be in everyone's mean, and soon in all weights.
@@ -290,8 +290,8 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
         WireError: Naming the party, for what is no answer.
         InputError: The training diverged.
     """
+    from siloweave.models import gan
     from siloweave.models.conditional import drawing
-    from siloweave.models.gan import Critics
 
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
@@ -299,15 +299,16 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
     start = learner.start(agreed.keys.initial, 1)
     conditions = drawing(learner.conditions(agreed.facts))
     # The generator and its moments, which stay here; critics are the parties'.
-    state = Critics(start.generator, start.generator_moments)
+    state = gan.Critics(start.generator, start.generator_moments)
 
-    rounds = synth.rounds
+    num_rounds = synth.rounds
     steps = synth.epochs * learner.epoch(agreed.facts.rows // len(session.roster))
-    for number in range(rounds * steps):
+    for number in range(num_rounds * steps):
         if number % steps == 0:
             finished_rounds = number // steps
             task.progress(
-                f"round {finished_rounds + 1:,} of {rounds:,}", finished_rounds / rounds
+                f"round {finished_rounds + 1:,} of {num_rounds:,}",
+                finished_rounds / num_rounds,
             )
             # Critics change places, so that none learns one party's rows by heart.
             if number:
@@ -329,13 +330,13 @@ def _step(
     import jax
     import jax.numpy as jnp
 
-    from siloweave.models.gan import asked_rows, followed
+    from siloweave.models import gan
 
     learner: Any = agreed.learner
     key = jax.random.fold_in(agreed.keys.steps, number)
 
     # Generated rows: the first for critics to learn from, others for them to judge.
-    conditions_asked, rows = asked_rows(learner.step, state.net, conditions, key)
+    conditions_asked, rows = gan.asked_rows(learner.step, state.net, conditions, key)
     request = messages.Judge(
         number,
         Array.of(np.asarray(rows.fake), "<f4"),
@@ -354,7 +355,7 @@ def _step(
             "feedback", reply.feedback.value, mean.shape
         )
         mean += weight * feedback
-    state, is_finite = followed(
+    state, is_finite = gan.followed(
         learner.step, state, conditions_asked, jnp.float32(mean), key
     )
     if not is_finite:

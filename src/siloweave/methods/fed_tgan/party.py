@@ -201,8 +201,9 @@ def _trained(
     shared, local = learner.split(after)
     networks.remember_step("moments/", number, rounds.packed(local), site)
     # The last round ends with what the model draws with, such as a moving average of weights.
-    is_last = number == synth.rounds - 1
-    return rounds.packed(learner.result(after) if is_last else shared)
+    if number == synth.rounds - 1:
+        return rounds.packed(learner.result(after))
+    return rounds.packed(shared)
 
 
 def _facts_of(
@@ -213,9 +214,8 @@ def _facts_of(
 
     checked = expected.CheckedReply("the coordinator")
     shape = (4, learner.layout.width)
-    sums = checked.array("sums", request.sums, expected.FLOATS, shape).astype(
-        np.float64
-    )
+    sums = checked.array("sums", request.sums, expected.FLOATS, shape)
+    sums = sums.astype(np.float64)
     all_rows = checked.number("rows", request.rows, least=rows, most=expected.MOST_ROWS)
     facts = rounds.Facts(all_rows, sums)
     if not facts.possible(learner.layout, expected.LARGEST):

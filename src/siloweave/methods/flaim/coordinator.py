@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import sqrt
 from typing import Any
 
@@ -136,7 +137,7 @@ class _Run:
         key = fold_in(self.key, "cohort", *path)
         session = self.session
         return secure_sums.drawn_cohort(
-            session.roster, self.settings.participation, key, gone=session.gone
+            session.roster, self.settings.participation, key, vanished=session.gone
         )
 
     @property
@@ -211,7 +212,7 @@ class _Run:
 
     def together(self, choices: Mapping[str, Sequence[Clique]]) -> tuple[Clique, ...]:
         """Return the chosen queries that the model has room for, those of most parties first."""
-        votes = Counter(q for queries in choices.values() for q in queries)
+        votes = Counter(chain.from_iterable(choices.values()))
         measured = [noisy_sum.clique for noisy_sum in self.noisy_sums]
         most_mb = self.settings.max_model_mb
         if workloads.fits(self.domain, [*measured, *votes], most_mb):

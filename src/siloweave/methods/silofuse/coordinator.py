@@ -299,7 +299,10 @@ class JointModel(networks.NetworkModel):
         """The columns that it can be conditioned on: the label, or all with sphere codes."""
         label = {self.net.facts["label"]} - {None}
         columns = set(self.net.facts["columns"])
-        return frozenset(label if "" in columns else label | columns)
+        # Latents in which an autoencoder mixes all columns are of no column.
+        if "" in columns:
+            return frozenset(label)
+        return frozenset(label | columns)
 
     def shares(self, column: str) -> tuple[float, ...] | None:
         """Return how frequent each option of the label was; None for other columns."""
@@ -328,9 +331,9 @@ class JointModel(networks.NetworkModel):
     @classmethod
     def load(cls, path: Path) -> JointModel:
         """Read a model from its file."""
-        from siloweave.models.latent import LatentDistribution
+        from siloweave.models import latent
 
-        return cls(LatentDistribution.load(path))
+        return cls(latent.LatentDistribution.load(path))
 
 
 def load_coder(path: Path) -> RowCoder:
@@ -474,20 +477,14 @@ def _trained(
     import jax
     import jax.numpy as jnp
 
-    from siloweave.models import diffusion
-    from siloweave.models.latent import (
-        RANGE,
-        DenoiserSide,
-        LatentDistribution,
-        latent_layout,
-    )
+    from siloweave.models import diffusion, latent
 
     synth: Any = task.setup.synth
     settings = synth.diffusion
     n = len(one_hots)
-    layout, label = latent_layout(rows.latent, one_hots.shape[1])
+    layout, label = latent.latent_layout(rows.latent, one_hots.shape[1])
     initial, key = networks.split_key(fold_in(task.seed, "train", "model"))
-    side = DenoiserSide(settings, ())
+    side = latent.DenoiserSide(settings, ())
     state = side.start(diffusion.network(layout, settings, label, initial))
 
     classes = np.zeros(n, np.int32)
@@ -513,8 +510,8 @@ def _trained(
             task.progress(progress, step / settings.steps)
     exchange.end(settings.steps, slope)
 
-    ranges = ((-RANGE, RANGE),) * rows.latent
+    ranges = ((-latent.RANGE, latent.RANGE),) * rows.latent
     ddpm = diffusion.TabDDPMModel(
         state.average, layout, settings, label, shares, ranges
     )
-    return LatentDistribution.unscaled(ddpm, rows.facts)
+    return latent.LatentDistribution.unscaled(ddpm, rows.facts)
