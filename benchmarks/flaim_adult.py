@@ -29,7 +29,7 @@ from tables import TABLES, Prepared, parties, prepare
 
 import siloweave as sw
 from siloweave.evaluate.workload import negative_log_likelihood, workload_errors
-from siloweave.protocols.workload import workload_for
+from siloweave.protocols.workloads import workload_for
 from siloweave.tables.codes import Codes
 
 HERE = Path(__file__).parent

@@ -26,7 +26,7 @@ from tables import TABLES, Prepared, prepare
 
 import siloweave as sw
 from siloweave.evaluate.workload import negative_log_likelihood, workload_errors
-from siloweave.protocols.workload import workload_for
+from siloweave.protocols.workloads import workload_for
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Codes
 

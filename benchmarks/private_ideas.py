@@ -56,7 +56,7 @@ from siloweave.privacy.accountants import epsilon_of_rho
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import NoisyHistogram, columns_to_cut, histogram_event
 from siloweave.protocols.two_rounds import plan
-from siloweave.protocols.workload import bins_for, weights_of
+from siloweave.protocols.workloads import bins_for, weights_of
 from siloweave.tables.bins import cuts_of, spike_bins
 from siloweave.tables.codes import Clique, Codes, Domain, ResolutionLevels, consistent
 from siloweave.tables.keys import fold_in, generator

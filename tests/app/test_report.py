@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from siloweave.app.report import _axis_edges, labels_of, record_of
-from siloweave.core.method import View
+from siloweave.core.views import View
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula
 from siloweave.methods.flaim.method import FLAIM

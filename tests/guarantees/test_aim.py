@@ -28,7 +28,7 @@ from siloweave.privacy.budget import Relation, l1_score_sensitivity, rho_for
 from siloweave.privacy.events import Exponential, SharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_sums
-from siloweave.protocols.workload import expected_l1, weights_of
+from siloweave.protocols.workloads import expected_l1, weights_of
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Domain
 from siloweave.tables.column import Column
@@ -218,7 +218,7 @@ def loss(run: Run) -> float:
 
 
 def _logits(request, rows):
-    model = aim_party.unpacked(request.model, CUBE)
+    model = secure_sums.unpacked(request.model, CUBE)
     known = weights_of(CUBE, PAIRS)
     weights = [known[q] for q in request.candidates]
     scores = np.array([

@@ -18,7 +18,7 @@ from siloweave.methods.flaim.method import FLAIM
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.events import Exponential, Gaussian, SharedGaussian
-from siloweave.protocols.secure_sums import ROUNDING, KeyRequest, ModelMessage
+from siloweave.protocols.secure_sums import ROUNDING, KeyRequest, ModelMessage, unpacked
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Codes, Domain
 from tests.guarantees.flaim_whole import (
@@ -291,7 +291,7 @@ def test_no_message_makes_scores_so_large_that_their_rounding_shows_a_row():
     request = asked(lambda cells: 1 / cells)
     flaim_party._check_baseline(request, site_of(1))
     size = flaim_party._noisy_size(site_of(1), request.size_sigma)
-    model = flaim_party.unpacked(request.model, WIDE)
+    model = unpacked(request.model, WIDE)
     scores = [
         flaim_party._scores(request, [1.0], site_of(number), model, size)[0] for number in range(50)
     ]

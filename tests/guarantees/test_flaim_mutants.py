@@ -12,7 +12,6 @@ from siloweave.federation import masking
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Public, Released
 from siloweave.federation.site import Site
-from siloweave.methods.flaim import coordinator as flaim_rounds
 from siloweave.methods.flaim import party as flaim_party
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
@@ -183,7 +182,7 @@ def test_shares_that_stay_away_are_caught(monkeypatch):
 
 def test_colluders_who_were_forgotten_are_caught(monkeypatch):
     """Enough noise for outsiders, too little once a colluder subtracts its share."""
-    monkeypatch.setattr(flaim_rounds.SumNoise, "share", one_party_less)
+    monkeypatch.setattr(secure_sums.SumNoise, "share", one_party_less)
     with pytest.raises(WireError, match="withstands 0 colluders; the study says 1"):
         residuals(1)
 

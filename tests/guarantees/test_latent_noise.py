@@ -11,7 +11,12 @@ from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.session import Session
 from siloweave.methods.silofuse import coordinator, party
-from siloweave.methods.silofuse.messages import CodeNoised, declared_coder, radius
+from siloweave.methods.silofuse.messages import (
+    CodeNoised,
+    declared_coder,
+    radius,
+    released_together,
+)
 from siloweave.methods.silofuse.party import bounded
 from siloweave.privacy.budget import Budget, Relation, gaussian_sigma, rho_for
 from siloweave.privacy.events import Gaussian
@@ -19,6 +24,7 @@ from siloweave.tables import Column, Schema
 from tests.federation.rosters import roster_of
 from tests.federation.sites import Sites
 from tests.guarantees.replay import record, replay
+from tests.guarantees.swapped import swap
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5, relation=Relation.REPLACE_ONE)
 SCHEMA = Schema(
@@ -123,7 +129,7 @@ def test_a_party_refuses_noise_that_keeps_to_its_limit_for_itself_alone(monkeypa
         most = max(radius(declared_coder(part, synth), synth.clip) for part in parts.values())
         return Gaussian(sigma, 2.0 * most)
 
-    monkeypatch.setattr(coordinator, "released_together", alone)
+    swap(monkeypatch, coordinator, "messages", released_together=alone)
     with pytest.raises(BudgetError, match="'party-1': all parties together would release epsilon"):
         run(frame(ENDS))
     monkeypatch.setattr(party, "_check_together", lambda synth, request, site: None)
@@ -170,7 +176,7 @@ def test_latents_are_sent_once_a_run():
     parts = {name: SCHEMA.select(own) for name, own in zip(names, SPLIT, strict=True)}
     rows = frame(ENDS)
     data = {name: OwnerData(sw.read(rows[list(part.names)]), part) for name, part in parts.items()}
-    distance = coordinator.released_together(1.0, parts, synth).sensitivity
+    distance = released_together(1.0, parts, synth).sensitivity
     asked = CodeNoised(gaussian_sigma(rho_for(BUDGET), distance))
     sites = roster_of(data, limit=BUDGET, facts={"parts": parts})
     parties = Session(tuple(sites), Sites(sites, party.handlers(synth)), run="r")

@@ -10,12 +10,14 @@ from siloweave.federation.dropouts import MaskPlan
 from siloweave.methods.flaim import party as flaim
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Identity
+from siloweave.protocols import secure_sums
 from siloweave.tables import Column, Schema
 from siloweave.tables.table import Table
 from tests.federation.rosters import identity_of
 from tests.guarantees.lying import lies, outcome_of, some
 from tests.guarantees.opened import cost_of_opened, opening
 from tests.guarantees.replay import DivergenceError, record, replay
+from tests.guarantees.swapped import swap
 from tests.guarantees.whole import MaskedSum, paid_calls, real_cost
 
 SCHEMA = Schema(
@@ -184,13 +186,18 @@ def believing(patch):
 
 def uncounted(patch):
     """A party that counts what it chose, and not how often it is asked to add it."""
-    patch.setattr(flaim, "checked_queries", lambda queries, site: None)
-    whole = flaim.masked_reply
+    whole = secure_sums.masked_reply
 
     def once(request, site, tables, what, *, contributes, **more):
         return whole(request, site, tables, what, contributes=1, **more)
 
-    patch.setattr(flaim, "masked_reply", once)
+    swap(
+        patch,
+        flaim,
+        "secure_sums",
+        checked_queries=lambda queries, site: None,
+        masked_reply=once,
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,12 @@ from siloweave.models.rounds import unpacked
 from siloweave.privacy import gradients
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.mechanisms import SeededEntropy
+from siloweave.protocols import secure_sums
 from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.tables import Column, Schema, read
 from siloweave.tables.codes import ResolutionLevels
 from siloweave.tables.persons import numbered, places_of
+from tests.guarantees.swapped import swap
 
 ROWS, MOST, EPSILON, DELTA = 100, 5, 1.0, 1e-5
 SCHEMA = Schema(
@@ -71,11 +73,9 @@ class Seen:
 
     def listen(self, patch):
         """Keep what comes in, and change nothing."""
-        summed, features, steps = (
-            coordinator.noisy_sums,
-            NoisyHistogram.features,
-            coordinator._steps,
-        )
+        summed = secure_sums.noisy_sums
+        features = NoisyHistogram.features
+        steps = coordinator._steps
 
         def heard(session, asked, shapes):
             found = summed(session, asked, shapes)
@@ -91,7 +91,7 @@ class Seen:
             self.training = training
             return steps(session, task, training, *rest)
 
-        patch.setattr(coordinator, "noisy_sums", heard)
+        swap(patch, coordinator, "secure_sums", noisy_sums=heard)
         patch.setattr(NoisyHistogram, "features", read_as)
         patch.setattr(coordinator, "_steps", trained)
 

@@ -310,7 +310,7 @@ def test_a_request_that_is_not_of_the_study_is_refused():
     (greeting,) = parties.ask(KeyRequest())
     keys, features = {"curator": greeting.key.value}, Features.declared(SCHEMA)
     synth, trainer = setup.synth.method.handlers(setup.synth)[BeginTraining].args
-    empty = packed(trainer.made(synth, features, None).empty())
+    empty = packed(trainer.build(synth, features, None).empty())
     for wrong in (
         Step(keys, 2.0**40, 0, 0, empty),
         Step(keys, float("nan"), 0, 0, empty),

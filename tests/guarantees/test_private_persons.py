@@ -16,11 +16,12 @@ from siloweave.privacy import gradients
 from siloweave.privacy.budget import Budget, rho_for
 from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
 from siloweave.privacy.shared_steps import order_for, plan_steps
-from siloweave.protocols import secure_sums
+from siloweave.protocols import histograms, secure_sums
 from siloweave.protocols.histograms import HistogramData
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import read
+from tests.guarantees.swapped import swap
 from tests.guarantees.test_private_generators import PAID, SETTINGS, weights_of
 from tests.guarantees.test_private_rounds import coins
 from tests.guarantees.whole import paid_calls, run_of, twins
@@ -203,6 +204,8 @@ def test_the_mutant_that_draws_rows_instead_of_persons_is_caught(monkeypatch):
 def test_the_mutant_that_forgets_k_in_the_histogram_is_caught(monkeypatch):
     """It counts k rows of a person, and pays for one."""
     honest = secure_sums.neighbours_of
+    for user in (histograms, party):
+        swap(monkeypatch, user, "secure_sums")
     monkeypatch.setattr(secure_sums, "neighbours_of", lambda site: one_row(honest(site)))
     with pytest.raises(AssertionError, match=r"above|was charged"):
         twins(Study(), *neighbours()).check()

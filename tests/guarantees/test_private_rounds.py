@@ -19,6 +19,7 @@ from siloweave.privacy import gradients
 from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian, order_of
 from siloweave.privacy.mechanisms import SeededEntropy
+from siloweave.protocols import histograms
 from siloweave.protocols.histograms import (
     CountColumns,
     HistogramData,
@@ -30,6 +31,7 @@ from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from tests.guarantees.replay import DivergenceError, Tape, record
+from tests.guarantees.swapped import swap
 from tests.guarantees.whole import (
     claimed_sigma,
     paid_calls,
@@ -333,7 +335,8 @@ def test_the_mutant_that_draws_the_same_noise_in_every_step_is_caught(monkeypatc
 
 def test_the_mutant_whose_rate_depends_on_the_rows_is_caught(monkeypatch):
     """A coordinator that knows the true number of rows."""
-    honest, counted = coordinator.noisy_histogram, {}
+    honest = histograms.noisy_histogram
+    counted = {}
 
     def peeking(*asked, **named):
         return replace(honest(*asked, **named), rows=counted["rows"])
@@ -342,7 +345,7 @@ def test_the_mutant_whose_rate_depends_on_the_rows_is_caught(monkeypatch):
         counted["rows"] = counted.get("rows", 0) + site.rows.table.num_rows
         return count_columns(request, site)
 
-    monkeypatch.setattr(coordinator, "noisy_histogram", peeking)
+    swap(monkeypatch, coordinator, "histograms", noisy_histogram=peeking)
     with pytest.raises((AssertionError, DivergenceError)):
         check(Study(handlers=changed(count=count)))
 

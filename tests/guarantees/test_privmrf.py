@@ -19,6 +19,7 @@ from siloweave.federation.site import Site
 from siloweave.methods.privmrf import coordinator, party
 from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
 from siloweave.methods.privmrf.method import PrivMRF
+from siloweave.models import field_graph
 from siloweave.models.field_graph import most_useful_cells
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
@@ -362,6 +363,6 @@ def test_a_count_of_rows_without_noise_is_caught(monkeypatch):
         return SCORES(pairs, sigma, site)
 
     monkeypatch.setattr(party, "noisy_scores", scores)
-    monkeypatch.setattr(random_fields, "most_useful_cells", peeking)
+    monkeypatch.setattr(field_graph, "most_useful_cells", peeking)
     with pytest.raises((AssertionError, DivergenceError)):
         first_check(Relation.ADD_REMOVE, study())

@@ -18,6 +18,7 @@ from siloweave.methods.flaim import party as flaim_party
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import budget as budgets
+from siloweave.privacy import events
 from siloweave.privacy.budget import Budget, Neighbours, rho_for
 from siloweave.protocols import random_fields, secure_sums
 from siloweave.protocols import secure_marginals as secure
@@ -25,6 +26,7 @@ from siloweave.tables import Column, Schema
 from tests.guarantees import test_secure_two_round as secure_runs
 from tests.guarantees.opened import cost_of_opened
 from tests.guarantees.replay import record, replay
+from tests.guarantees.swapped import swap
 from tests.guarantees.test_privmrf import study as privmrf
 from tests.guarantees.test_two_round import Study as TwoRoundStudy
 from tests.guarantees.whole import (
@@ -90,11 +92,25 @@ FORGETFUL = {
 }
 
 
+def forget(patch, where):
+    """Let one file, and no other, take a party's rows for those of as many persons."""
+
+    def of_rows(site):
+        return Neighbours()
+
+    if where in (aim_party, flaim_party):
+        swap(patch, where, "secure_sums", neighbours_of=of_rows)
+        return
+    for party in (aim_party, flaim_party):
+        swap(patch, party, "secure_sums")
+    patch.setattr(where, "neighbours_of", of_rows)
+
+
 @pytest.mark.parametrize(
     ("name", "where"), [(name, where) for name, found in FORGETFUL.items() for where in found]
 )
 def test_a_party_that_forgets_a_persons_rows_is_caught(name, where, monkeypatch):
-    monkeypatch.setattr(where, "neighbours_of", lambda site: Neighbours())
+    forget(monkeypatch, where)
     with pytest.raises(AssertionError):
         test_a_persons_rows_cost_no_more_than_the_ledger_says(name, alike=True)
 
@@ -272,7 +288,7 @@ def coins_of_one_row(patch):
 
     def event(plan, kind, count, release):
         found = honest(plan, kind, count, release)
-        return secure.SharedCoins(*found.__reduce__()[1][:5], count) if kind.weights else found
+        return events.SharedCoins(*found.__reduce__()[1][:5], count) if kind.weights else found
 
     patch.setattr(secure.SecurePlan, "event", event)
 
@@ -283,9 +299,11 @@ def own_counts_of_one_row(patch):
 
 def a_bound_of_one_row(patch):
     patch.setattr(secure, "size_sensitivity", lambda neighbours: 1.0)
-    patch.setattr(
-        secure, "UnitUpperBound", lambda sigma, margin, rows: secure.UpperBound(sigma, margin)
-    )
+
+    def of_one_row(sigma, margin, rows):
+        return events.UpperBound(sigma, margin)
+
+    swap(patch, secure, "events", UnitUpperBound=of_one_row)
 
 
 @pytest.mark.parametrize("mutant", [coins_of_one_row, own_counts_of_one_row, a_bound_of_one_row])

@@ -3,14 +3,9 @@
 import pytest
 
 from siloweave.datasets import adult, adult_schema
-from siloweave.methods.fed_tgan.method import (
-    MDTGAN,
-    FedPointDiff,
-    FedTabDDPM,
-    FedTGAN,
-    foreseen_blocks,
-)
+from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
 from siloweave.models.rounds import packed
+from siloweave.protocols.networks import foreseen_blocks
 from siloweave.tables.split import split_rows
 
 ROWS, PARTIES = 600, 2

@@ -8,9 +8,9 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, SchemaError
-from siloweave.protocols import workload
+from siloweave.protocols import workloads
 from siloweave.protocols.accuracy import aim_rounds, pairs_planned, small_pair, two_round_buys
-from siloweave.protocols.workload import cheap_triples, refused_triples
+from siloweave.protocols.workloads import cheap_triples, refused_triples
 from siloweave.tables.codes import Domain
 
 BUDGET = sw.Budget(epsilon=1.0, delta=1e-6)
@@ -222,6 +222,6 @@ def test_a_fit_stores_how_many_triples_were_no_candidates(monkeypatch):
     rows = table(200, 2, 2, 2, 2)
     fitted = sw.AIM().fit(rows, schema(2, 2, 2, 2), budget=BUDGET)
     assert "triples_left_out" not in fitted.settings
-    monkeypatch.setattr(workload, "MOST_TRIPLES", 3)
+    monkeypatch.setattr(workloads, "MOST_TRIPLES", 3)
     fitted = sw.AIM().fit(rows, schema(2, 2, 2, 2), budget=BUDGET)
     assert fitted.settings["triples_left_out"] == comb(4, 3)

@@ -22,7 +22,7 @@ from siloweave.protocols import random_fields, secure_marginals, secure_sums
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.secure_marginals import MeasureTables, NoisyTable, secure_handlers
 from siloweave.protocols.secure_sums import Count
-from siloweave.protocols.workload import most_counted
+from siloweave.protocols.workloads import most_counted
 from siloweave.tables import Codes, Column, Schema, codes
 from siloweave.tables.codes import Domain, Encoder
 from tests.federation.rosters import site_with, terms_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from siloweave.core.method import OTHERS
+from siloweave.core.views import OTHERS
 from siloweave.federation import messages
 from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope, Masked, Public, Relayed, reply_type

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from siloweave.core.method import NOISE, Guarantee, Method, View, names_of
+from siloweave.core.method import Guarantee, Method, names_of
+from siloweave.core.views import NOISE, View
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Schema

@@ -831,7 +831,7 @@ def _unpaid_facts(schema: Schema) -> Iterator[str]:
 def _learning(schema: Schema, synth: MethodSettings, learn: float) -> str:
     """Say what the share of a budget that is for open facts goes to."""
     from siloweave.protocols.schema import open_facts
-    from siloweave.protocols.workload import COARSE
+    from siloweave.protocols.workloads import COARSE
 
     facts = ", ".join(open_facts(Modelled(schema).schema))
     if not facts:

@@ -26,16 +26,10 @@ import msgspec
 
 from siloweave.app.study import Study
 from siloweave.core.fit import Cost
-from siloweave.core.method import (
-    Asked,
-    Forecast,
-    Setup,
-    View,
-    Views,
-    smallest_sum,
-)
+from siloweave.core.method import Asked, Forecast, Setup, smallest_sum
 from siloweave.core.party import PARTING
 from siloweave.core.settings import NAMING_DELTA, agreed, differences
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError
 from siloweave.federation.course import Traffic
 from siloweave.federation.frames import Roster

@@ -1,8 +1,7 @@
 """A method is a record: what it is and promises, who sees what, and both sides of its protocol.
 
-The observers of a run are those of Bonawitz et al. 2017, "Practical secure aggregation for
-privacy-preserving machine learning": a coordinator that follows the protocol and stores all that it
-receives, the other parties, and readers of what is published.
+Who sees what is stated for the observers of Bonawitz et al. 2017, "Practical secure aggregation for
+privacy-preserving machine learning"; `views.py` has the lines.
 
 **Guarantee**: none of its own. A record without a guarantee or without visibility is refused when
 it is made, so no report guesses; a test compares the declared lines with the messages that cross.
@@ -20,6 +19,7 @@ import msgspec
 
 from siloweave.core.conditional import Generator, Model
 from siloweave.core.settings import NAMING_DELTA, Job, built, plain
+from siloweave.core.views import Views
 from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.messages import Request
 from siloweave.federation.session import Session
@@ -40,74 +40,6 @@ GUARANTEED = ("dp", "partial")
 """Guarantees under which no row may decide the type of a column."""
 OR_PERSONS = ", or every person where the unit is one,"
 """Part of a statement; the report of a run whose unit is a row leaves it out."""
-
-
-class View(msgspec.Struct, frozen=True):
-    """One line of *who could see what*.
-
-    Attributes:
-        who: The observer.
-        sees: What it sees.
-        protected_by: What protects that; starts with "nothing" where something was released
-            without noise.
-        carries: The messages that bring it: fields of replies, such as ``"Counts.sums"``, or, in a
-            line about the other parties, requests, such as ``"Round"``.
-    """
-
-    who: str
-    sees: str
-    protected_by: str
-    carries: tuple[str, ...] = ()
-
-
-Views = tuple[View, ...]
-"""All lines of a method."""
-
-NOTHING = "nothing"  # what protects something,
-NOISE = "noise, paid for in the ledger"  # or this does
-COORDINATOR = "the coordinator"  # who sees it,
-OTHERS = "the other parties"  # or these do
-OTHERS_NOISE = f"{NOISE}, also when they take away their own share of it"
-"""What protects noisy sums towards a party that added a share of the noise itself."""
-CURATOR = View("the curator", "all rows", "nothing; it is trusted")
-"""Where one party holds all rows."""
-OWN_ROWS = View("each party", "its own rows", "no message carries them")
-"""Where parties hold different rows."""
-READERS = View("readers", "the model and the synthetic table", NOISE)
-"""Where everything that parties release is noisy."""
-BARE_READERS = View("readers", READERS.sees, "nothing: no noise was added")
-"""Where nothing is noisy."""
-
-
-def masked_sums(tolerated: int, what: str = "counts", *, dropouts: int = 0) -> View:
-    """Return the line that says what the coordinator sees of masked sums.
-
-    Up to `tolerated` parties may help it, and up to `dropouts` may vanish.
-    """
-    helpers = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
-    if dropouts:
-        helpers += f" and {dropouts} vanish"
-    why = f"masks between every pair of parties, and noise: enough even if {helpers}"
-    sees = f"sums of {what} over all parties that take part, with noise"
-    return View(COORDINATOR, sees, why, ("Counts.sums",))
-
-
-def openings(dropouts: int) -> Views:
-    """Return the line that says what other parties see where a sum opens although some vanish."""
-    sees = "who vanished from a sum, and their own shares of the others' masks"
-    why = "a share is random; a sum opens by those of nearly all, and for one list of parties"
-    return (View(OTHERS, sees, why, ("OpenSum",)),) if dropouts else ()
-
-
-def own_columns(sent: str | None = None) -> View:
-    """Return the line that says that each party sees only its own columns.
-
-    `sent` names the one column of which a party sends the classes.
-    """
-    but = f", but for the classes of {sent!r}" if sent else ""
-    return View(
-        "each party", "its own columns", f"no message carries them as they are{but}"
-    )
 
 
 class Info(msgspec.Struct, frozen=True):

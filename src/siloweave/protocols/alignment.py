@@ -28,14 +28,8 @@ from siloweave.core.party import Party, PartySide, direct_parties, named_parties
 from siloweave.core.run import session_with
 from siloweave.core.settings import Job
 from siloweave.errors import InputError, RosterError, count_of, naming_party, whole
+from siloweave.federation import alignment_party
 from siloweave.federation.alignment import Alignment, align
-from siloweave.federation.alignment_party import (
-    CHUNK,
-    MOST_POINTS,
-    PARTY,
-    AlignmentData,
-    common_rows,
-)
 from siloweave.privacy.budget import UNBOUNDED
 from siloweave.privacy.ledger import Entry
 from siloweave.progress import shows_progress
@@ -81,7 +75,7 @@ def align_rows(
     folder: str | Path | None = None,
     run: str = "alignment",
     workers: int | None = None,
-    chunk: int = CHUNK,
+    chunk: int = alignment_party.CHUNK,
     progress: Any = None,
 ) -> AlignedRows:
     """Find the rows that all parties have, without showing any other row.
@@ -129,10 +123,10 @@ def align_rows(
     # Every table is read, and named in what is wrong with it, before any party is asked.
     policy = IdPolicy(missing, duplicates)
     processes = workers or os.cpu_count() or 1
-    party_data: dict[str, AlignmentData] = {}
+    party_data: dict[str, alignment_party.AlignmentData] = {}
     for name, part in parts.items():
         with naming_party(name):
-            party_data[name] = AlignmentData(
+            party_data[name] = alignment_party.AlignmentData(
                 read(part), columns[name], policy, processes, most
             )
     if len(party_data) < 2:
@@ -159,7 +153,7 @@ def align_rows(
         tables: dict[str, Any] = {}
         entries: dict[str, tuple[Entry, ...]] = {}
         for name, site in sites.items():
-            tables[name] = _native(common_rows(site, run), parts[name])
+            tables[name] = _native(alignment_party.common_rows(site, run), parts[name])
             entries[name] = tuple(site.ledger.entries)
     seconds = time.perf_counter() - start
     cost = Cost(session.traffic, session.rounds, {"alignment": seconds})
@@ -168,18 +162,20 @@ def align_rows(
 
 
 def _alignment_side(
-    data: AlignmentData, party: Party, run: str, facts: bytes
+    data: alignment_party.AlignmentData, party: Party, run: str, facts: bytes
 ) -> PartySide:
     """Build a party's side of an alignment."""
-    return PartySide(data, PARTY)
+    return PartySide(data, alignment_party.PARTY)
 
 
 def _check(most: int | None, workers: int | None, chunk: int) -> None:
     for name, value in (("most", most), ("workers", workers)):
         if value is not None:
             whole(name, value, 1)
-    if whole("chunk", chunk, 1) > MOST_POINTS:
-        raise InputError(f"chunk={chunk} must be {MOST_POINTS:,} at most")
+    if whole("chunk", chunk, 1) > alignment_party.MOST_POINTS:
+        raise InputError(
+            f"chunk={chunk} must be {alignment_party.MOST_POINTS:,} at most"
+        )
 
 
 def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -206,15 +202,18 @@ def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:
 def _rules(
     rules: Sequence[str] | Mapping[str, Sequence[str]], on: tuple[str, ...]
 ) -> dict[str, tuple[str, ...]]:
+    """Return the rules of each id column; a list alone is of every column in `on`."""
     if isinstance(rules, str):
         raise InputError(
             f"rules={rules!r} must be a list, such as ['strip', {rules!r}]"
         )
     if not isinstance(rules, Sequence | Mapping):
         raise InputError(f"rules={rules!r} must be a list, or lists by column")
-    by_column = (
-        rules if isinstance(rules, Mapping) else {name: rules for name in on if rules}
-    )
+    by_column: Mapping[str, Sequence[str]] = {}
+    if isinstance(rules, Mapping):
+        by_column = rules
+    elif rules:
+        by_column = dict.fromkeys(on, rules)
     check_rules(on, by_column)
     return {name: tuple(column_rules) for name, column_rules in by_column.items()}
 

@@ -24,17 +24,17 @@ import numpy as np
 
 from siloweave.core.conditional import Generator, Model, Wanted
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.method import READERS, Place, Result, Setup, Task, View
+from siloweave.core.method import Place, Result, Setup, Task
 from siloweave.core.model import FeatureModel, Pool
 from siloweave.core.party import OwnerData, keep_synthetic
+from siloweave.core.views import READERS, View
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy import mechanisms
+from siloweave.privacy import events, mechanisms
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import Gaussian, Laplace, NonPrivate
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import as_written
@@ -123,7 +123,7 @@ def check_same_rows(counts: Mapping[str, int]) -> None:
 
 
 def release_rows(
-    site: Site[Any], rows: int, event: Gaussian | Laplace | None
+    site: Site[Any], rows: int, event: events.Gaussian | events.Laplace | None
 ) -> tuple[tuple[Released[int], ...], tuple[Public[int], ...]]:
     """Return how many rows there are, from the first party alone, as all others have the same.
 
@@ -137,7 +137,7 @@ def release_rows(
 
     def draw() -> int:
         entropy = site.entropy
-        if isinstance(event, Laplace):
+        if isinstance(event, events.Laplace):
             (number,) = mechanisms.add_laplace([rows], event.scale, entropy=entropy)
         else:
             (number,) = mechanisms.add_gaussian([rows], event.sigma, entropy=entropy)
@@ -180,7 +180,7 @@ def share_columns(request: ShareColumns, site: Site[OwnerData]) -> SharedColumns
     site.remember(_ONE_WAY, one_way.to_json().encode())
     shares = [Array.of(column_shares, "<f8") for column_shares in one_way.shares]
     why = "columns are decoded by what was learned from rows without noise"
-    event = NonPrivate(why)
+    event = events.NonPrivate(why)
     label = "shares of every column, and synthetic columns, however many rows are drawn"
     released = site.release(event, label, lambda: tuple(shares))
     return SharedColumns(released)

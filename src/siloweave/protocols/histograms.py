@@ -38,22 +38,8 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Neighbours, marginal_sensitivity, rho_for
 from siloweave.privacy.events import Gaussian, SharedGaussian
+from siloweave.protocols import secure_sums, workloads
 from siloweave.protocols.schema import coded_part
-from siloweave.protocols.secure_sums import (
-    OPENING,
-    Cohort,
-    Counts,
-    KeyRequest,
-    SumNoise,
-    exchange_keys,
-    masked_reply,
-    neighbours_of,
-    noisy_sums,
-    release_noisy,
-    send_key,
-    with_openings,
-)
-from siloweave.protocols.workload import bins_for, first_encoder, most_bins, queries_of
 from siloweave.tables.arrays import Floats
 from siloweave.tables.bins import Cuts, cuts_of, octave_starts, spike_bins
 from siloweave.tables.codes import (
@@ -146,7 +132,7 @@ class NoisyHistogram:
 # Messages
 
 
-class CountColumns(Cohort, frozen=True, tag="bins/columns"):
+class CountColumns(secure_sums.Cohort, frozen=True, tag="bins/columns"):
     """Count your rows, by every column's code and in all."""
 
 
@@ -184,7 +170,9 @@ class HistogramData:
         return digest_of(self.table, self.codes.digest())
 
 
-def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
+def count_columns(
+    request: CountColumns, site: Site[HistogramData]
+) -> secure_sums.Counts:
     """Count the party's rows, by every column's code and in all.
 
     A row is in one cell of every table, and in the cell of all rows.
@@ -194,8 +182,10 @@ def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
     rows = np.array([codes.num_rows], dtype=np.int64)
     tables = [levels.count(codes), rows]
     label = f"counts of {len(codes.domain.names)} columns in {levels.number} tables, and of rows"
-    contributes = _tables_of_a_row(levels, neighbours_of(site))
-    return masked_reply(request, site, tables, label, contributes=contributes)
+    contributes = _tables_of_a_row(levels, secure_sums.neighbours_of(site))
+    return secure_sums.masked_reply(
+        request, site, tables, label, contributes=contributes
+    )
 
 
 def _tables_of_a_row(levels: ResolutionLevels, neighbours: Neighbours) -> int:
@@ -205,7 +195,7 @@ def _tables_of_a_row(levels: ResolutionLevels, neighbours: Neighbours) -> int:
 
 def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     """Send the number of rows, which is public where a row is replaced; refuse it elsewhere."""
-    if not neighbours_of(site).replaces:
+    if not secure_sums.neighbours_of(site).replaces:
         raise WireError(
             f"party {site.name!r} hides its number of rows; it is counted with noise"
         )
@@ -224,12 +214,15 @@ def release_counts(
     levels = ResolutionLevels(encoder)
     codes = encoder.encode(table)
     label = f"counts of {len(codes.columns)} columns in {levels.number} tables"
-    return release_noisy(site, event, label, levels.count(codes))
+    return secure_sums.release_noisy(site, event, label, levels.count(codes))
 
 
 HANDLERS: Handlers = {
-    KeyRequest: send_key, CountRows: count_rows, CountColumns: count_columns, **OPENING
-}  # fmt: skip
+    secure_sums.KeyRequest: secure_sums.send_key,
+    CountRows: count_rows,
+    CountColumns: count_columns,
+    **secure_sums.OPENING,
+}
 """A party's side of a noisy histogram alone; its rows are a `HistogramData`."""
 
 
@@ -267,7 +260,7 @@ def histogram_event(
     tables = _tables_of_a_row(levels, neighbours)
     unit = sqrt(tables) * marginal_sensitivity(neighbours, norm="l2")
     cells = levels.cells + 1  # and the number of rows
-    noise = SumNoise(unit / sqrt(2 * rho), tolerated, dropouts)
+    noise = secure_sums.SumNoise(unit / sqrt(2 * rho), tolerated, dropouts)
     share, missing = noise.share(parties, cells)
     return SharedGaussian(share, parties, missing, unit, cells)
 
@@ -296,7 +289,7 @@ def noisy_histogram(
     """
     request = CountColumns(keys, event.share_sigma, event.tolerated)
     shapes = [(event.dimension - 1,), (1,)]
-    counts, noisy_rows = noisy_sums(session, request, shapes).tables
+    counts, noisy_rows = secure_sums.noisy_sums(session, request, shapes).tables
     rows = int(noisy_rows[0])
     if public:
         (name,) = session.roster
@@ -357,8 +350,8 @@ def _plan(setup: Setup) -> Setup | None:
     synth: Any = setup.synth
     if setup.encoder is not None or not synth.counts_share:
         return None
-    encoder = first_encoder(setup.schema, synth)
-    fine = columns_to_cut(encoder, queries_of(synth, encoder))
+    encoder = workloads.first_encoder(setup.schema, synth)
+    fine = columns_to_cut(encoder, workloads.queries_of(synth, encoder))
     return None if fine is None else replace(setup, encoder=fine, stage="bins")
 
 
@@ -389,12 +382,14 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
         session.tolerated,
         session.dropouts,
     )
-    keys = exchange_keys(session, fine.domain)
+    keys = secure_sums.exchange_keys(session, fine.domain)
     histogram = noisy_histogram(session, keys, fine, event, task.seed)
 
     # How many bins the rows carry with the whole budget, of which this took a share.
     unit = marginal_sensitivity(neighbours, norm="l2")
-    bins = bins_for(setup.schema, histogram.rows, rho_for(setup.budget) / unit**2)
+    bins = workloads.bins_for(
+        setup.schema, histogram.rows, rho_for(setup.budget) / unit**2
+    )
     bins_of_settings = setup.synth.bins
     counts = histogram.columns
     cuts: dict[str, Cuts] = {}
@@ -412,7 +407,7 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
 def _refine(setup: Setup, answer: tuple[dict[str, Cuts], dict[str, bytes]]) -> Setup:
     synth: Any = setup.synth
     cuts, keys = answer
-    encoder = replace(first_encoder(setup.schema, synth), cuts=cuts)
+    encoder = replace(workloads.first_encoder(setup.schema, synth), cuts=cuts)
     return replace(setup, encoder=encoder, keys=keys)
 
 
@@ -427,14 +422,14 @@ def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
     if sent is None or setup.encoder is not None:  # a study's own encoder is not cut
         return setup
     for name, cuts in (sent.cuts or {}).items():
-        if len(cuts.starts) >= most_bins(synth):
+        if len(cuts.starts) >= workloads.most_bins(synth):
             raise WireError(
                 f"column {name!r}: the coordinator cuts it into {len(cuts.starts) + 1:,} bins; by "
-                f"the study these are {most_bins(synth)} at most"
+                f"the study these are {workloads.most_bins(synth)} at most"
             )
 
     # Only the cuts are taken over: all else of the encoder follows from the party's own study.
-    encoder = replace(first_encoder(setup.schema, synth), cuts=sent.cuts)
+    encoder = replace(workloads.first_encoder(setup.schema, synth), cuts=sent.cuts)
     return replace(setup, encoder=encoder)
 
 
@@ -446,8 +441,8 @@ BINS = Stage(
     prepare=_prepare,
     handlers=lambda synth: HANDLERS,
     coordinate=_cut,
-    asked=lambda setup: with_openings(
-        {KeyRequest: 1, CountColumns: 1}, setup.synth, len(setup.roster)
+    asked=lambda setup: secure_sums.with_openings(
+        {secure_sums.KeyRequest: 1, CountColumns: 1}, setup.synth, len(setup.roster)
     ),
     refine=_refine,
     accepts=_accepts,

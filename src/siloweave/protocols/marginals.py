@@ -17,9 +17,8 @@ from math import inf
 from statistics import median
 from typing import Any, ClassVar, cast
 
+from siloweave.core import views
 from siloweave.core.method import (
-    CURATOR,
-    READERS,
     Asked,
     Forecast,
     Guarantee,
@@ -28,31 +27,19 @@ from siloweave.core.method import (
     Result,
     Setup,
     Task,
-    View,
 )
 from siloweave.core.model import MarginalModel, Measured
+from siloweave.core.views import View
 from siloweave.errors import InputError, RosterError, count_of, number, whole
 from siloweave.federation.session import Session
 from siloweave.models.junction_tree import cells_in
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity, rho_for
+from siloweave.protocols import workloads
 from siloweave.protocols.accuracy import Bought, error_forecast
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, coded_part, open_facts
 from siloweave.protocols.secure_sums import unpacked, with_dropouts
-from siloweave.protocols.workload import (
-    COARSE,
-    MOST_TRIPLES,
-    Workload,
-    bins_for,
-    first_encoder,
-    fours_with_target,
-    more_candidates,
-    queries_of,
-    refused_triples,
-    too_large,
-    unseen_relations,
-)
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
 from siloweave.tables.codes import (
@@ -124,7 +111,7 @@ class MarginalSettings:
 
     degree: int | None = None
     queries: int | None = None
-    workload: Workload = "auto"
+    workload: workloads.Workload = "auto"
     target: str | None = None
     bins: int | None = None
     counts_share: float = 0.2
@@ -166,7 +153,7 @@ class MarginalSettings:
 
 def encoder_of(setup: Setup) -> Encoder:
     """Return the encoder of rows: the study's, one with columns as they were cut, or equal bins."""
-    return setup.encoder or first_encoder(setup.schema, setup.synth)
+    return setup.encoder or workloads.first_encoder(setup.schema, setup.synth)
 
 
 def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRows:
@@ -180,7 +167,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     # A database counts what is surely asked at once. Triples that a method chooses itself are
     # mostly never asked, and would be many.
     synth: Any = setup.synth
-    queries = queries_of(synth, encoder)
+    queries = workloads.queries_of(synth, encoder)
     planned = [query for query in queries if len(query) < 3 or not synth.chooses]
     rows = counted(part, encoder, closure(planned, encoder.domain))
     moved = without_others(rows.moved, encoder.schema)
@@ -202,9 +189,9 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
     heaviest = 2 if synth.triples and synth.chooses else 0
     return {
         **asdict(setup.synth),
-        "workload": tuple(queries_of(synth, encoder)),
+        "workload": tuple(workloads.queries_of(synth, encoder)),
         "heaviest": heaviest,
-        "more_candidates": tuple(more_candidates(synth, encoder.domain)),
+        "more_candidates": tuple(workloads.more_candidates(synth, encoder.domain)),
     }
 
 
@@ -229,7 +216,10 @@ def curator_method(*answers: str, **settings: Any) -> Method:
         settings: Of the `Method`.
     """
     readers = View(
-        "readers", READERS.sees, READERS.protected_by, ("Counts.sums", *answers)
+        "readers",
+        views.READERS.sees,
+        views.READERS.protected_by,
+        ("Counts.sums", *answers),
     )
     return marginal_method(
         split="central",
@@ -238,7 +228,7 @@ def curator_method(*answers: str, **settings: Any) -> Method:
             "dp",
             "Every row, against readers of the model and the table; the curator sees all rows.",
         ),
-        visibility=lambda synth: (CURATOR, readers),
+        visibility=lambda synth: (views.CURATOR, readers),
         **settings,
     )
 
@@ -262,7 +252,7 @@ def marginal_result(
     setup = task.setup
     encoder = encoder_of(setup)
     synth = cast(Any, setup.synth)
-    queries = queries_of(synth, encoder)
+    queries = workloads.queries_of(synth, encoder)
     mrf, measured = algorithm(
         session, encoder.domain, queries, task.rho, synth,
         unit=marginal_sensitivity(setup.budget.neighbours, norm="l2"),
@@ -275,14 +265,14 @@ def marginal_result(
         met: set[Clique] = set()
         for measurement in measured:
             met.update(measurement.cliques)
-        candidates = more_candidates(synth, encoder.domain)
+        candidates = workloads.more_candidates(synth, encoder.domain)
         queries += [clique for clique in candidates if clique in met]
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
 
     counts_share = synth.counts_share if encoder.cuts else 0.0
     bins = _bins_used(synth, encoder)
     facts = {"queries": len(queries), "counts_share": counts_share, "bins": bins}
-    refused = refused_triples(synth, encoder.domain)
+    refused = workloads.refused_triples(synth, encoder.domain)
     if refused:
         facts["triples_left_out"] = refused
     return Result(model, facts=facts)
@@ -292,7 +282,7 @@ def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
     """Return the number of bins in the settings, or the number into which each column was cut."""
     if synth.bins is None and encoder.cuts:
         return {name: len(cuts.starts) + 1 for name, cuts in encoder.cuts.items()}
-    return int(synth.bins or COARSE)
+    return int(synth.bins or workloads.COARSE)
 
 
 # Forecasts
@@ -303,13 +293,13 @@ def cuts_columns(setup: Setup) -> bool:
     synth: Any = setup.synth
     if not synth.counts_share or setup.encoder is not None:
         return False
-    encoder = first_encoder(guessed(setup), synth)
-    return columns_to_cut(encoder, queries_of(synth, encoder)) is not None
+    encoder = workloads.first_encoder(guessed(setup), synth)
+    return columns_to_cut(encoder, workloads.queries_of(synth, encoder)) is not None
 
 
 def marginal_forecast(
     rounds_of: Callable[[Setup, int, Domain], tuple[float, float]],
-    asked: Callable[[Setup, int], Asked],
+    questions_of: Callable[[Setup, int], Asked],
     *,
     waits: Callable[[Any], int] = lambda synth: 0,
     all_pairs: bool = False,
@@ -321,7 +311,8 @@ def marginal_forecast(
     Args:
         rounds_of: Rounds, and in how many of them a party may join, from setup, rows and domain;
             for the time and the bytes that they take.
-        asked: How often a party is asked each question at most, from setup and number of columns.
+        questions_of: How often a party is asked each question at most, from setup and number of
+            columns.
         waits: See `Forecast`.
         all_pairs: Whether it measures all pairs first, and some of them again.
         grown: Cells of its model, from setup, domain, queries and how many answers all parties
@@ -336,17 +327,15 @@ def marginal_forecast(
     def forecast(setup: Setup, rows: int) -> Forecast:
         synth: Any = setup.synth
         # What is counted: all queries, and every set of columns inside one.
-        encoder = setup.encoder or first_encoder(guessed(setup), synth)
-        fine = (
-            columns_to_cut(encoder, queries_of(synth, encoder))
-            if synth.counts_share
-            else None
-        )
+        encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
+        fine = None
+        if synth.counts_share:
+            fine = columns_to_cut(encoder, workloads.queries_of(synth, encoder))
         encoder, bins_notes = _foreseen(setup, rows, encoder, fine)
         domain = encoder.domain
         limit = synth.max_model_mb
         parties = len(setup.roster)
-        queries = queries_of(synth, encoder)
+        queries = workloads.queries_of(synth, encoder)
         below = closure(queries, domain)
         cells = sum(domain.size(clique) for clique in below)
         one_ways = sum(domain.sizes)
@@ -380,7 +369,7 @@ def marginal_forecast(
                 encoder.schema, domain, rows, buys(setup, rows, domain)
             )
         result = Forecast(
-            asked(setup, len(domain.names)),
+            questions_of(setup, len(domain.names)),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
             histogram_bytes + int(joined * round_bytes),
             _START_S + _PARTY_S * parties + _REPORT_S_PER_PAIR * len(pairs) + work,
@@ -392,7 +381,7 @@ def marginal_forecast(
             (*_left_out(synth, domain, limit), *bins_notes, *_triples(synth, domain)),
             waits(synth),
             error=error,
-            warnings=tuple(unseen_relations(synth, domain)),
+            warnings=tuple(workloads.unseen_relations(synth, domain)),
         )
         if hasattr(synth, "dropouts"):
             return with_dropouts(result, synth, parties, cohort)
@@ -409,7 +398,7 @@ def _foreseen(
     if fine is None or synth.bins is not None:
         return encoder, ()
     unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
-    bins = bins_for(encoder.schema, rows, rho_for(setup.budget) / unit**2)
+    bins = workloads.bins_for(encoder.schema, rows, rho_for(setup.budget) / unit**2)
     sizes = {column.name: bin_count(column, bins) for column in fine.schema.columns}
     note = (
         f"{count_of(len(sizes), 'column of numbers is', 'columns of numbers are')} cut into about "
@@ -423,20 +412,18 @@ def _foreseen(
 
 def _triples(synth: Any, domain: Domain) -> Iterator[str]:
     """Yield a note on the sets of columns in the workload beside all pairs."""
-    refused = refused_triples(synth, domain)
+    refused = workloads.refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
-        fours = fours_with_target(synth, domain)
-        more = (
-            f"; {len(fours):,} sets of four with it are candidates, too"
-            if fours
-            else ""
-        )
+        fours = workloads.fours_with_target(synth, domain)
+        more = ""
+        if fours:
+            more = f"; {len(fours):,} sets of four with it are candidates, too"
         yield f"the workload is all pairs, and the triples with {synth.target!r}, the target{more}"
     elif refused:
         yield (
             f"the workload is all pairs; the {refused:,} triples of columns with two codes each "
-            f"are no candidates, since they are more than {MOST_TRIPLES:,}: name a target, or list "
-            "those that matter as the workload"
+            f"are no candidates, since they are more than {workloads.MOST_TRIPLES:,}: name a "
+            "target, or list those that matter as the workload"
         )
     elif synth.chooses and synth.triples:
         yield (
@@ -451,7 +438,7 @@ def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
     if synth.workload != "auto" or synth.queries is not None:
         return
     degree = synth.degree or 2
-    large = too_large(domain, degree, limit)
+    large = workloads.too_large(domain, degree, limit)
     if large:
         sets = count_of(
             large, f"set of {degree} columns is", f"sets of {degree} columns are"
@@ -498,7 +485,7 @@ def guessed(setup: Setup) -> Schema:
         return setup.schema
     synth: Any = setup.synth
     learned = open_facts(setup.schema)
-    highest = (synth.bins or COARSE) - 1
+    highest = (synth.bins or workloads.COARSE) - 1
     columns: list[Column] = []
     for column in setup.schema.columns:
         if column.name in learned:

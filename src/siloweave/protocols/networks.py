@@ -289,7 +289,7 @@ def training_forecast(
     setup: Setup,
     rows: int,
     settings: Mapping[str, Any],
-    asked: Asked,
+    questions: Asked,
     sent: Callable[[int, int], int],
     *,
     numeric: Any = "quantile",
@@ -302,7 +302,7 @@ def training_forecast(
         setup: Schema and budget.
         rows: A guess of how many there are.
         settings: Of the networks, with the steps or epochs that they are trained for.
-        asked: How often a party is asked each question, at most.
+        questions: How often a party is asked each question, at most.
         sent: Bytes that a party sends and receives, from the networks' weights and the entries of a
             row's vector.
         numeric: What a number becomes, see `Features.fit`.
@@ -332,12 +332,15 @@ def training_forecast(
     seconds = _START_S + 2 * _ROW_S * rows * len(schema.columns)
     seconds += len(stages) * compile_seconds
     seconds += _MULTIPLY_S * dearer * multiplied
+    known_seconds: float | None = None
+    if has_length:
+        known_seconds = seconds
     memory_bytes = _COPIES * 4 * rows * width + 16 * 4 * weights
     return Forecast(
-        asked,
+        questions,
         _BASE_MB + memory_bytes / 1e6,
         sent(weights, width),
-        seconds if has_length else None,
+        known_seconds,
         setup.budget.epsilon,
         notes=tuple(notes),
     )

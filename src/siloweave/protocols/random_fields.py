@@ -35,14 +35,8 @@ from siloweave.core.model import Measured
 from siloweave.errors import number, whole
 from siloweave.federation.messages import Array, Released
 from siloweave.federation.site import Site
+from siloweave.models import field_graph
 from siloweave.models.estimate import Measurement, fit
-from siloweave.models.field_graph import (
-    GraphLimits,
-    candidate_weights,
-    grow_graph,
-    initial_marginals,
-    most_useful_cells,
-)
 from siloweave.models.junction_tree import cells_in, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
@@ -367,26 +361,30 @@ def private_field(
     # A graph that is grown by them, within memory.
     progress("growing the graph", 0.1)
     limit = cells_in(megabytes)
-    limits = GraphLimits(
+    limits = field_graph.GraphLimits(
         min(settings.clique_cells, limit),
         min(settings.graph_cells, limit),
         settings.size_penalty * rows,
     )
-    edges, cliques = grow_graph(domain, scores, limits)
+    edges, cliques = field_graph.grow_graph(domain, scores, limits)
 
     # Marginals inside its cliques, large enough to be useful, and every column at least once.
     most = round((1 + settings.refined) * len(domain.names))
     sigma = _sigma_for(unit, most, rho - scores_rho - errors_rho)
-    useful = most_useful_cells(rows, sigma, settings.theta)
+    useful = field_graph.most_useful_cells(rows, sigma, settings.theta)
     shares = {pair: score / rows for pair, score in scores.items()}
-    wanted = initial_marginals(domain, cliques, shares, useful, settings.widest)
+    wanted = field_graph.initial_marginals(
+        domain, cliques, shares, useful, settings.widest
+    )
     initial = run.first(wanted, len(wanted))
     covered = set(chain.from_iterable(initial))
     initial += [(name,) for name in domain.names if name not in covered]
 
     # Candidates, of which those are measured later on which the model is wrong.
     rng = generator(fold_in(key, "candidates"))
-    weights = candidate_weights(domain, cliques, useful, settings.widest, rng)
+    weights = field_graph.candidate_weights(
+        domain, cliques, useful, settings.widest, rng
+    )
     for clique in initial:
         weights.pop(clique, None)
     plan = _Plan.of(run, len(initial), len(weights), rho - scores_rho, errors_rho)

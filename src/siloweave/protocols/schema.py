@@ -34,20 +34,11 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace as changed
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    OWN_ROWS,
-    Asked,
-    Place,
-    Setup,
-    Stage,
-    Task,
-    View,
-    Views,
-)
+from siloweave.core import views
+from siloweave.core.method import Asked, Place, Setup, Stage, Task
 from siloweave.core.party import OwnerData
 from siloweave.core.settings import NAMING_DELTA
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.expected import CheckedReply
@@ -57,16 +48,8 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import ThresholdGaussian, UnitThresholdGaussian
-from siloweave.protocols.secure_sums import (
-    OPENING,
-    Cohort,
-    Counts,
-    masked_reply,
-    neighbours_of,
-    noisy_sums,
-    with_openings,
-)
-from siloweave.protocols.workload import first_encoder, queries_of
+from siloweave.protocols import secure_sums
+from siloweave.protocols.workloads import first_encoder, queries_of
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.bins import as_written
 from siloweave.tables.cells import numbers_of
@@ -112,7 +95,7 @@ class Name(Request[Named], frozen=True, tag="schema/name"):
     threshold: int
 
 
-class Magnitudes(Cohort, frozen=True, tag="schema/magnitudes"):
+class Magnitudes(secure_sums.Cohort, frozen=True, tag="schema/magnitudes"):
     """Count how large the numbers in these columns are."""
 
     columns: tuple[Column, ...]
@@ -178,7 +161,9 @@ def name(request: Name, site: Site[OwnerData]) -> Named:
     The noise is discrete Gaussian.
     """
     _check_asked(request.columns, "categories", site)
-    event = naming_event(neighbours_of(site), request.sigma, request.threshold)
+    event = naming_event(
+        secure_sums.neighbours_of(site), request.sigma, request.threshold
+    )
 
     # All columns are read before the first one is paid for.
     values_of = {
@@ -239,16 +224,23 @@ def _histogram(table: Table, column: Column) -> Ints:
     return np.bincount(place + edges.size, minlength=2 * edges.size + 1)
 
 
-def measure(request: Magnitudes, site: Site[OwnerData]) -> Counts:
+def measure(request: Magnitudes, site: Site[OwnerData]) -> secure_sums.Counts:
     """Send the party's part of the histograms, with its share of the noise."""
     _check_asked(request.columns, "low", site)
     tables = [_histogram(site.rows.table, column) for column in request.columns]
     names = ", ".join(column.name for column in request.columns)
     label = f"how large numbers are: {names}"
-    return masked_reply(request, site, tables, label, contributes=len(tables))
+    return secure_sums.masked_reply(
+        request, site, tables, label, contributes=len(tables)
+    )
 
 
-HANDLERS: Handlers = {Declare: declare, Name: name, Magnitudes: measure, **OPENING}
+HANDLERS: Handlers = {
+    Declare: declare,
+    Name: name,
+    Magnitudes: measure,
+    **secure_sums.OPENING,
+}
 """A party's side of agreeing on a schema; its rows are an `OwnerData`."""
 
 
@@ -462,7 +454,7 @@ def _bounds(
         dimension=bins,
     )
     request = Magnitudes(keys, share, missing, tuple(columns))
-    tables, parties = noisy_sums(session, request, shapes)
+    tables, parties = secure_sums.noisy_sums(session, request, shapes)
 
     # The tail bound of normal noise: all empty bins stay below this but in one run of a thousand.
     least = share * sqrt(len(parties)) * sqrt(2 * log(bins / _FALSE))
@@ -583,6 +575,7 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
 
 
 def _learn(session: Session, task: Task) -> Schema:
+    """Learn what the schema leaves open, with all that this stage may spend."""
     setup = task.setup
     learning = Learning(
         task.rho,
@@ -595,25 +588,35 @@ def _learn(session: Session, task: Task) -> Schema:
 
 
 def _asked(setup: Setup) -> Asked:
+    """Count how often a party is asked each question."""
     facts = open_facts(setup.schema).values()
     has_categories = ("categories",) in facts
     has_bounds = any(column_facts != ("categories",) for column_facts in facts)
-    asked: Asked = {Declare: 1, Name: int(has_categories), Magnitudes: int(has_bounds)}
-    return with_openings(asked, setup.synth, len(setup.roster))
+    questions: Asked = {
+        Declare: 1,
+        Name: int(has_categories),
+        Magnitudes: int(has_bounds),
+    }
+    return secure_sums.with_openings(questions, setup.synth, len(setup.roster))
 
 
-def _views(views: Views, setup: Setup) -> Views:
+def _views(lines: Views, setup: Setup) -> Views:
     """Add what is seen of a study whose categories are open, to the lines of who sees what.
 
     Bounds are learned from the same sums as all else; categories are named besides.
     """
     if ("categories",) not in open_facts(setup.schema).values():
-        return views
-    who = COORDINATOR if OWN_ROWS in views else "readers"
+        return lines
+    observer = "readers"
+    if views.OWN_ROWS in lines:
+        observer = views.COORDINATOR
     named = View(
-        who, "categories that many rows of a party have", NOISE, ("Named.values",)
+        observer,
+        "categories that many rows of a party have",
+        views.NOISE,
+        ("Named.values",),
     )
-    return (*views, named)
+    return (*lines, named)
 
 
 def _accepts(setup: Setup, sent_setup: Setup) -> Setup:

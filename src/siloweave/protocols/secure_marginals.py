@@ -69,7 +69,7 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import FolderStore, Handlers, Site
 from siloweave.models.estimate import Measurement
 from siloweave.models.junction_tree import cells_in
-from siloweave.privacy import mechanisms
+from siloweave.privacy import events, mechanisms
 from siloweave.privacy.accountants import epsilon_of_rho
 from siloweave.privacy.budget import (
     Budget,
@@ -79,28 +79,14 @@ from siloweave.privacy.budget import (
     size_sensitivity,
 )
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, largest_order_for
-from siloweave.privacy.events import (
-    Event,
-    Gaussian,
-    SharedCoins,
-    UnitSharedCoins,
-    UnitUpperBound,
-    UpperBound,
-)
 from siloweave.privacy.mechanisms import Entropy
+from siloweave.protocols import histograms, workloads
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.accuracy import error_forecast, numbers_of, two_round_buys
 from siloweave.protocols.columns import parts_of
-from siloweave.protocols.histograms import (
-    NoisyHistogram,
-    columns_to_cut,
-    counts_event,
-    release_counts,
-)
 from siloweave.protocols.marginals import marginal_forecast
 from siloweave.protocols.secure_sums import checked_cliques
 from siloweave.protocols.two_rounds import design
-from siloweave.protocols.workload import bins_for, first_encoder, queries_of
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
@@ -295,7 +281,7 @@ class SecurePlan:
         return rho_for(budget)
 
     @cached_property
-    def bound(self) -> UpperBound | UnitUpperBound | None:
+    def bound(self) -> events.UpperBound | events.UnitUpperBound | None:
         """What the bound of the number of rows costs; None where that number is public."""
         sensitivity = size_sensitivity(self.budget.neighbours)
         if not sensitivity:
@@ -306,17 +292,19 @@ class SecurePlan:
         margin = ceil(_MARGIN * sigma)
         rows = self.budget.neighbours.rows
         if rows == 1:
-            return UpperBound(sigma, margin)
+            return events.UpperBound(sigma, margin)
         # A unit of several rows moves their number further, and the margin with it.
-        return UnitUpperBound(sigma, margin + rows - 1, rows)
+        return events.UnitUpperBound(sigma, margin + rows - 1, rows)
 
     @cached_property
     def fine(self) -> Encoder | None:
         """Fine bins of columns that are cut; None without such a column."""
         if not self.synth.counts_share:
             return None
-        encoder = first_encoder(self.schema, self.synth)
-        return columns_to_cut(encoder, queries_of(self.synth, encoder))
+        encoder = workloads.first_encoder(self.schema, self.synth)
+        return histograms.columns_to_cut(
+            encoder, workloads.queries_of(self.synth, encoder)
+        )
 
     def fine_of(self, party: str) -> Encoder | None:
         """Return the fine bins of one party's columns that are cut; None if it has none."""
@@ -350,8 +338,8 @@ class SecurePlan:
     @cached_property
     def closure(self) -> list[Clique]:
         """The workload's queries, and all that lie in them."""
-        encoder = first_encoder(self.schema, self.synth)
-        queries = queries_of(self.synth, encoder)
+        encoder = workloads.first_encoder(self.schema, self.synth)
+        queries = workloads.queries_of(self.synth, encoder)
         return list(closure(queries, encoder.domain))
 
     @property
@@ -407,7 +395,7 @@ class SecurePlan:
         """Return how many bins a column is cut into, if there are so many rows."""
         if self.synth.bins is not None:
             return int(self.synth.bins)
-        return bins_for(self.schema, rows, self.rho / self.unit**2)
+        return workloads.bins_for(self.schema, rows, self.rho / self.unit**2)
 
     def cuts(
         self, party: str, counts: npt.NDArray[np.int64], bound: int
@@ -419,7 +407,7 @@ class SecurePlan:
 
         rows = self.rows_seen(bound)
         bins = self.bins(rows)
-        histogram = NoisyHistogram(fine, counts, self.counts_sigma, rows, 0)
+        histogram = histograms.NoisyHistogram(fine, counts, self.counts_sigma, rows, 0)
         column_counts = histogram.columns
         cuts: dict[str, Cuts] = {}
         for column in fine.schema.columns:
@@ -494,7 +482,7 @@ class SecurePlan:
         rows = self.budget.neighbours.rows
         return coins_for(sigma, self.largest_order, self.tail, rows)
 
-    def event(self, kind: NoisyTable, count: int, release: str) -> Event:
+    def event(self, kind: NoisyTable, count: int, release: str) -> events.Event:
         """Return what so many marginals with this noise cost together.
 
         Raises:
@@ -502,12 +490,12 @@ class SecurePlan:
         """
         if not kind.weights:
             sensitivity = sqrt(count) * self.unit
-            return Gaussian(sigma=kind.sigma, sensitivity=sensitivity)
+            return events.Gaussian(sigma=kind.sigma, sensitivity=sensitivity)
         rows = self.budget.neighbours.rows
         noise = (kind.weights, kind.copies, self.largest_order, self.tail, release)
         if rows == 1:
-            return SharedCoins(*noise, count * self.moved)
-        return UnitSharedCoins(*noise, count, rows)
+            return events.SharedCoins(*noise, count * self.moved)
+        return events.UnitSharedCoins(*noise, count, rows)
 
     def price(self, table: NoisyTable) -> float:
         """Return the zCDP of one marginal.
@@ -965,15 +953,19 @@ def begin(synth: Any, request: Begin, site: Site[OwnerData]) -> Begun:
     fine = plan.fine_of(site.name)
     if fine is not None:
         levels = ResolutionLevels(fine).number
-        event = counts_event(plan.budget.neighbours, levels, plan.counts_sigma)
+        event = histograms.counts_event(
+            plan.budget.neighbours, levels, plan.counts_sigma
+        )
         columns = table.select(list(fine.schema.names))
-        histograms = release_counts(site, fine, columns, event)
-        counts = (histograms,)
-        site.remember("counts", histograms.value.data)
+        noisy_counts = histograms.release_counts(site, fine, columns, event)
+        counts = (noisy_counts,)
+        site.remember("counts", noisy_counts.value.data)
     return Begun(site.mask_key(), paid_bound, known_rows, counts)
 
 
-def _bound_of(rows: int, bound: UpperBound | UnitUpperBound, entropy: Entropy) -> int:
+def _bound_of(
+    rows: int, bound: events.UpperBound | events.UnitUpperBound, entropy: Entropy
+) -> int:
     """Draw an upper bound of the number of rows; it is at least that number, and 1."""
     exact = np.array([rows + bound.margin], dtype=np.int64)
     noisy = mechanisms.add_gaussian(exact, bound.sigma, entropy=entropy)
@@ -1032,12 +1024,12 @@ def _encoded_party(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party
     # Its columns are cut by the noisy counts that it sent, as at the coordinator.
     counts = np.frombuffer(site.recall("counts") or b"", "<i8")
     cuts = plan.cuts(site.name, counts, agreed.rows)
-    encoder = first_encoder(plan.parts[site.name], synth)
+    encoder = workloads.first_encoder(plan.parts[site.name], synth)
     codes = replace(encoder, cuts=cuts).encode(site.rows.table)
 
     # A column may be cut into fewer bins than the study allows, never more.
     sizes = agreed.sizes
-    widest = first_encoder(plan.schema, synth).domain
+    widest = workloads.first_encoder(plan.schema, synth).domain
     has_all_columns = len(sizes) == len(widest.sizes)
     if not has_all_columns or any(map(gt, sizes, widest.sizes)):
         raise WireError(f"{who} was sent more codes than the study's columns can have")
@@ -1356,7 +1348,7 @@ def check_codes(setup: Setup) -> None:
     """Raise CapacityError for so many codes that masked rows, or coins of pairs, cannot be sent."""
     # Masked rows.
     schema = coded_schema(setup)
-    domain = first_encoder(schema, setup.synth).domain
+    domain = workloads.first_encoder(schema, setup.synth).domain
     total = sum(domain.sizes)
     if total > _MOST_CODES:
         widest = max(domain.names, key=domain.size_of)
@@ -1498,7 +1490,7 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     """Return what a run takes: rows, dealt coins, and what every method of marginals takes."""
     synth: Any = setup.synth
     notes = list[str]()
-    encoder = setup.encoder or first_encoder(setup.schema, synth)
+    encoder = setup.encoder or workloads.first_encoder(setup.schema, synth)
     schema = encoder.schema.select(encoder.domain.names)
     parts: dict[str, Schema] = {}
     for name, columns in setup.columns.items():
@@ -1547,7 +1539,7 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     # So many coins take one more message, each time.
     if 4 * coins > _FEW_COINS * MAX_BYTES:
         measured += 2
-    asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
+    questions: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if len(setup.roster) > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
 
@@ -1564,7 +1556,7 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     nanoseconds = _ROW_NS * masked_bytes + _WORD_NS * wide_words
     return replace(
         base,
-        asked=asked,
+        asked=questions,
         notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,
@@ -1662,7 +1654,7 @@ def _foreseen(
     if len(setup.roster) == 1:
         return 0, 0
     domain = encoder.domain
-    queries = queries_of(synth, encoder)
+    queries = workloads.queries_of(synth, encoder)
     pairs = [clique for clique in closure(queries, domain) if len(clique) == 2]
     pairs.sort(key=domain.size)
     if not pairs:
@@ -1729,8 +1721,8 @@ class SecureMarginals:
         """Ask for keys, the number of rows, and the histograms by which columns are cut."""
         plan = self.plan
         # Unknown columns in a query are refused here, before anything is paid for.
-        encoder = first_encoder(plan.schema, plan.synth)
-        queries_of(plan.synth, encoder)
+        encoder = workloads.first_encoder(plan.schema, plan.synth)
+        workloads.queries_of(plan.synth, encoder)
         answers = self.session.ask(Begin(), list(plan.parts))
         replies = dict(zip(plan.parts, answers, strict=True))
 
@@ -1758,7 +1750,7 @@ class SecureMarginals:
             cells = ResolutionLevels(fine).cells
             counts = checked.array("counts", histogram.value, WHOLE, (cells,))
             cuts |= plan.cuts(name, counts.astype(np.int64), self.rows)
-        encoder = first_encoder(setup.schema, plan.synth)
+        encoder = workloads.first_encoder(setup.schema, plan.synth)
         self.encoder = replace(encoder, cuts=cuts)
         self.domain = self.encoder.domain
 
@@ -1857,6 +1849,8 @@ class SecureMarginals:
         coins = {name: self._coins(name, tables) for name in self.plan.parts}
         first, second = self.plan.servers
         seeds, cells = self._cells(tables)
+        seeds_of = {second: seeds}
+        cells_of = {first: cells, second: cells}
 
         requests: dict[str, MeasureTables] = {}
         for name in self.plan.parts:
@@ -1865,8 +1859,8 @@ class SecureMarginals:
                 deliveries[name],
                 corrections[name],
                 coins[name],
-                seeds if name == second else b"",
-                cells if name in (first, second) else b"",
+                seeds_of.get(name, b""),
+                cells_of.get(name, b""),
             )
         replies = self.session.ask_each(requests, at_once=self._at_once, last=last)
         reply_of = dict(zip(requests, replies, strict=True))

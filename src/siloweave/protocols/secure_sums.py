@@ -47,7 +47,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import Gaussian, NonPrivate, SharedGaussian
-from siloweave.protocols.workload import known_weights, most_counted
+from siloweave.protocols.workloads import known_weights, most_counted
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Clique, CountedRows, Domain
@@ -371,12 +371,12 @@ HANDLERS: Handlers = {KeyRequest: send_key, Count: count, **OPENING}
 # Coordinator
 
 
-def with_openings(asked: Asked, synth: Any, parties: int) -> Asked:
-    """Return a party's handlers, with one more for each sum where parties may vanish."""
+def with_openings(questions: Asked, synth: Any, parties: int) -> Asked:
+    """Add to a party's questions one more for each sum where parties may vanish."""
     if not _plan_of(synth, parties).vanish:
-        return asked
-    sums = sum(number for kind, number in asked.items() if issubclass(kind, Cohort))
-    return {**asked, OpenSum: sums}
+        return questions
+    sums = sum(number for kind, number in questions.items() if issubclass(kind, Cohort))
+    return {**questions, OpenSum: sums}
 
 
 def with_dropouts(
@@ -395,12 +395,12 @@ def with_dropouts(
     """
     dropouts.MaskPlan.require(parties, synth.tolerated, synth.dropouts)
     plan = _plan_of(synth, round(cohort))
-    asked = with_openings(forecast.asked, synth, parties)
+    questions = with_openings(forecast.asked, synth, parties)
     if not synth.dropouts:
         return forecast
 
     # Of each party: shares of its seeds, sealed and opened, and digests of the seeds.
-    sums = asked[OpenSum]
+    sums = questions[OpenSum]
     size = len(plan.names)
     seeds = 1 + len(plan.neighbours[plan.names[0]])
     shares_bytes = 2 * dropouts.SEED * seeds
@@ -415,7 +415,7 @@ def with_dropouts(
     )
     return replace(
         forecast,
-        asked=asked,
+        asked=questions,
         bytes_per_party=forecast.bytes_per_party + sum_bytes * sums,
         notes=(*forecast.notes, note),
         waits=forecast.waits + forecast.waits * 2 // 3,
@@ -512,18 +512,18 @@ def drawn_cohort(
     participation: float,
     key: Key,
     *,
-    gone: Set[str] = frozenset(),
+    vanished: Set[str] = frozenset(),
 ) -> list[str]:
     """Draw each party with probability `participation`, again while fewer than two join.
 
-    Of a cohort of one, the coordinator would see that party's own noisy counts. Parties that are
-    gone are drawn with the others, so that these join as they would without them, and left out.
+    Of a cohort of one, the coordinator would see that party's own noisy counts. Parties that
+    vanished are drawn with the others, so that these join as they would without them, and left out.
     """
-    least = min(2, len(set(roster) - gone))
+    least = min(2, len(set(roster) - vanished))
     for attempt in range(1000):
         joins = generator(fold_in(key, attempt)).random(len(roster)) < participation
         joining = [name for name, join in zip(roster, joins, strict=True) if join]
-        cohort = [name for name in joining if name not in gone]
+        cohort = [name for name in joining if name not in vanished]
         if len(cohort) >= least > 0:
             return cohort
     raise InputError(

@@ -48,14 +48,8 @@ from siloweave.models.junction_tree import cells_in, maximal_cliques, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.models.pair_noise import cleaned, dependence, margins_of, without_noise
 from siloweave.progress import Progress, silent
+from siloweave.protocols import workloads
 from siloweave.protocols.marginals import MarginalSettings
-from siloweave.protocols.workload import (
-    check_capacity,
-    expected_l1,
-    fits,
-    fitting,
-    weights_of,
-)
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Domain
 
@@ -154,8 +148,8 @@ def plan_and_fit(
     Raises:
         CapacityError: A query does not fit the model.
     """
-    check_capacity(domain, workload, settings.max_model_mb)
-    weights = weights_of(domain, workload)
+    workloads.check_capacity(domain, workload, settings.max_model_mb)
+    weights = workloads.weights_of(domain, workload)
 
     # Step 1: measure every one- and two-way marginal, all with the same noise.
     progress("counting all pairs", 0.0)
@@ -636,7 +630,7 @@ class _Rehearsal:
             return False
         self.megabytes = min(2 * self.megabytes, most)
         chosen = list(self.chosen)
-        offered = fitting(self.domain, self.left_out, chosen, self.megabytes)
+        offered = workloads.fitting(self.domain, self.left_out, chosen, self.megabytes)
         # Computed all at once, as they are far apart in the model.
         self.model.marginals(offered)
         for pair in offered:
@@ -708,7 +702,7 @@ class _Rehearsal:
             ranked = ranked[more + 1 :]
 
     def _fits(self, pairs: Sequence[Clique]) -> bool:
-        return fits(self.domain, pairs, self.megabytes)
+        return workloads.fits(self.domain, pairs, self.megabytes)
 
     def _fit(self, start: MRF | None) -> MRF:
         """Fit a model to the answers so far."""
@@ -732,7 +726,7 @@ class _Rehearsal:
 
         # The noise of this pair, if it were the last that is chosen.
         sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
-        cell_noise = expected_l1(sigma, 1)
+        cell_noise = workloads.expected_l1(sigma, 1)
         noise = float(np.minimum(cell_noise, after).sum())
         return self.weights[answer.clique] * (distance - _NOISE * noise)
 

@@ -16,32 +16,17 @@ from functools import partial
 from math import sqrt
 from typing import ClassVar
 
-from siloweave.core.method import (
-    OTHERS,
-    OTHERS_NOISE,
-    OWN_ROWS,
-    READERS,
-    Guarantee,
-    Method,
-    View,
-    masked_sums,
-)
+from siloweave.core import views
+from siloweave.core.method import Guarantee, Method
 from siloweave.core.model import Measured
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress
-from siloweave.protocols import marginals
-from siloweave.protocols.secure_sums import (
-    HANDLERS,
-    Count,
-    KeyRequest,
-    SumNoise,
-    exchange_keys,
-    noisy_marginals,
-)
-from siloweave.protocols.workload import fitting
+from siloweave.protocols import marginals, secure_sums
+from siloweave.protocols.workloads import fitting
 from siloweave.tables.codes import Clique, Domain
 
 
@@ -59,9 +44,9 @@ def direct(
     queries: list[Clique] = []
     for query in workload:
         queries += fitting(domain, {query: 1.0}, queries, settings.max_model_mb)
-    keys = exchange_keys(session, domain)
-    noise = SumNoise(unit * sqrt(len(queries) / (2 * rho)), settings.tolerated)
-    tables, sigma, _ = noisy_marginals(session, keys, domain, queries, noise)
+    keys = secure_sums.exchange_keys(session, domain)
+    noise = secure_sums.SumNoise(unit * sqrt(len(queries) / (2 * rho)), settings.tolerated)
+    tables, sigma, _ = secure_sums.noisy_marginals(session, keys, domain, queries, noise)
     counts = [Measurement(q, table, sigma) for q, table in zip(queries, tables, strict=True)]
     return fit(domain, counts), [Measured(tuple(queries), sigma)]
 
@@ -85,15 +70,15 @@ class Direct(Synthesizer, marginals.MarginalSettings):
         paper="Dwork, McSherry, Nissim & Smith 2006, TCC",
         guarantee=lambda synth: Guarantee("dp", "Every row of every party, against everyone."),
         visibility=lambda synth: (
-            OWN_ROWS,
-            masked_sums(synth.tolerated),
-            View(OTHERS, "where columns are cut", OTHERS_NOISE, ("Count",)),
-            READERS,
+            views.OWN_ROWS,
+            views.masked_sums(synth.tolerated),
+            View(views.OTHERS, "where columns are cut", views.OTHERS_NOISE, ("Count",)),
+            views.READERS,
         ),
-        handlers=lambda synth: HANDLERS,
+        handlers=lambda synth: secure_sums.HANDLERS,
         coordinate=partial(marginals.marginal_result, direct),
         forecast=marginals.marginal_forecast(
             lambda setup, rows, domain: (1, 1.0),  # rounds, and how many of them a party joins
-            lambda setup, columns: {KeyRequest: 1, Count: 1},
+            lambda setup, columns: {secure_sums.KeyRequest: 1, secure_sums.Count: 1},
         ),
     )

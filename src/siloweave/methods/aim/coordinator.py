@@ -20,21 +20,8 @@ from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
 from siloweave.progress import Progress, silent
+from siloweave.protocols import secure_sums, workloads
 from siloweave.protocols.marginals import require_curator
-from siloweave.protocols.secure_sums import (
-    Count,
-    ModelMessage,
-    exchange_keys,
-    noisy_sums,
-)
-from siloweave.protocols.workload import (
-    check_capacity,
-    expected_l1,
-    fitting,
-    shortlist,
-    weights_of,
-    without_costly_sets,
-)
 from siloweave.tables.codes import Clique, Domain
 
 _FLOATS = 1e-9  # relative, of a sum of costs
@@ -124,9 +111,9 @@ class _Run:
 
     def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
         """Count marginals with noise, all in one sum."""
-        request = Count(self.keys, sigma, 0, tuple(cliques))
+        request = secure_sums.Count(self.keys, sigma, 0, tuple(cliques))
         shapes = [self.domain.shape(clique) for clique in cliques]
-        tables = noisy_sums(self.session, request, shapes).tables
+        tables = secure_sums.noisy_sums(self.session, request, shapes).tables
         for clique, table in zip(cliques, tables, strict=True):
             self.measured.append(Measurement(clique, table, sigma))
         self.rounds.append(Measured(tuple(cliques), sigma))
@@ -167,11 +154,11 @@ def aim(
         progress: Called with a text and the share that is done.
     """
     require_curator(session, "AIM")
-    check_capacity(domain, workload, settings.max_model_mb)
-    weights = weights_of(domain, workload, candidates=candidates)
+    workloads.check_capacity(domain, workload, settings.max_model_mb)
+    weights = workloads.weights_of(domain, workload, candidates=candidates)
     if settings.chooses:
-        weights = without_costly_sets(domain, weights)
-    run = _Run(session, domain, exchange_keys(session, domain), settings)
+        weights = workloads.without_costly_sets(domain, weights)
+    run = _Run(session, domain, secure_sums.exchange_keys(session, domain), settings)
     budget = _Budget(rho, settings.gaussian_share, unit)
     budget.start(settings.rounds_per_column * len(domain.names))
 
@@ -219,9 +206,8 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     # Anneal: where the model moved no more than noise would move it, noise is halved.
     after = [new_model.marginal(clique) for clique in chosen]
     change = sum(float(np.abs(a - b).sum()) for a, b in zip(after, before, strict=True))
-    if change <= sum(
-        expected_l1(budget.sigma, run.domain.size(clique)) for clique in chosen
-    ):
+    sizes = [run.domain.size(clique) for clique in chosen]
+    if change <= sum(workloads.expected_l1(budget.sigma, size) for size in sizes):
         budget.halve_noise()
     return new_model
 
@@ -236,15 +222,17 @@ def _choose(
         has_target = run.settings.target is not None
         # The first round measured single columns and chose nothing.
         turn = len(run.rounds) - 1
-        offered = shortlist(weights, measured, turn, has_target=has_target)
+        offered = workloads.shortlist(weights, measured, turn, has_target=has_target)
 
     # The model may take the share of its memory that the budget has reached.
     budget_share = (budget.spent + budget.round_cost) / budget.rho
     megabytes = run.settings.max_model_mb * min(1.0, budget_share)
-    message = ModelMessage.of(model)
+    message = secure_sums.ModelMessage.of(model)
     chosen: list[Clique] = []
     for _ in range(most):
-        candidates = fitting(run.domain, offered, measured + chosen, megabytes)
+        candidates = workloads.fitting(
+            run.domain, offered, measured + chosen, megabytes
+        )
         if chosen and not candidates:
             break
         request = SelectQuery(message, tuple(candidates), budget.sigma, budget.epsilon)

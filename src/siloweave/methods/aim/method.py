@@ -11,7 +11,7 @@ bounded: rho = epsilon^2 / 8) and every measurement (discrete Gaussian) is charg
 drawn. Departures from the paper: noise is discrete; the number of rows is estimated from the
 noisy sums and never read; the fit is models/estimate.py instead of mirror descent; where the
 workload is "auto", a wider set weighs as its heaviest pair, and with a target sets
-of four are candidates, too (protocols/workload.py); with a large model a round makes up to four
+of four are candidates, too (protocols/workloads.py); with a large model a round makes up to four
 choices, one after the other by the same model, and each is charged as the paper's; under
 replace-one the scores' sensitivity is twice what it is under add/remove. Assumed public: domain
 (where numbers are cut into bins is paid for before, protocols/histograms.py) and workload.
@@ -26,20 +26,10 @@ from siloweave.core.method import Asked, Method, Result, Setup, Task
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
 from siloweave.federation.session import Session
-from siloweave.methods.aim.coordinator import LAST, aim, most_rounds
-from siloweave.methods.aim.messages import SelectQuery
-from siloweave.methods.aim.party import HANDLERS
+from siloweave.methods.aim import coordinator, messages, party
 from siloweave.methods.aim.settings import AIMSettings
-from siloweave.protocols.accuracy import Bought, aim_buys, aim_rounds, numbers_of
-from siloweave.protocols.marginals import (
-    curator_method,
-    encoder_of,
-    marginal_forecast,
-    marginal_result,
-    rho_of_rounds,
-)
-from siloweave.protocols.secure_sums import Count, KeyRequest
-from siloweave.protocols.workload import more_candidates
+from siloweave.protocols import accuracy, marginals, secure_sums
+from siloweave.protocols.workloads import more_candidates
 from siloweave.tables.codes import Domain
 
 
@@ -55,8 +45,12 @@ def _asked(setup: Setup, columns: int) -> Asked:
     After one for all single columns there are a choice and a measurement a round.
     """
     synth: Any = setup.synth
-    rounds = most_rounds(synth, columns, setup.budget)
-    return {KeyRequest: 1, Count: 1 + rounds, SelectQuery: rounds}
+    rounds = coordinator.most_rounds(synth, columns, setup.budget)
+    return {
+        secure_sums.KeyRequest: 1,
+        secure_sums.Count: 1 + rounds,
+        messages.SelectQuery: rounds,
+    }
 
 
 def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[float, float]:
@@ -65,11 +59,11 @@ def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[float, float]:
     # A tree of measured pairs implies most of the others, so they do not move the model. Without
     # this bound the runs on covertype's 55 columns were foreseen to take five times as long.
     tree_pairs = len(domain.names) - 1
-    rounds = aim_rounds(
+    rounds = accuracy.aim_rounds(
         domain,
-        numbers_of(setup.schema),
+        accuracy.numbers_of(setup.schema),
         rows,
-        rho_of_rounds(setup),
+        marginals.rho_of_rounds(setup),
         synth.gaussian_share,
         synth.rounds_per_column,
         most_pairs=tree_pairs,
@@ -77,15 +71,15 @@ def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[float, float]:
     return rounds, rounds
 
 
-def _buys(setup: Setup, rows: int, domain: Domain) -> Bought:
+def _buys(setup: Setup, rows: int, domain: Domain) -> accuracy.Bought:
     """Return the measurements that the budget buys in these rounds."""
     synth: Any = setup.synth
-    last_share = LAST if synth.chooses else 1.0
-    return aim_buys(
+    last_share = coordinator.LAST if synth.chooses else 1.0
+    return accuracy.aim_buys(
         domain,
-        numbers_of(setup.schema),
+        accuracy.numbers_of(setup.schema),
         rows,
-        rho_of_rounds(setup),
+        marginals.rho_of_rounds(setup),
         synth.gaussian_share,
         synth.rounds_per_column,
         synth.shrinkage * last_share,
@@ -95,8 +89,10 @@ def _buys(setup: Setup, rows: int, domain: Domain) -> Bought:
 def _coordinate(session: Session, task: Task) -> Result:
     """Run AIM, where it may also choose triples and sets of four by itself."""
     synth: Any = task.setup.synth
-    candidates = more_candidates(synth, encoder_of(task.setup).domain)
-    return marginal_result(aim, session, task, candidates=candidates)
+    candidates = more_candidates(synth, marginals.encoder_of(task.setup).domain)
+    return marginals.marginal_result(
+        coordinator.aim, session, task, candidates=candidates
+    )
 
 
 @dataclass(frozen=True)
@@ -121,13 +117,13 @@ class AIM(Synthesizer, AIMSettings):
         True
     """
 
-    method: ClassVar[Method] = curator_method(
+    method: ClassVar[Method] = marginals.curator_method(
         "Choice.index",
         name="aim",
         title="AIM",
         paper="McKenna, Mullins, Sheldon & Miklau 2022, AIM, VLDB 15(11)",
-        handlers=lambda synth: HANDLERS,
+        handlers=lambda synth: party.HANDLERS,
         coordinate=_coordinate,
-        forecast=marginal_forecast(_rounds, _asked, buys=_buys),
+        forecast=marginals.marginal_forecast(_rounds, _asked, buys=_buys),
         check=_check,
     )

@@ -16,14 +16,8 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import l1_score_sensitivity
 from siloweave.privacy.events import Exponential
-from siloweave.protocols.secure_sums import HANDLERS as SUMS
-from siloweave.protocols.secure_sums import (
-    ROUNDING,
-    checked_weights,
-    neighbours_of,
-    unpacked,
-)
-from siloweave.protocols.workload import expected_l1
+from siloweave.protocols import secure_sums
+from siloweave.protocols.workloads import expected_l1
 from siloweave.tables.codes import Clique, CountedRows
 
 # In the party's memory: the last model, and how far it is from what was counted.
@@ -36,8 +30,10 @@ def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
     The score is q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r).
     """
     candidates = request.candidates
-    weights = checked_weights(candidates, request.model, request.sigma, site)
-    model = unpacked(request.model, site.rows.domain)
+    weights = secure_sums.checked_weights(
+        candidates, request.model, request.sigma, site
+    )
+    model = secure_sums.unpacked(request.model, site.rows.domain)
 
     # A candidate's distance from the model less what its noise would hide, by its weight.
     gaps = _gaps_to(model, candidates, site)
@@ -48,8 +44,8 @@ def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
     scores = np.asarray(weights) * (distances - noise)
 
     # A row moves a distance by the unit, and a score by that times its weight; floats round.
-    unit = l1_score_sensitivity(neighbours_of(site))
-    sensitivity = max(weights) * unit * (1 + ROUNDING)
+    unit = l1_score_sensitivity(secure_sums.neighbours_of(site))
+    sensitivity = max(weights) * unit * (1 + secure_sums.ROUNDING)
     index = site.release(
         Exponential(request.epsilon),
         f"choice among {len(scores)} marginals",
@@ -86,5 +82,5 @@ def _gaps_to(
     return gaps
 
 
-HANDLERS: Handlers = {**SUMS, SelectQuery: select}
+HANDLERS: Handlers = {**secure_sums.HANDLERS, SelectQuery: select}
 """The curator's side: which function answers which request."""

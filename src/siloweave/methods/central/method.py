@@ -22,25 +22,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from siloweave.core import views
 from siloweave.core.conditional import Generator
-from siloweave.core.method import (
-    BARE_READERS,
-    CURATOR,
-    Forecast,
-    Guarantee,
-    Method,
-    Result,
-    Setup,
-    Task,
-    View,
-)
+from siloweave.core.method import Forecast, Guarantee, Method, Result, Setup, Task
 from siloweave.core.model import FeatureModel
 from siloweave.core.party import OwnerData
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
+from siloweave.core.views import View
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.central.messages import Train, TrainedModel
+from siloweave.methods.central import messages
 from siloweave.models.settings import (
     POINTS_DIFFUSION,
     AutoencoderSettings,
@@ -54,19 +46,7 @@ from siloweave.models.settings import (
 )
 from siloweave.privacy.events import NonPrivate
 from siloweave.progress import Progress, silent
-from siloweave.protocols.networks import (
-    DiffusionModel,
-    GANModel,
-    LatentModel,
-    NetworkModel,
-    check_trainable,
-    from_bytes,
-    jax_key,
-    owner_data,
-    saved_bytes,
-    single_choices,
-    training_forecast,
-)
+from siloweave.protocols import networks
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
@@ -76,11 +56,11 @@ if TYPE_CHECKING:
 
 _ENCODED = 0.05  # share of the progress bar before training
 _VIEWS = (
-    CURATOR,
+    views.CURATOR,
     View(
         "readers",
         "the model, exact shares of every column, the number of rows, and the synthetic table",
-        BARE_READERS.protected_by,
+        views.BARE_READERS.protected_by,
         (
             "TrainedModel.model",
             "TrainedModel.features",
@@ -128,7 +108,7 @@ class Training:
             self.X,
             self.features.blocks,
             part_of(settings, self.synth),
-            key=jax_key(self.key),
+            key=networks.jax_key(self.key),
             progress=self.progress,
             store=self.store,
             **more,
@@ -147,8 +127,8 @@ class OwnerTrainer:
 
 
 def train(
-    synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerData]
-) -> TrainedModel:
+    synth: Any, trainer: OwnerTrainer, request: messages.Train, site: Site[OwnerData]
+) -> messages.TrainedModel:
     """Encode the rows, train, and release the model, entered in the ledger as without privacy."""
     data = site.rows
     key = fold_in(request.seed, "train")
@@ -174,7 +154,7 @@ def train(
         training = Training(
             synth, X, features, model_key, training_progress, data.store
         )
-        return saved_bytes(trainer.fit(training))
+        return networks.saved_bytes(trainer.fit(training))
 
     def column_shares() -> str:
         return OneWay.of(data.table, data.schema).to_json()
@@ -186,18 +166,18 @@ def train(
     model = site.release(event, f"weights of {title}", trained_weights)
     one_way = site.release(event, "shares of every column", column_shares)
     rows = site.release(event, "number of rows", lambda: data.table.num_rows)
-    return TrainedModel(model, released_features, one_way, rows)
+    return messages.TrainedModel(model, released_features, one_way, rows)
 
 
 def handlers(trainer: OwnerTrainer, synth: Any) -> Handlers:
     """Return an owner's handlers for one kind of generator."""
-    return {Train: partial(train, synth, trainer)}
+    return {messages.Train: partial(train, synth, trainer)}
 
 
 def coordinate(trainer: OwnerTrainer, session: Session, task: Task) -> Result:
     """Ask the owner for a trained model, and build the result from it."""
-    (reply,) = session.ask(Train(task.seed))
-    net = from_bytes(reply.model.value, trainer.load)
+    (reply,) = session.ask(messages.Train(task.seed))
+    net = networks.from_bytes(reply.model.value, trainer.load)
     features = Features.from_json(reply.features.value)
     one_way = OneWay.from_json(reply.one_way.value)
     target = getattr(task.setup.synth, "target", None)
@@ -213,11 +193,11 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
 
     def forecast(setup: Setup, rows: int) -> Forecast:
         settings = setup.synth.settings()
-        return training_forecast(
+        return networks.training_forecast(
             setup,
             rows,
             settings,
-            {Train: 1},
+            {messages.Train: 1},
             traffic_bytes,
             numeric=trainer.numeric,
             bounded=not settings.get("joint"),
@@ -228,13 +208,13 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
         trust="curator",
         guarantee=lambda synth: Guarantee("none", _NOTHING, instead=_INSTEAD),
         visibility=lambda synth: _VIEWS,
-        prepare=owner_data,
+        prepare=networks.owner_data,
         facts=lambda setup: setup.synth.settings(),
         handlers=partial(handlers, trainer),
         coordinate=partial(coordinate, trainer),
         load=partial(FeatureModel.load, net=trainer.load),
         forecast=forecast,
-        check_schema=check_trainable,
+        check_schema=networks.check_trainable,
         trains_at=("party",),
         party_share=lambda synth: 1.0,
         **facts,
@@ -245,7 +225,7 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
 
 
 @dataclass(frozen=True)
-class CopulaModel(NetworkModel):
+class CopulaModel(networks.NetworkModel):
     """A `Copula` as a generator, which keeps the values that it is given."""
 
     @property
@@ -255,7 +235,7 @@ class CopulaModel(NetworkModel):
 
     def shares(self, column: str) -> tuple[float, ...] | None:
         """Return how frequent each option of a column was in the rows; None if that is unknown."""
-        block = single_choices(self.net.blocks).get(column)
+        block = networks.single_choices(self.net.blocks).get(column)
         if block is None:
             return None
         shares: Floats | None = self.net.shares(block)
@@ -321,7 +301,7 @@ def _fit_gan(training: Training) -> Generator:
     """Train CTGAN's or ADS-GAN's networks."""
     from siloweave.models.gan import fit_gan
 
-    return GANModel(training.fitted(fit_gan, GANSettings))
+    return networks.GANModel(training.fitted(fit_gan, GANSettings))
 
 
 @dataclass(frozen=True)
@@ -336,7 +316,7 @@ class CTGAN(Synthesizer, GANSettings):
     """
 
     method: ClassVar[Method] = _method(
-        OwnerTrainer(_fit_gan, GANModel.load, numeric="modes"),
+        OwnerTrainer(_fit_gan, networks.GANModel.load, numeric="modes"),
         name="ctgan",
         title="CTGAN",
         family="GAN",
@@ -376,7 +356,7 @@ class ADSGAN(Synthesizer, GANSettings):
     identifiability: Literal["nearest", "pairs"] | None = "nearest"
 
     method: ClassVar[Method] = _method(
-        OwnerTrainer(_fit_gan, GANModel.load, numeric="modes"),
+        OwnerTrainer(_fit_gan, networks.GANModel.load, numeric="modes"),
         name="ads_gan",
         title="ADS-GAN",
         family="GAN",
@@ -390,7 +370,7 @@ def _fit_ctab(training: Training) -> Generator:
     from siloweave.models.ctab import fit_ctab
 
     gan = training.fitted(fit_ctab, CTABSettings, labels=training.synth.target)
-    return GANModel(gan)
+    return networks.GANModel(gan)
 
 
 def _fits_into_a_square(features: Features) -> None:
@@ -419,7 +399,10 @@ class CTABGAN(Synthesizer, CTABSettings):
 
     method: ClassVar[Method] = _method(
         OwnerTrainer(
-            _fit_ctab, GANModel.load, numeric="modes", check_width=_fits_into_a_square
+            _fit_ctab,
+            networks.GANModel.load,
+            numeric="modes",
+            check_width=_fits_into_a_square,
         ),
         name="ctab_gan",
         title="CTAB-GAN",
@@ -429,7 +412,7 @@ class CTABGAN(Synthesizer, CTABSettings):
 
 
 @dataclass(frozen=True)
-class _ScoredGAN(GANModel):
+class _ScoredGAN(networks.GANModel):
     """A GAN of normal scores, whose draws go back through the columns' own distributions."""
 
     scores: ScoreModes
@@ -461,7 +444,7 @@ def _fit_scored(training: Training) -> Generator:
         X,
         scores.inner,
         part_of(GANSettings, training.synth),
-        key=jax_key(training.key),
+        key=networks.jax_key(training.key),
         progress=training.progress,
         store=training.store,
         note={"scores": scores.to_facts()},
@@ -506,7 +489,7 @@ def _fit_diffusion(training: Training) -> Generator:
 
     target = training.synth.target
     network = training.fitted(diffusion.fit, DiffusionSettings, labels=target)
-    return DiffusionModel(network)
+    return networks.DiffusionModel(network)
 
 
 @dataclass(frozen=True)
@@ -526,7 +509,7 @@ class TabDDPM(Synthesizer, DiffusionSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        OwnerTrainer(_fit_diffusion, DiffusionModel.load),
+        OwnerTrainer(_fit_diffusion, networks.DiffusionModel.load),
         name="tabddpm",
         title="TabDDPM",
         family="diffusion",
@@ -539,16 +522,18 @@ def _fit_latent(training: Training) -> Generator:
     """Train a coder, then a diffusion of its latent rows."""
     from siloweave.models import latent
 
-    networks = training.fitted(latent.fit, LatentSettings, labels=training.synth.target)
-    return LatentModel(networks)
+    trained = training.fitted(latent.fit, LatentSettings, labels=training.synth.target)
+    return networks.LatentModel(trained)
 
 
 _latent = partial(
-    _method, OwnerTrainer(_fit_latent, LatentModel.load), family="latent diffusion"
+    _method,
+    OwnerTrainer(_fit_latent, networks.LatentModel.load),
+    family="latent diffusion",
 )
 _points = partial(
     _method,
-    OwnerTrainer(_fit_latent, LatentModel.load, numeric="ranks"),
+    OwnerTrainer(_fit_latent, networks.LatentModel.load, numeric="ranks"),
     family="latent diffusion",
 )
 

@@ -25,8 +25,7 @@ from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
 from siloweave.federation.masking import Words
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.federation.session import Session
-from siloweave.methods.distaim.messages import OpenTables, ServerWords, ShareCounts
-from siloweave.methods.distaim.party import MODULUS, opening, places_of, servers_of
+from siloweave.methods.distaim import messages, party
 from siloweave.methods.distaim.settings import DistAIMSettings
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
@@ -42,21 +41,10 @@ from siloweave.privacy.events import PaidAhead
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.progress import Progress, silent
 from siloweave.protocols import secure_products as products
+from siloweave.protocols import secure_sums, workloads
 from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_marginals import RowBounds, kept_secret
-from siloweave.protocols.secure_sums import (
-    ROUNDING,
-    add_exact,
-    drawn_cohort,
-    exchange_keys,
-)
 from siloweave.protocols.two_rounds import plan_and_fit
-from siloweave.protocols.workload import (
-    check_capacity,
-    expected_l1,
-    fitting,
-    weights_of,
-)
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.display import listed
 from siloweave.tables.keys import Key, fold_in
@@ -117,7 +105,7 @@ def rounds_of(
     """Yield the names of those who take part for the first time, round by round."""
     joined: set[str] = set()
     for t in range(settings.rounds):
-        cohort = drawn_cohort(
+        cohort = secure_sums.drawn_cohort(
             session.roster, settings.participation, fold_in(key, "cohort", t)
         )
         yield [name for name in cohort if name not in joined]
@@ -141,9 +129,9 @@ class _Servers:
         """Collect the masked counts V of parties that take part for the first time."""
         if not newcomers:
             return
-        server, _ = servers_of(self.session.roster)
+        server, _ = party.servers_of(self.session.roster)
         replies = self.session.ask(
-            ShareCounts(self.keys[server], self.price), newcomers
+            messages.ShareCounts(self.keys[server], self.price), newcomers
         )
         for name, reply in zip(newcomers, replies, strict=True):
             words = reply.words.value
@@ -194,8 +182,8 @@ class _Servers:
 
     def _opened(self, batch: Sequence[tuple[Clique, Coins]]) -> list[Measurement]:
         """Have both servers open some tables that fit into one message."""
-        first, last = servers_of(self.session.roster)
-        request = OpenTables(
+        first, last = party.servers_of(self.session.roster)
+        request = messages.OpenTables(
             cliques=tuple(clique for clique, _ in batch),
             coins=tuple(coins for _, coins in batch),
             tail=self.tail,
@@ -205,7 +193,7 @@ class _Servers:
             dealer=masking.public_key(self.secret),
             dealt=b"",
         )
-        release = opening(f"{self.session.run}/{self.session.rounds}", request)
+        release = party.opening(f"{self.session.run}/{self.session.rounds}", request)
         first_key = self.keys[first][: masking.KEY]
         shared_secret = masking.agree_with(self.secret, {first: first_key})[first]
         dealt_tables = []
@@ -226,7 +214,7 @@ class _Servers:
         cells = self.domain.size(clique)
         name = "\0".join((release, *clique))
         r = products.coin_bits(self.secret, name, cells, coins)
-        S = products.coin_masks(secret, name, cells, coins, MODULUS)
+        S = products.coin_masks(secret, name, cells, coins, party.MODULUS)
         return r.astype(np.uint32) - S
 
 
@@ -234,8 +222,8 @@ def opened_tables(
     domain: Domain,
     places: Mapping[Clique, slice],
     sums: Words,
-    asked: OpenTables,
-    replies: Mapping[str, ServerWords],
+    request: messages.OpenTables,
+    replies: Mapping[str, messages.ServerWords],
 ) -> list[Measurement]:
     """Open noisy tables from the sum of what parties sent and the words of both servers.
 
@@ -243,11 +231,11 @@ def opened_tables(
         WireError: Words open to counts that cannot be, or to tables of different numbers of rows;
             names all who sent some.
     """
-    senders = dict.fromkeys([*replies, *asked.joined])
+    senders = dict.fromkeys([*replies, *request.joined])
     who = f"one or more of parties {listed([repr(name) for name in senders])}"
     bounds = RowBounds(0, MOST_ROWS)
     # V + U + noise: the servers' pads cancel, and so do the words that parties subtracted.
-    total = np.concatenate([sums[places[clique]] for clique in asked.cliques])
+    total = np.concatenate([sums[places[clique]] for clique in request.cliques])
     for name, reply in replies.items():
         total += CheckedReply(name).array(
             "words", reply.words.value, WORDS, total.shape
@@ -255,9 +243,11 @@ def opened_tables(
 
     measurements = []
     start = 0
-    for clique, coins in zip(asked.cliques, asked.coins, strict=True):
+    for clique, coins in zip(request.cliques, request.coins, strict=True):
         words = total[start : start + domain.size(clique)]
-        counts = products.opened((words, np.zeros_like(words)), coins.half, MODULUS)
+        counts = products.opened(
+            (words, np.zeros_like(words)), coins.half, party.MODULUS
+        )
         # Tables of one run are of the same rows: words that anybody changed open to others.
         bounds = bounds.after(who, clique, counts, coins)
         table = counts.reshape(domain.shape(clique)).astype(float)
@@ -284,8 +274,8 @@ def distaim(
     Arguments are those of `aim` (methods/aim/coordinator.py); `key` chooses who takes part, from
     `secret` come the coins that the coordinator deals.
     """
-    check_capacity(domain, workload, settings.max_model_mb)
-    places = places_of(domain, workload)
+    workloads.check_capacity(domain, workload, settings.max_model_mb)
+    places = party.places_of(domain, workload)
     cells = sum(domain.size(q) for q in places)
     if 4 * cells > _MESSAGE:
         raise CapacityError(
@@ -294,7 +284,7 @@ def distaim(
         )
     price = price_of(budget, rho, round(unit**2))
     check_coins(settings, budget, len(places), rho / rho_for(budget))
-    keys = exchange_keys(session, domain)
+    keys = secure_sums.exchange_keys(session, domain)
     no_sums = np.zeros(cells, np.uint32)
     servers = _Servers(session, domain, places, price, secret, keys, no_sums)
 
@@ -345,7 +335,7 @@ class _Simulated:
     def add(self, newcomers: Sequence[str]) -> None:
         """Add the exact counts of parties that take part for the first time."""
         if newcomers:
-            add_exact(self.session, newcomers, self.sums)
+            secure_sums.add_exact(self.session, newcomers, self.sums)
 
     def measure(self, cliques: Sequence[Clique]) -> None:
         """Measure tables over everyone who took part so far, with noise."""
@@ -371,7 +361,7 @@ class _Simulated:
     def choose(self, model: MRF) -> Clique:
         """Choose a clique that fits by AIM's score, with the exponential mechanism."""
         measured = list(model.potentials)
-        candidates = fitting(
+        candidates = workloads.fitting(
             self.domain, self.weights, measured, self.settings.max_model_mb
         )
 
@@ -379,12 +369,12 @@ class _Simulated:
         scores = []
         for q in candidates:
             gap = float(np.abs(self.sums[q] - model.marginal(q)).sum())
-            bias = expected_l1(self.sigma, self.domain.size(q))
+            bias = workloads.expected_l1(self.sigma, self.domain.size(q))
             scores.append(self.weights[q] * (gap - bias))
 
         # unit^2 is how far a row moves a marginal in L1: 1, or 2 where it is replaced.
         largest_weight = max(self.weights[q] for q in candidates)
-        sensitivity = self.unit**2 * largest_weight * (1 + ROUNDING)
+        sensitivity = self.unit**2 * largest_weight * (1 + secure_sums.ROUNDING)
         choice = mechanisms.exponential(
             scores, sensitivity=sensitivity, epsilon=self.epsilon, entropy=self.entropy
         )
@@ -409,9 +399,9 @@ def simulated(
     by the exponential mechanism, all over those who took part so far: sigma =
     unit sqrt((T + d) / (2 r rho)), epsilon = sqrt(8 (1 - r) rho / T). Arguments as of `distaim`.
     """
-    check_capacity(domain, workload, settings.max_model_mb)
-    exchange_keys(session, domain)
-    weights = weights_of(domain, workload)
+    workloads.check_capacity(domain, workload, settings.max_model_mb)
+    secure_sums.exchange_keys(session, domain)
+    weights = workloads.weights_of(domain, workload)
     one_ways = [q for q in weights if len(q) == 1]
     T = settings.rounds
     r = settings.gaussian_share

@@ -43,43 +43,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    NOTHING,
-    OTHERS,
-    OWN_ROWS,
-    READERS,
-    Asked,
-    Forecast,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-    masked_sums,
-)
+from siloweave.core import views
+from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.errors import count_of, number, whole
 from siloweave.federation.messages import MAX_BYTES
-from siloweave.methods.distaim.coordinator import (
-    DEALT,
-    MOST_CELLS,
-    check_coins,
-    coordinate,
-)
-from siloweave.methods.distaim.messages import OpenTables, ShareCounts
-from siloweave.methods.distaim.party import HANDLERS, places_of
+from siloweave.methods.distaim import coordinator, messages, party
 from siloweave.methods.distaim.settings import DistAIMSettings
 from siloweave.privacy.budget import refuse_several_rows, rho_for
-from siloweave.protocols.marginals import (
-    cuts_columns,
-    guessed,
-    marginal_forecast,
-    marginal_method,
-)
-from siloweave.protocols.secure_sums import CountExactly, KeyRequest, smallest_drawn
-from siloweave.protocols.workload import first_encoder, queries_of
+from siloweave.protocols import marginals, secure_sums, workloads
 
 _COPIES = 4.0  # in memory, of the message with coins
 
@@ -126,27 +99,28 @@ def _affordable(setup: Setup) -> None:
     learn = setup.learn
 
     # What counts of columns and open facts leave for tables.
-    has_counts = learn > 0 or cuts_columns(setup)
+    has_counts = learn > 0 or marginals.cuts_columns(setup)
     share = 1 - synth.counts_share * has_counts
     if learn:
         # Open facts take a tenth of delta, too.
         less_delta = msgspec.structs.replace(budget, delta=0.9 * budget.delta)
         share *= (1 - learn) * rho_for(less_delta) / rho_for(budget)
-    check_coins(synth, budget, len(_sizes(setup)), share)
+    coordinator.check_coins(synth, budget, len(_sizes(setup)), share)
 
 
 def _sizes(setup: Setup) -> list[int]:
     """Count the cells of every table that parties share."""
     synth: Any = setup.synth
-    encoder = setup.encoder or first_encoder(guessed(setup), synth)
+    encoder = setup.encoder or workloads.first_encoder(marginals.guessed(setup), synth)
     domain = encoder.domain
-    return [domain.size(q) for q in places_of(domain, queries_of(synth, encoder))]
+    queries = workloads.queries_of(synth, encoder)
+    return [domain.size(q) for q in party.places_of(domain, queries)]
 
 
 def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run; most bytes by far are coins, dealt to the last party."""
     synth: Any = setup.synth
-    forecast_marginals = marginal_forecast(
+    forecast_marginals = marginals.marginal_forecast(
         lambda setup, rows, domain: (synth.rounds + 2, 1.0),
         _question_counts,
         all_pairs=True,
@@ -157,14 +131,15 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
         return forecast
 
     sizes = _sizes(setup)
-    opened_sizes = [size for size in sizes if size <= MOST_CELLS]
-    dealt_bytes = DEALT * sum(opened_sizes)
+    opened_sizes = [size for size in sizes if size <= coordinator.MOST_CELLS]
+    dealt_bytes = coordinator.DEALT * sum(opened_sizes)
     notes = forecast.notes
     too_large = len(sizes) - len(opened_sizes)
     if too_large:
         pairs = count_of(too_large, "pair of columns has", "pairs of columns have")
+        most_cells = coordinator.MOST_CELLS
         notes += (
-            f"{pairs} more than {MOST_CELLS:,.0f} cells and will not be measured",
+            f"{pairs} more than {most_cells:,.0f} cells and will not be measured",
         )
 
     # One message is in memory at a time.
@@ -184,34 +159,38 @@ def _question_counts(setup: Setup, columns: int) -> Asked:
     """
     synth: Any = setup.synth
     if synth.selection == "simulated":
-        return {KeyRequest: 1, CountExactly: 1}
-    return {KeyRequest: 1, ShareCounts: 1, OpenTables: 2}
+        return {secure_sums.KeyRequest: 1, secure_sums.CountExactly: 1}
+    return {secure_sums.KeyRequest: 1, messages.ShareCounts: 1, messages.OpenTables: 2}
 
 
 def _visibility(synth: DistAIM) -> Views:
     """Return the lines of who sees what in a run, with servers or simulated."""
-    cuts = masked_sums(synth.tolerated, "counts of columns that are cut")
+    cuts = views.masked_sums(synth.tolerated, "counts of columns that are cut")
     if synth.selection == "simulated":
         unprotected = "nothing: exact counts decide what is measured"
         exact = View(
-            COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",)
+            views.COORDINATOR,
+            "exact counts of each party",
+            views.NOTHING,
+            ("ExactCounts.tables",),
         )
-        bare_readers = msgspec.structs.replace(READERS, protected_by=unprotected)
-        return (OWN_ROWS, cuts, exact, bare_readers)
+        bare_readers = msgspec.structs.replace(views.READERS, protected_by=unprotected)
+        return (views.OWN_ROWS, cuts, exact, bare_readers)
 
     tables = View(
-        COORDINATOR,
+        views.COORDINATOR,
         "tables over all parties that took part, with noise",
-        f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server",
+        f"{views.NOISE}, of coins that nobody knows alone, as long as it shares nothing with a "
+        "server",
         ("CountShare.words",),
     )
     others = View(
-        OTHERS,
+        views.OTHERS,
         "at two that serve, which tables are opened",
-        f"{NOISE}, as long as they share nothing with each other",
+        f"{views.NOISE}, as long as they share nothing with each other",
         ("OpenTables",),
     )
-    return (OWN_ROWS, cuts, tables, others, READERS)
+    return (views.OWN_ROWS, cuts, tables, others, views.READERS)
 
 
 @dataclass(frozen=True)
@@ -240,7 +219,7 @@ class DistAIM(Synthesizer, DistAIMSettings):
         (True, 3)
     """
 
-    method: ClassVar[Method] = marginal_method(
+    method: ClassVar[Method] = marginals.marginal_method(
         name="distaim",
         title="DistAIM",
         split="rows",
@@ -248,12 +227,12 @@ class DistAIM(Synthesizer, DistAIMSettings):
         paper="Maddock, Cormode & Maple 2024, FLAIM, KDD 2024",
         guarantee=_guarantee,
         visibility=_visibility,
-        handlers=lambda synth: HANDLERS,
-        coordinate=coordinate,
+        handlers=lambda synth: party.HANDLERS,
+        coordinate=coordinator.coordinate,
         forecast=_forecast,
         check=_check,
         affordable=_affordable,
-        smallest_cohort=lambda synth, parties: smallest_drawn(
+        smallest_cohort=lambda synth, parties: secure_sums.smallest_drawn(
             synth.participation, parties
         ),
         trains_at=("coordinator",),

@@ -23,24 +23,12 @@ from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.masking import Words, stream
 from siloweave.federation.messages import MAX_BYTES, Array, Public
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.distaim.messages import (
-    CountShare,
-    OpenTables,
-    ServerWords,
-    ShareCounts,
-)
+from siloweave.methods.distaim import messages
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import PaidAhead, SharedCoins, encode
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.secure_sums import (
-    CountExactly,
-    KeyRequest,
-    checked_queries,
-    count_exactly,
-    neighbours_of,
-    send_key,
-)
+from siloweave.protocols import secure_sums
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.codes import Clique, CountedRows, Domain
 
@@ -80,7 +68,7 @@ def count_words(secret: bytes, price: PaidAhead, cells: int) -> Words:
     return stream(secret, b"distaim counts\0" + encode(price), cells)
 
 
-def opening(context: str, request: OpenTables) -> str:
+def opening(context: str, request: messages.OpenTables) -> str:
     """Name one opening of tables, so that both servers use its streams once only."""
     # The parties, too: over other ones, the same stream would be used a second time.
     content = (request.cliques, request.coins, sorted(request.joined))
@@ -88,15 +76,18 @@ def opening(context: str, request: OpenTables) -> str:
     return f"{context}/{sha256(encoded).hexdigest()}"
 
 
-def share(request: ShareCounts, site: Site[CountedRows]) -> CountShare:
+def share(
+    request: messages.ShareCounts, site: Site[CountedRows]
+) -> messages.CountShare:
     """Pay for everything that may be opened later, and send masked counts, V = M - U."""
     site.require_first()
     price = request.price
     # A lower one would be charged for rows that move less than this party's do.
-    if price.moved != marginal_sensitivity(neighbours_of(site), norm="l1"):
+    neighbours = secure_sums.neighbours_of(site)
+    if price.moved != marginal_sensitivity(neighbours, norm="l1"):
         raise WireError(
             f"party {site.name!r} was asked to pay for rows that move {price.moved} cells of a "
-            f"table; its own budget is of {neighbours_of(site)}. Nothing was released"
+            f"table; its own budget is of {neighbours}. Nothing was released"
         )
     server, _ = servers_of(site.terms.roster)
     secret = site.agree({server: request.server})[server]
@@ -109,10 +100,12 @@ def share(request: ShareCounts, site: Site[CountedRows]) -> CountShare:
 
     servers = " and ".join(servers_of(site.terms.roster))
     title = f"tables that {servers} open later of its counts"
-    return CountShare(site.release(price, title, masked))
+    return messages.CountShare(site.release(price, title, masked))
 
 
-def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
+def open_tables(
+    request: messages.OpenTables, site: Site[CountedRows]
+) -> messages.ServerWords:
     """Send this server's part of tables: its noise, and the words that parties subtracted.
 
     No row is read. The first server knows the words, both make noise.
@@ -144,11 +137,13 @@ def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
     if site.name == last:
         words += _noise(request, domain, secrets[first], release, None)
     why = "random words of secrets and coins, drawn without looking at rows"
-    return ServerWords(Public(Array.of(words, "<u4"), why))
+    return messages.ServerWords(Public(Array.of(words, "<u4"), why))
 
 
 def _check_tables(
-    request: OpenTables, site: Site[CountedRows], places: Mapping[Clique, slice]
+    request: messages.OpenTables,
+    site: Site[CountedRows],
+    places: Mapping[Clique, slice],
 ) -> None:
     """Refuse unknown tables, tables of too few parties, and too many coins.
 
@@ -170,7 +165,7 @@ def _check_tables(
             f"was asked to open tables of {len(request.joined)} parties; the study's smallest sum "
             f"is of {least}",
         )
-    checked_queries(request.cliques, site)
+    secure_sums.checked_queries(request.cliques, site)
 
     number = 0
     for clique, coins in zip(request.cliques, request.coins, strict=True):
@@ -182,7 +177,7 @@ def _check_tables(
 
 
 def _noise(
-    request: OpenTables,
+    request: messages.OpenTables,
     domain: Domain,
     secret: bytes,
     release: str,
@@ -213,7 +208,7 @@ def _noise(
     return np.concatenate(parts)
 
 
-def _check_price(request: OpenTables, site: Site[CountedRows]) -> None:
+def _check_price(request: messages.OpenTables, site: Site[CountedRows]) -> None:
     """Refuse tables that would cost more than parties paid, with those opened before."""
     price = request.price
     stored = site.recall("opened") or msgspec.msgpack.encode({})
@@ -239,7 +234,9 @@ def _check_price(request: OpenTables, site: Site[CountedRows]) -> None:
     site.remember("opened", msgspec.msgpack.encode(opened))
 
 
-def _event(request: OpenTables, coins: Coins, site: Site[CountedRows]) -> SharedCoins:
+def _event(
+    request: messages.OpenTables, coins: Coins, site: Site[CountedRows]
+) -> SharedCoins:
     """Return the event of a table; raises WireError for coins that make no noise."""
     price = request.price
     try:
@@ -261,9 +258,11 @@ def _refused(site: Site[CountedRows], reason: str) -> WireError:
 
 
 HANDLERS: Handlers = {
-    KeyRequest: send_key,
-    ShareCounts: share,
-    OpenTables: open_tables,
-    CountExactly: partial(count_exactly, why=_SIMULATED, selection="simulated"),
+    secure_sums.KeyRequest: secure_sums.send_key,
+    messages.ShareCounts: share,
+    messages.OpenTables: open_tables,
+    secure_sums.CountExactly: partial(
+        secure_sums.count_exactly, why=_SIMULATED, selection="simulated"
+    ),
 }
 """A party's side: which function answers which request."""

@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 from siloweave.core.method import Result, Setup, Task
 from siloweave.core.model import FeatureModel
 from siloweave.federation.session import Session
-from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion
+from siloweave.methods.dp_sgd import messages
 from siloweave.methods.dp_sgd.party import PrivateTrainer, trains_unpaid
 from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.events import SharedGaussian
 from siloweave.privacy.shared_steps import order_for, plan_steps
-from siloweave.protocols.histograms import histogram_event, noisy_histogram
-from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
+from siloweave.protocols import histograms, networks, secure_sums
 from siloweave.protocols.private_steps import refuse_what_learns_nothing
-from siloweave.protocols.secure_sums import exchange_keys, noisy_sums
 from siloweave.tables.codes import Encoder
 from siloweave.tables.keys import fold_in
 
@@ -41,7 +39,7 @@ def counts_event(setup: Setup) -> SharedGaussian:
     tolerated = getattr(synth, "tolerated", 0)
     dropouts = getattr(synth, "dropouts", 0)
     parties = len(setup.roster)
-    return histogram_event(
+    return histograms.histogram_event(
         encoder, setup.budget.neighbours, rho, parties, tolerated, dropouts
     )
 
@@ -83,12 +81,12 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     task.progress("counting", 0.0)
     encoder = Encoder(setup.schema, synth.finest_bins)
     event = counts_event(setup)
-    keys = exchange_keys(session, encoder.domain)
+    keys = secure_sums.exchange_keys(session, encoder.domain)
     # Where a row is replaced, the number of one party's rows is the same at all neighbours.
     is_public = (
         len(session.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
     )
-    histogram = noisy_histogram(
+    histogram = histograms.noisy_histogram(
         session, keys, encoder, event, task.seed, public=is_public
     )
     features = histogram.features(trainer.numeric)
@@ -97,7 +95,7 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     task.progress("finding the noise that fits the budget", 0.0)
     steps, batch = trainer.length(synth)
     rate = min(1.0, batch / histogram.rows)
-    training = trainer.made(synth, features, histogram.shares(features))
+    training = trainer.build(synth, features, histogram.shares(features))
     sizes = []
     for stage in training.stages:
         net, _ = training.task(training.empty(stage))
@@ -107,15 +105,15 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
         dimension=max(sizes), others=[event], order=training_order(trainer, setup),
     )  # fmt: skip
 
-    begin = BeginTraining(features.to_json(), noise.levels, rate)
+    begin = messages.BeginTraining(features.to_json(), noise.levels, rate)
     vanish = session.plan(session.roster).vanish
     session.ask_present(dict.fromkeys(session.roster, begin), vanish)
 
-    ask = partial(Step, keys, noise.share_sigma, event.tolerated)
+    ask = partial(messages.Step, keys, noise.share_sigma, event.tolerated)
     # From an integer of the sum to a clipped gradient, and by the expected batch to the mean.
     unit = synth.clip / noise.levels / (rate * histogram.rows)
     training_keys = training.keys(
-        jax_key(fold_in(fold_in(task.seed, "train"), "model"))
+        networks.jax_key(fold_in(fold_in(task.seed, "train"), "model"))
     )
     state = _steps(session, task, training, training_keys, ask, unit)
     trained = training.finish(state, histogram.rows, training_keys.end)
@@ -134,7 +132,7 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
 
 
 def _steps(
-    session: Session, task: Task, training: Stepwise, keys: Any, ask: Callable[..., Step],
+    session: Session, task: Task, training: Stepwise, keys: Any, ask: Callable[..., messages.Step],
     unit: float,
 ) -> Any:  # fmt: skip
     """Take all steps, and return the last state of the training.
@@ -156,7 +154,9 @@ def _steps(
         message = training.message(state, key)
         net, _ = training.task(message)
         request = ask(number, packed(message))
-        (noisy_sum,), parties = noisy_sums(session, request, [(flat_size(net),)])
+        (noisy_sum,), parties = secure_sums.noisy_sums(
+            session, request, [(flat_size(net),)]
+        )
         # Where a party vanished, the others' rows stand for its rows.
         mean = noisy_sum * (unit * len(request.keys) / len(parties))
         state = training.moved(state, unflattened(mean, net), key)
@@ -171,6 +171,8 @@ def _with_diffusion(session: Session, coder: Any, training: Any, seed: int) -> A
     shares = None
     if coder.label and training.shares is not None:
         shares = tuple(training.shares)
-    (reply,) = session.ask(TrainDiffusion(saved_bytes(coder), shares, seed))
-    distribution = from_bytes(reply.diffusion.value, LatentDistribution.load)
+    (reply,) = session.ask(
+        messages.TrainDiffusion(networks.saved_bytes(coder), shares, seed)
+    )
+    distribution = networks.from_bytes(reply.diffusion.value, LatentDistribution.load)
     return LatentDiffusion(coder, distribution, training.settings)

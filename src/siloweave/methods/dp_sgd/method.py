@@ -82,43 +82,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from siloweave.core import views
 from siloweave.core.method import (
-    BARE_READERS,
-    CURATOR,
-    NOISE,
-    OTHERS,
-    OTHERS_NOISE,
-    OWN_ROWS,
-    READERS,
     Asked,
     CountsSettings,
     Forecast,
     Guarantee,
     Method,
     Setup,
-    View,
-    Views,
-    masked_sums,
-    openings,
 )
 from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, number, whole
-from siloweave.methods.dp_sgd.coordinator import (
-    check_affordable,
-    coordinate,
-    study_facts,
-    training_order,
-)
-from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion
-from siloweave.methods.dp_sgd.party import (
-    PrivateTrainer,
-    Shares,
-    handlers,
-    party_data,
-    trains_unpaid,
-)
+from siloweave.methods.dp_sgd import coordinator, messages, party
+from siloweave.methods.dp_sgd.party import PrivateTrainer
 from siloweave.models.settings import (
     AutoencoderSettings,
     DiffusionSettings,
@@ -129,15 +108,7 @@ from siloweave.models.settings import (
 from siloweave.privacy.accountants import most_of_several
 from siloweave.privacy.budget import Relation
 from siloweave.privacy.shared_steps import CLIPS
-from siloweave.protocols.histograms import CountColumns, CountRows
-from siloweave.protocols.networks import (
-    DiffusionModel,
-    GANModel,
-    LatentModel,
-    check_trainable,
-    training_forecast,
-)
-from siloweave.protocols.secure_sums import KeyRequest, with_dropouts
+from siloweave.protocols import histograms, networks, secure_sums
 from siloweave.tables.features import Features
 
 if TYPE_CHECKING:
@@ -205,7 +176,7 @@ class PrivateRowsSettings(PrivateSettings):
 def _guarantee(without_noise: str, synth: Any) -> Guarantee:
     """Return the guarantee of a run, with one party or several; see `_method`."""
     instead = f"Or use {without_noise}, which adds none."
-    if trains_unpaid(synth):
+    if party.trains_unpaid(synth):
         return Guarantee("partial", _PARTIAL, instead=instead)
     if synth.method.split == "central":
         return Guarantee("dp", _CENTRAL, instead=instead)
@@ -215,27 +186,30 @@ def _guarantee(without_noise: str, synth: Any) -> Guarantee:
 def _central_views(synth: Any) -> Views:
     """Return the lines of who sees what in a run over one party's rows."""
     model = f"{_SUMS}; the model and the synthetic table"
-    noised = View("readers", model, NOISE, ("Counts.sums",))
-    if not trains_unpaid(synth):
-        return (CURATOR, noised)
+    noised = View("readers", model, views.NOISE, ("Counts.sums",))
+    if not party.trains_unpaid(synth):
+        return (views.CURATOR, noised)
     diffusion = "the diffusion, and what it repeats of encoded rows"
     bare = View(
-        "readers", diffusion, BARE_READERS.protected_by, ("TrainedDiffusion.diffusion",)
+        "readers",
+        diffusion,
+        views.BARE_READERS.protected_by,
+        ("TrainedDiffusion.diffusion",),
     )
-    return (CURATOR, noised, bare)
+    return (views.CURATOR, noised, bare)
 
 
 def _rows_views(sent: str, synth: Any) -> Views:
     """Return the lines of who sees what, where `sent` goes to every party in each step."""
     received = f"how columns are encoded, and in every step {sent}"
     return (
-        OWN_ROWS,
-        masked_sums(
+        views.OWN_ROWS,
+        views.masked_sums(
             synth.tolerated, "counts and of clipped gradients", dropouts=synth.dropouts
         ),
-        View(OTHERS, received, OTHERS_NOISE, ("BeginTraining", "Step")),
-        *openings(synth.dropouts),
-        READERS,
+        View(views.OTHERS, received, views.OTHERS_NOISE, ("BeginTraining", "Step")),
+        *views.openings(synth.dropouts),
+        views.READERS,
     )
 
 
@@ -246,14 +220,14 @@ def _forecast(trainer: PrivateTrainer, setup: Setup, rows: int) -> Forecast:
     # As in the coordinator: the number of rows is public, and asked for.
     is_public = len(setup.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
     questions: Asked = {
-        KeyRequest: 1,
-        CountColumns: 1,
-        CountRows: int(is_public),
-        BeginTraining: 1,
-        Step: steps,
-        TrainDiffusion: int(trains_unpaid(synth)),
+        secure_sums.KeyRequest: 1,
+        histograms.CountColumns: 1,
+        histograms.CountRows: int(is_public),
+        messages.BeginTraining: 1,
+        messages.Step: steps,
+        messages.TrainDiffusion: int(party.trains_unpaid(synth)),
     }
-    forecast = training_forecast(
+    forecast = networks.training_forecast(
         setup, rows, synth.settings(), questions, lambda weights, width: 2 * 4 * weights * steps,
         numeric=trainer.numeric, private=True, bounded=False,
     )  # fmt: skip
@@ -265,12 +239,14 @@ def _forecast(trainer: PrivateTrainer, setup: Setup, rows: int) -> Forecast:
         forecast = replace(forecast, epsilon_at_parties=epsilon)
     if not hasattr(synth, "dropouts"):
         return forecast
-    return with_dropouts(forecast, synth, len(setup.roster), len(setup.roster))
+    return secure_sums.with_dropouts(
+        forecast, synth, len(setup.roster), len(setup.roster)
+    )
 
 
 def _at_parties(trainer: PrivateTrainer, setup: Setup, together: int) -> float:
     """Bound the epsilon of a unit with rows at `together` parties, by the ledgers' one order."""
-    order = training_order(trainer, setup)
+    order = coordinator.training_order(trainer, setup)
     # Rows are replaced one by one alone, and such a unit is at one party.
     assert order is not None
     return most_of_several(setup.budget.epsilon, together, setup.budget.delta, order)
@@ -299,14 +275,14 @@ def _method(
         trust=trust,
         guarantee=partial(_guarantee, without_noise),
         visibility=visibility,
-        prepare=party_data,
-        facts=partial(study_facts, trainer),
-        handlers=partial(handlers, trainer),
-        coordinate=partial(coordinate, trainer),
+        prepare=party.party_data,
+        facts=partial(coordinator.study_facts, trainer),
+        handlers=partial(party.handlers, trainer),
+        coordinate=partial(coordinator.coordinate, trainer),
         load=partial(FeatureModel.load, net=trainer.model.load),
         forecast=partial(_forecast, trainer),
-        check_schema=check_trainable,
-        affordable=partial(check_affordable, trainer),
+        check_schema=networks.check_trainable,
+        affordable=partial(coordinator.check_affordable, trainer),
         trains_at=("coordinator",),
         transcribed=False,
         **facts,
@@ -316,14 +292,14 @@ def _method(
 # GANs
 
 
-def _gan(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
+def _gan(synth: Any, features: Features, shares: party.Shares | None) -> Stepwise:
     """Build the private training steps of a GAN."""
     from siloweave.models.private_gan import GANSteps
 
     return GANSteps(part_of(PrivateGANSettings, synth), features.blocks, shares)
 
 
-_GAN = PrivateTrainer(_gan, GANModel, "modes")
+_GAN = PrivateTrainer(_gan, networks.GANModel, "modes")
 
 
 @dataclass(frozen=True)
@@ -391,7 +367,7 @@ class DPFedTGAN(Synthesizer, PrivateRowsSettings, PrivateGANSettings):
 
 
 def label_shares(
-    features: Features, target: str | None, shares: Shares | None
+    features: Features, target: str | None, shares: party.Shares | None
 ) -> Sequence[float] | None:
     """Return the share of each class of a target by the paid counts; None if it is unknown."""
     starts = [block.start for block in features.blocks if block.column == target]
@@ -421,7 +397,7 @@ def _refuse_unpaid(settings: Any, where: str = "") -> None:
             )
 
 
-def _diffusion(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
+def _diffusion(synth: Any, features: Features, shares: party.Shares | None) -> Stepwise:
     """Build the private training steps of a diffusion."""
     from siloweave.models.rounds import DiffusionLearner
     from siloweave.models.stepwise import DiffusionSteps
@@ -432,7 +408,7 @@ def _diffusion(synth: Any, features: Features, shares: Shares | None) -> Stepwis
     return DiffusionSteps(learner, label_shares(features, synth.target, shares))
 
 
-_DIFFUSION = PrivateTrainer(_diffusion, DiffusionModel)
+_DIFFUSION = PrivateTrainer(_diffusion, networks.DiffusionModel)
 
 
 @dataclass(frozen=True)
@@ -531,7 +507,7 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
 # Latent diffusions
 
 
-def _latent(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
+def _latent(synth: Any, features: Features, shares: party.Shares | None) -> Stepwise:
     """Build the private steps of an autoencoder, and of its diffusion where these are paid."""
     from siloweave.models.stepwise import LatentSteps
 
@@ -539,7 +515,7 @@ def _latent(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
         synth.autoencoder, synth.diffusion, scaled=False, numbers=synth.numbers
     )
     target_shares = label_shares(features, synth.target, shares)
-    has_paid_diffusion = not trains_unpaid(synth)
+    has_paid_diffusion = not party.trains_unpaid(synth)
     return LatentSteps(
         settings, features.blocks, synth.target, target_shares, has_paid_diffusion
     )
@@ -548,7 +524,7 @@ def _latent(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
 def _latent_length(synth: DPTLDM) -> tuple[int, int]:
     """Return the number of paid steps, and the number of rows expected in each."""
     paid_steps = synth.autoencoder.steps
-    if not trains_unpaid(synth):
+    if not party.trains_unpaid(synth):
         paid_steps += synth.diffusion.steps
     return paid_steps, synth.autoencoder.batch
 
@@ -605,7 +581,7 @@ class DPTLDM(Synthesizer, PrivateSettings):
     scope: Literal["end-to-end", "autoencoder"] = "end-to-end"
 
     method: ClassVar[Method] = _method(
-        PrivateTrainer(_latent, LatentModel, length=_latent_length),
+        PrivateTrainer(_latent, networks.LatentModel, length=_latent_length),
         "TLDM",
         name="dp_tldm",
         title="DP-TLDM",
@@ -615,7 +591,9 @@ class DPTLDM(Synthesizer, PrivateSettings):
     )
 
 
-def _sphere_codes(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
+def _sphere_codes(
+    synth: Any, features: Features, shares: party.Shares | None
+) -> Stepwise:
     """Build the private training steps of a diffusion of sphere codes."""
     from siloweave.models.rounds import SphereCodeLearner
     from siloweave.models.stepwise import DiffusionSteps
@@ -653,7 +631,7 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
     method: ClassVar[Method] = _method(
         PrivateTrainer(
             _sphere_codes,
-            LatentModel,
+            networks.LatentModel,
             length=lambda synth: (synth.diffusion.steps, synth.diffusion.batch),
         ),
         "FedPointDiff",

@@ -25,32 +25,13 @@ from siloweave.core.method import Place, Setup
 from siloweave.errors import DataError, InputError, SiloweaveError, WireError
 from siloweave.federation.messages import Public
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.dp_sgd.messages import (
-    BeginTraining,
-    Step,
-    TrainDiffusion,
-    TrainedDiffusion,
-    TrainingReady,
-)
+from siloweave.methods.dp_sgd import messages
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate, SampledSharedGaussian
 from siloweave.privacy.shared_steps import WIDEST, moved, quantised, span
-from siloweave.protocols.histograms import (
-    CountColumns,
-    CountRows,
-    HistogramData,
-    count_columns,
-    count_rows,
-)
-from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
+from siloweave.protocols import histograms, networks, secure_sums
+from siloweave.protocols.histograms import HistogramData
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
-from siloweave.protocols.secure_sums import (
-    OPENING,
-    Counts,
-    KeyRequest,
-    neighbours_of,
-    send_key,
-)
 from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -77,9 +58,9 @@ def _length(synth: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PrivateTrainer:
-    """The way to train one kind of network privately; `made` imports the network at its use."""
+    """The way to train one kind of network privately; `build` imports the network at its use."""
 
-    made: Callable[[Any, Features, Shares | None], Stepwise]
+    build: Callable[[Any, Features, Shares | None], Stepwise]
     model: Any  # of the trained network
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
     # Paid steps, and expected rows of each.
@@ -90,7 +71,7 @@ class PrivateTrainer:
 class PrivateState:
     """The party's encoded rows and training, computed again after a restart."""
 
-    begun: BeginTraining  # what was asked for
+    begun: messages.BeginTraining  # what was asked for
     training: Stepwise  # what trains
     features: Features  # by which rows are encoded
     rows: Any = None  # as losses read them, once they were needed
@@ -112,7 +93,9 @@ def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
 # The beginning
 
 
-def count(request: CountColumns, site: Site[HistogramData]) -> Counts:
+def count(
+    request: histograms.CountColumns, site: Site[HistogramData]
+) -> secure_sums.Counts:
     """Count the columns and the rows, under noise as wide as the study says."""
     study_sigma = site.terms.facts["counts_sigma"]
     if not math.isclose(request.share_sigma, study_sigma, rel_tol=1e-9):
@@ -120,27 +103,27 @@ def count(request: CountColumns, site: Site[HistogramData]) -> Counts:
             f"party {site.name!r} was asked for counts under noise of width "
             f"{request.share_sigma:g}; by the study it is {study_sigma:g}"
         )
-    return count_columns(request, site)
+    return histograms.count_columns(request, site)
 
 
 def begin(
     synth: Any,
     trainer: PrivateTrainer,
-    request: BeginTraining,
+    request: messages.BeginTraining,
     site: Site[HistogramData],
-) -> TrainingReady:
+) -> messages.TrainingReady:
     """Check and store what the training begins with, and the secret by which rows are encoded."""
     _checked(synth, trainer, request, site)
     # With a public key, everyone could tell where in its bin a value was put.
     site.remember("secret of encoding", site.entropy.bytes(8))
     site.remember("begin", msgspec.msgpack.encode(request))
-    return TrainingReady(Public(True, "says nothing"))
+    return messages.TrainingReady(Public(True, "says nothing"))
 
 
 def _checked(
     synth: Any,
     trainer: PrivateTrainer,
-    request: BeginTraining,
+    request: messages.BeginTraining,
     site: Site[HistogramData],
 ) -> PrivateState:
     """Check a request to begin; refuse what the party cannot pay for, hold or finish.
@@ -157,7 +140,7 @@ def _checked(
         features = Features.from_json(request.features)
         if not features.cover(schema):
             raise WireError(f"{who} was asked to encode by other facts than its own")
-        training = trainer.made(synth, features, None)
+        training = trainer.build(synth, features, None)
         widths = [_size(training.shapes(stage)) for stage in training.stages]
     except WireError:
         raise
@@ -184,7 +167,7 @@ def _size(shapes: Any) -> int:
 
 
 def _event(
-    begun: BeginTraining,
+    begun: messages.BeginTraining,
     site: Site[HistogramData],
     *,
     share_sigma: float,
@@ -194,6 +177,8 @@ def _event(
 ) -> SampledSharedGaussian:
     """Return the event of a step; raises InputError for numbers that no event has."""
     order = site.terms.facts["order"]
+    if order is None:
+        order = UNSET
     return SampledSharedGaussian(
         share_sigma=share_sigma,
         shares=shares,
@@ -201,8 +186,8 @@ def _event(
         sensitivity=moved(begun.levels, width),
         dimension=width,
         sampling_rate=begun.rate,
-        replace_one=neighbours_of(site).replaces,
-        order=UNSET if order is None else order,
+        replace_one=secure_sums.neighbours_of(site).replaces,
+        order=order,
     )
 
 
@@ -215,12 +200,14 @@ def _begun(
         raise WireError(
             f"party {site.name!r} was asked to train before the training began"
         )
-    begin_request = msgspec.msgpack.decode(stored, type=BeginTraining)
+    begin_request = msgspec.msgpack.decode(stored, type=messages.BeginTraining)
     return _checked(synth, trainer, begin_request, site)
 
 
 def _encoded(
-    site: Site[HistogramData], features: Features, layout: Callable[[Any], Any]
+    site: Site[HistogramData],
+    features: Features,
+    layout: Callable[[Any], Any],
 ) -> Any:
     """Encode a party's rows as vectors, laid out by `layout`.
 
@@ -285,7 +272,7 @@ def _members(table: Table, schema: Schema, budget: Budget | None) -> Ints:
 
 
 def _task(
-    state: PrivateState, request: Step, site: Site[HistogramData]
+    state: PrivateState, request: messages.Step, site: Site[HistogramData]
 ) -> tuple[Any, Any]:
     """Return the network and the loss of a step; raises WireError if the request has neither."""
     from siloweave.models.rounds import unpacked
@@ -306,8 +293,11 @@ def _task(
 
 
 def step(
-    synth: Any, trainer: PrivateTrainer, request: Step, site: Site[HistogramData]
-) -> Counts:
+    synth: Any,
+    trainer: PrivateTrainer,
+    request: messages.Step,
+    site: Site[HistogramData],
+) -> secure_sums.Counts:
     """Draw units, sum their clipped gradients, and round; then pay, add noise, and mask."""
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
@@ -346,7 +336,7 @@ def step(
     title = f"step {request.number + 1} of {synth.method.title}"
     # The sum opens only among parties that began with the same request.
     begin_request = site.recall("begin") or b""
-    return Counts(
+    return secure_sums.Counts(
         site.release_masked(event, title, integers, request.keys, begin_request)
     )
 
@@ -362,9 +352,9 @@ def trains_unpaid(synth: Any) -> bool:
 def train_diffusion(
     synth: Any,
     trainer: PrivateTrainer,
-    request: TrainDiffusion,
+    request: messages.TrainDiffusion,
     site: Site[HistogramData],
-) -> TrainedDiffusion:
+) -> messages.TrainedDiffusion:
     """Train the diffusion on every row, once a run, after an entry that nothing protects it."""
     # The same step may be asked again after a crash, another one may not.
     this_step = site.context.encode()
@@ -376,11 +366,14 @@ def train_diffusion(
     site.remember("rest", first_step)
     train = partial(_diffusion, synth, trainer, request, site)
     title = "weights of DP-TLDM: the diffusion"
-    return TrainedDiffusion(site.release(NonPrivate(_UNPAID), title, train))
+    return messages.TrainedDiffusion(site.release(NonPrivate(_UNPAID), title, train))
 
 
 def _fits(
-    synth: Any, trainer: PrivateTrainer, file: bytes, site: Site[HistogramData]
+    synth: Any,
+    trainer: PrivateTrainer,
+    file: bytes,
+    site: Site[HistogramData],
 ) -> bool:
     """Return whether the head of an autoencoder's file is what the study's would have."""
     from siloweave.models.coders import RowCoder
@@ -388,10 +381,10 @@ def _fits(
     training: Any = _begun(synth, trainer, site).training
     study_coder = RowCoder.untrained(
         training.layout, synth.autoencoder, label=training.label, numbers=synth.numbers,
-        key=jax_key(fold_in(0, "first")),
+        key=networks.jax_key(fold_in(0, "first")),
     )  # fmt: skip
     try:
-        return bool(_head(file) == _head(saved_bytes(study_coder)))
+        return bool(_head(file) == _head(networks.saved_bytes(study_coder)))
     except msgspec.MsgspecError:
         return False
 
@@ -406,7 +399,7 @@ def _head(file: bytes) -> Any:
 def _diffusion(
     synth: Any,
     trainer: PrivateTrainer,
-    request: TrainDiffusion,
+    request: messages.TrainDiffusion,
     site: Site[HistogramData],
 ) -> bytes:
     """Train the diffusion on the latents of all rows, and return its file."""
@@ -414,25 +407,25 @@ def _diffusion(
     from siloweave.models.coders import RowCoder
 
     features = _begun(synth, trainer, site).features
-    coder = from_bytes(request.coder, RowCoder.load)
+    coder = networks.from_bytes(request.coder, RowCoder.load)
     latents = _encoded(site, features, coder.encode)
     distribution = latent.fit_latents(
         latents, coder.latent, synth.diffusion, scaled=False,
-        key=jax_key(fold_in(request.seed, "diffusion")), label_shares=request.shares,
+        key=networks.jax_key(fold_in(request.seed, "diffusion")), label_shares=request.shares,
     )  # fmt: skip
-    return saved_bytes(distribution)
+    return networks.saved_bytes(distribution)
 
 
 def handlers(trainer: PrivateTrainer, synth: Any) -> Handlers:
     """Return the functions that answer requests, by request, at these settings."""
     answers: dict[Any, Any] = {
-        KeyRequest: send_key,
-        CountRows: count_rows,
-        CountColumns: count,
-        **OPENING,
-        BeginTraining: partial(begin, synth, trainer),
-        Step: partial(step, synth, trainer),
+        secure_sums.KeyRequest: secure_sums.send_key,
+        histograms.CountRows: histograms.count_rows,
+        histograms.CountColumns: count,
+        **secure_sums.OPENING,
+        messages.BeginTraining: partial(begin, synth, trainer),
+        messages.Step: partial(step, synth, trainer),
     }
     if trains_unpaid(synth):
-        answers[TrainDiffusion] = partial(train_diffusion, synth, trainer)
+        answers[messages.TrainDiffusion] = partial(train_diffusion, synth, trainer)
     return answers

@@ -18,27 +18,15 @@ from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
-from siloweave.methods.fed_tgan.messages import (
-    Describe,
-    Hand,
-    Judge,
-    Prepare,
-    Round,
-    Take,
-)
+from siloweave.methods.fed_tgan import messages
 from siloweave.methods.fed_tgan.party import RoundTrainer, keys_of
+from siloweave.tables import summaries
 from siloweave.tables.arrays import Floats
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.schema import Schema
-from siloweave.tables.summaries import (
-    ColumnSummary,
-    agreed_features,
-    agreed_shares,
-    distances,
-)
 
 if TYPE_CHECKING:
-    from siloweave.models.rounds import Facts, Keys, Learner
+    from siloweave.models import rounds
 
 Weights = Literal[
     "similarity and size", "similarity", "size", "equal", "rows", "typical"
@@ -112,11 +100,11 @@ class Agreed:
     """The facts on which all parties have agreed before the first round."""
 
     features: Features  # encoders of every column
-    learner: Learner  # what trains on their vectors
-    facts: Facts  # what everyone's vectors add up to
+    learner: rounds.Learner  # what trains on their vectors
+    facts: rounds.Facts  # what everyone's vectors add up to
     weights: Floats  # of the parties in a mean
     one_way: OneWay  # distributions of single columns, over all parties
-    keys: Keys  # of the whole training
+    keys: rounds.Keys  # of the whole training
 
     def result(self, trainer: RoundTrainer, shared: Any, synth: Any) -> Result:
         """Build the result from the trained networks."""
@@ -137,21 +125,25 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     task.progress("agreeing on encoders", 0.0)
 
     # Step 1: every party summarises its columns.
-    summaries, rows = _summaries(session, schema)
+    party_summaries, rows = _summaries(session, schema)
 
     # Step 2: one encoder of each column, from all summaries.
-    features = agreed_features(schema, summaries, numeric=trainer.numeric)
+    features = summaries.agreed_features(
+        schema, party_summaries, numeric=trainer.numeric
+    )
 
     # Step 3: weights, by how far each party's columns are from everyone's.
-    alike = distances(schema, summaries, alike=True)
-    S = alike if synth.weights == "typical" else distances(schema, summaries)
+    alike = summaries.distances(schema, party_summaries, alike=True)
+    S = alike
+    if synth.weights != "typical":
+        S = summaries.distances(schema, party_summaries)
     weights = weights_of(S, rows, synth.weights)
 
     # Rows are raked to the single columns of all parties together. Where the weights doubt far
     # parties, or leave rows out of account, far parties count less there, too.
     pooling: Weights = "rows" if synth.weights == "rows" else "typical"
     pooling_weights = weights_of(alike, rows, pooling)
-    one_way = agreed_shares(schema, summaries, pooling_weights.tolist())
+    one_way = summaries.agreed_shares(schema, party_summaries, pooling_weights.tolist())
 
     learner = trainer.learner(synth, features.blocks, len(session.roster))
     facts = _facts(session, features, rows, learner, task.seed)
@@ -161,27 +153,28 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
 
 def _summaries(
     session: Session, schema: Schema
-) -> tuple[list[tuple[ColumnSummary, ...]], list[int]]:
+) -> tuple[list[tuple[summaries.ColumnSummary, ...]], list[int]]:
     """Ask every party for summaries of all its columns, and its number of rows."""
 
-    def read(text: bytes) -> tuple[ColumnSummary, ...]:
-        columns = msgspec.json.decode(text, type=tuple[ColumnSummary, ...])
-        distances(schema, [columns])  # refuses summaries of other columns
+    def read(text: bytes) -> tuple[summaries.ColumnSummary, ...]:
+        columns = msgspec.json.decode(text, type=tuple[summaries.ColumnSummary, ...])
+        summaries.distances(schema, [columns])  # refuses summaries of other columns
         return columns
 
     party_summaries = []
     party_rows = []
-    for name, reply in zip(session.roster, session.ask(Describe()), strict=True):
+    replies = session.ask(messages.Describe())
+    for name, reply in zip(session.roster, replies, strict=True):
         checked = CheckedReply(name)
         n = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
-        summaries = checked.json("columns", reply.columns.value, read)
+        column_summaries = checked.json("columns", reply.columns.value, read)
         # Columns of more rows than the party has would count for more than its weight.
-        for summary in summaries:
+        for summary in column_summaries:
             checked.number(
                 f"rows of column {summary.column!r}", summary.rows, least=n, most=n
             )
         party_rows.append(n)
-        party_summaries.append(summaries)
+        party_summaries.append(column_summaries)
     return party_summaries, party_rows
 
 
@@ -189,25 +182,25 @@ def _facts(
     session: Session,
     features: Features,
     rows: Sequence[int],
-    learner: Learner,
+    learner: rounds.Learner,
     seed: int,
-) -> Facts:
+) -> rounds.Facts:
     """Send everyone the features, and add up the sums of the vectors that they give."""
-    from siloweave.models.rounds import Facts
+    from siloweave.models import rounds
 
     layout = learner.layout
     party_facts = []
-    replies = session.ask(Prepare(features.to_json(), seed))
+    replies = session.ask(messages.Prepare(features.to_json(), seed))
     for name, n, reply in zip(session.roster, rows, replies, strict=True):
         checked = CheckedReply(name)
         sums = checked.array("sums", reply.sums.value, FLOATS, (4, layout.width))
-        facts = Facts(n, sums)
+        facts = rounds.Facts(n, sums)
         if not facts.possible(layout, LARGEST):
             raise checked.wrong(
                 "sums", f"those of {n:,} rows between the least and the largest"
             )
         party_facts.append(facts)
-    return Facts.together(party_facts)
+    return rounds.Facts.together(party_facts)
 
 
 # Fed-TGAN
@@ -219,7 +212,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     Raises:
         WireError: Naming the party, for what is no answer, or networks that are not finite.
     """
-    from siloweave.models.rounds import packed
+    from siloweave.models import rounds
 
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
@@ -234,7 +227,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
         )
 
         # Step 4: all parties train for a round, from the same networks.
-        request = Round(number, facts.rows, sums, packed(shared))
+        request = messages.Round(number, facts.rows, sums, rounds.packed(shared))
         # The first round compiles: one after the other, so that it is done once.
         at_once = task.at_once if number else 1
         replies = session.ask(request, at_once=at_once)
@@ -269,10 +262,10 @@ def networks(name: str, data: bytes, like: Any, number: int) -> Any:
     """
     import jax
 
-    from siloweave.models.rounds import unpacked
+    from siloweave.models import rounds
 
     try:
-        tree = unpacked(data, like)
+        tree = rounds.unpacked(data, like)
     except InputError as error:
         raise WireError(f"party {name!r}, round {number}: {error}") from error
     # One such weight would be in everyone's mean, and soon in all weights.
@@ -297,8 +290,8 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
         WireError: Naming the party, for what is no answer.
         InputError: The training diverged.
     """
+    from siloweave.models import gan
     from siloweave.models.conditional import drawing
-    from siloweave.models.gan import Critics
 
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
@@ -306,15 +299,16 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
     start = learner.start(agreed.keys.initial, 1)
     conditions = drawing(learner.conditions(agreed.facts))
     # The generator and its moments, which stay here; critics are the parties'.
-    state = Critics(start.generator, start.generator_moments)
+    state = gan.Critics(start.generator, start.generator_moments)
 
-    rounds = synth.rounds
+    num_rounds = synth.rounds
     steps = synth.epochs * learner.epoch(agreed.facts.rows // len(session.roster))
-    for number in range(rounds * steps):
+    for number in range(num_rounds * steps):
         if number % steps == 0:
             finished_rounds = number // steps
             task.progress(
-                f"round {finished_rounds + 1:,} of {rounds:,}", finished_rounds / rounds
+                f"round {finished_rounds + 1:,} of {num_rounds:,}",
+                finished_rounds / num_rounds,
             )
             # Critics change places, so that none learns one party's rows by heart.
             if number:
@@ -336,14 +330,14 @@ def _step(
     import jax
     import jax.numpy as jnp
 
-    from siloweave.models.gan import asked_rows, followed
+    from siloweave.models import gan
 
     learner: Any = agreed.learner
     key = jax.random.fold_in(agreed.keys.steps, number)
 
     # Generated rows: the first for critics to learn from, others for them to judge.
-    conditions_asked, rows = asked_rows(learner.step, state.net, conditions, key)
-    request = Judge(
+    conditions_asked, rows = gan.asked_rows(learner.step, state.net, conditions, key)
+    request = messages.Judge(
         number,
         Array.of(np.asarray(rows.fake), "<f4"),
         Array.of(np.asarray(conditions_asked.places), "<u4"),
@@ -361,7 +355,7 @@ def _step(
             "feedback", reply.feedback.value, mean.shape
         )
         mean += weight * feedback
-    state, is_finite = followed(
+    state, is_finite = gan.followed(
         learner.step, state, conditions_asked, jnp.float32(mean), key
     )
     if not is_finite:
@@ -371,10 +365,10 @@ def _step(
 
 def _change_places(session: Session, number: int, like: Any) -> None:
     """Move every critic to the next party of the roster."""
-    critics = [reply.critic.value for reply in session.ask(Hand(number))]
+    critics = [reply.critic.value for reply in session.ask(messages.Hand(number))]
     # All are checked before any moves: no party is given what another made up.
     for name, critic in zip(session.roster, critics, strict=True):
         networks(name, critic, like, number)
     next_critics = [critics[-1], *critics[:-1]]
     moves = zip(session.roster, next_critics, strict=True)
-    session.ask_each({name: Take(number, critic) for name, critic in moves})
+    session.ask_each({name: messages.Take(number, critic) for name, critic in moves})

@@ -51,38 +51,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siloweave.core.method import (
-    BARE_READERS,
-    COORDINATOR,
-    NOTHING,
-    OTHERS,
-    OWN_ROWS,
-    Asked,
-    Forecast,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-)
+from siloweave.core import views
+from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
 from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, whole
-from siloweave.methods.fed_tgan.coordinator import (
-    Weights,
-    coordinate,
-    coordinate_critics,
-)
-from siloweave.methods.fed_tgan.messages import (
-    Describe,
-    Hand,
-    Judge,
-    Prepare,
-    Round,
-    Take,
-)
-from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
+from siloweave.methods.fed_tgan import coordinator, messages, party
+from siloweave.methods.fed_tgan.party import RoundTrainer
 from siloweave.models.settings import (
     POINTS_DIFFUSION,
     DiffusionSettings,
@@ -90,15 +67,7 @@ from siloweave.models.settings import (
     LatentSettings,
     SphereCodeSettings,
 )
-from siloweave.protocols.networks import (
-    DiffusionModel,
-    GANModel,
-    LatentModel,
-    check_trainable,
-    foreseen_blocks,
-    owner_data,
-    training_forecast,
-)
+from siloweave.protocols import networks
 from siloweave.tables.features import Block, Layout
 
 if TYPE_CHECKING:
@@ -132,7 +101,7 @@ class RoundsSettings:
 
     rounds: int = 500
     epochs: int = 1
-    weights: Weights = "similarity and size"
+    weights: coordinator.Weights = "similarity and size"
 
     def __post_init__(self) -> None:
         for name in ("rounds", "epochs"):
@@ -160,7 +129,7 @@ class PooledRoundsSettings:
     """
 
     rounds: int = 500
-    weights: Weights = "rows"
+    weights: coordinator.Weights = "rows"
 
     def __post_init__(self) -> None:
         whole("rounds", self.rounds, 1)
@@ -185,14 +154,16 @@ def _views(
     statistics = "each party's number of rows and exact statistics of its columns"
     statistics_in = ("Described.rows", "Described.columns", "Ready.sums")
     encoders = "how columns are encoded, by everyone's statistics"
-    coordinator = View(
-        COORDINATOR,
+    coordinator_view = View(
+        views.COORDINATOR,
         f"{statistics}, {received}",
-        NOTHING,
+        views.NOTHING,
         (*statistics_in, *received_in),
     )
-    others = View(OTHERS, f"{encoders}, and {sent}", NOTHING, ("Prepare", *sent_in))
-    return (OWN_ROWS, coordinator, others, BARE_READERS)
+    others = View(
+        views.OTHERS, f"{encoders}, and {sent}", views.NOTHING, ("Prepare", *sent_in)
+    )
+    return (views.OWN_ROWS, coordinator_view, others, views.BARE_READERS)
 
 
 _AVERAGED = _views(
@@ -229,8 +200,12 @@ def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     rounds = int(synth.rounds)
     # Networks go both ways in every round, but the last answer is the result.
     sent = rounds * (2 * shared_bytes + _SUMS * width) - shared_bytes + result_bytes
-    questions: Asked = {Describe: 1, Prepare: 1, Round: rounds}
-    return training_forecast(
+    questions: Asked = {
+        messages.Describe: 1,
+        messages.Prepare: 1,
+        messages.Round: rounds,
+    }
+    return networks.training_forecast(
         setup, rows, settings, questions, lambda *_: sent,
         numeric=trainer.numeric, bounded=passes is None,
     )  # fmt: skip
@@ -238,7 +213,7 @@ def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
 
 def _foreseen(trainer: RoundTrainer, setup: Setup) -> tuple[Learner, int]:
     """Return the training that parties of this setup would do, and the width of their vectors."""
-    blocks = foreseen_blocks(setup.schema, trainer.numeric)
+    blocks = networks.foreseen_blocks(setup.schema, trainer.numeric)
     return trainer.learner(setup.synth, blocks, len(setup.roster)), Layout(blocks).width
 
 
@@ -252,20 +227,28 @@ def _forecast_critics(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecas
     steps_of_round = synth.epochs * max(rows // len(setup.roster) // synth.batch, 1)
     steps = synth.rounds * steps_of_round
     moves = synth.rounds - 1
-    questions: Asked = {Describe: 1, Prepare: 1, Judge: steps, Hand: moves, Take: moves}
+    questions: Asked = {
+        messages.Describe: 1,
+        messages.Prepare: 1,
+        messages.Judge: steps,
+        messages.Hand: moves,
+        messages.Take: moves,
+    }
 
     # Of a row, 4 bytes an entry: two generated ones, and what the critic answers; and the two
     # conditions they were generated under. Critics travel there and back between rounds.
     row_bytes = 3 * 4 * width + 2 * 4
     sent = steps * synth.batch * row_bytes + 2 * moves * critic_bytes
-    return replace(averaging, asked=questions, by_rows=(Judge,), bytes_per_party=sent)
+    return replace(
+        averaging, asked=questions, by_rows=(messages.Judge,), bytes_per_party=sent
+    )
 
 
 def _method(
     trainer: RoundTrainer,
     *,
-    answers: dict[Any, Any] = AVERAGING,
-    run: Any = coordinate,
+    answers: dict[Any, Any] = party.AVERAGING,
+    run: Any = coordinator.coordinate,
     visibility: Callable[[Any], Views] = lambda synth: _AVERAGED,
     forecast: Callable[[RoundTrainer, Setup, int], Forecast] = _forecast,
     **facts: Any,
@@ -279,12 +262,12 @@ def _method(
         trust="curator",
         guarantee=lambda synth: Guarantee("none", _NOTHING, instead=_PRIVATE_METHODS),
         visibility=visibility,
-        prepare=owner_data,
-        handlers=partial(handlers, answers, trainer),
+        prepare=networks.owner_data,
+        handlers=partial(party.handlers, answers, trainer),
         coordinate=partial(run, trainer),
         load=partial(FeatureModel.load, net=trainer.model.load),
         forecast=partial(forecast, trainer),
-        check_schema=check_trainable,
+        check_schema=networks.check_trainable,
         transcribed=False,
         **facts,
     )
@@ -300,7 +283,7 @@ def _gan(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
     return GANLearner(part_of(GANSettings, synth), blocks)
 
 
-_GAN = RoundTrainer(_gan, GANModel, "modes")
+_GAN = RoundTrainer(_gan, networks.GANModel, "modes")
 
 
 @dataclass(frozen=True)
@@ -375,7 +358,7 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
     """
 
     rounds: int = 150
-    weights: Weights = "equal"
+    weights: coordinator.Weights = "equal"
 
     method: ClassVar[Method] = _method(
         _GAN,
@@ -385,8 +368,8 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
         paper="Hardy, Le Merrer & Sericola 2019, MD-GAN, IPDPS, with CTGAN's networks as in Zhao, "
         "Birke, Kunar & Chen 2021, Fed-TGAN",
         check=_check_critics,
-        answers=CRITICS,
-        run=coordinate_critics,
+        answers=party.CRITICS,
+        run=coordinator.coordinate_critics,
         visibility=_critics_views,
         forecast=_forecast_critics,
     )
@@ -433,11 +416,11 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
     """
 
     rounds: int = 100
-    weights: Weights = "rows"
+    weights: coordinator.Weights = "rows"
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        RoundTrainer(_diffusion, DiffusionModel),
+        RoundTrainer(_diffusion, networks.DiffusionModel),
         name="fed_tabddpm",
         title="FedTabDDPM",
         family="diffusion",
@@ -504,7 +487,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        RoundTrainer(_latent, LatentModel),
+        RoundTrainer(_latent, networks.LatentModel),
         visibility=lambda synth: _MOMENTS_AVERAGED,
         name="fed_point_diff",
         title="FedPointDiff",

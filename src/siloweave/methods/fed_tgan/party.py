@@ -19,39 +19,18 @@ import numpy as np
 
 from siloweave.core.party import OwnerData
 from siloweave.errors import WireError, naming_party
-from siloweave.federation.expected import (
-    FLOATS,
-    LARGEST,
-    MOST_ROWS,
-    WIDEST,
-    WORDS,
-    CheckedReply,
-)
+from siloweave.federation import expected
 from siloweave.federation.messages import Array, Public, Released
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.fed_tgan.messages import (
-    Describe,
-    Described,
-    Hand,
-    Handed,
-    Judge,
-    Judged,
-    Prepare,
-    Ready,
-    Round,
-    Take,
-    Took,
-    Trained,
-)
+from siloweave.methods.fed_tgan import messages
 from siloweave.privacy.events import NonPrivate
-from siloweave.protocols.networks import jax_key, recalled_step, remember_step
+from siloweave.protocols import networks
 from siloweave.tables.features import Block, Features
 from siloweave.tables.keys import fold_in
 from siloweave.tables.summaries import summarise
 
 if TYPE_CHECKING:
-    from siloweave.models.gan import Critics
-    from siloweave.models.rounds import Facts, Keys, Learner
+    from siloweave.models import gan, rounds
 
 _T = TypeVar("_T")
 
@@ -61,7 +40,7 @@ class RoundTrainer:
     """The way to train one kind of network in rounds."""
 
     # Of so many parties; loads networks.
-    learner: Callable[[Any, tuple[Block, ...], int], Learner]
+    learner: Callable[[Any, tuple[Block, ...], int], rounds.Learner]
     model: Any  # of the trained network
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
 
@@ -70,17 +49,17 @@ class RoundTrainer:
 class RoundState:
     """The party's encoded rows and training, computed again after a restart."""
 
-    learner: Learner  # what trains
+    learner: rounds.Learner  # what trains
     vectors: Any  # the party's rows, encoded
     place: int  # of the party, in the roster
-    keys: Keys  # of the whole training
+    keys: rounds.Keys  # of the whole training
     rows: Any = None  # as steps read them, once they were needed
     started: Any = None  # the state before the first step, once it was needed
 
 
-def keys_of(learner: Learner, seed: int) -> Keys:
+def keys_of(learner: rounds.Learner, seed: int) -> rounds.Keys:
     """Return the keys that a central fit with this seed has."""
-    return learner.keys(jax_key(fold_in(fold_in(seed, "train"), "model")))
+    return learner.keys(networks.jax_key(fold_in(fold_in(seed, "train"), "model")))
 
 
 def _unpaid(synth: Any, site: Site[OwnerData], draw: Callable[[], _T]) -> Released[_T]:
@@ -98,8 +77,8 @@ def _unpaid(synth: Any, site: Site[OwnerData], draw: Callable[[], _T]) -> Releas
 
 
 def describe(
-    synth: Any, trainer: RoundTrainer, request: Describe, site: Site[OwnerData]
-) -> Described:
+    synth: Any, trainer: RoundTrainer, request: messages.Describe, site: Site[OwnerData]
+) -> messages.Described:
     """Summarise every column (Fed-TGAN, step 1: frequencies and mixtures of each column)."""
     table = site.rows.table
     schema = site.rows.schema
@@ -108,34 +87,34 @@ def describe(
     def summary() -> bytes:
         return msgspec.json.encode(summarise(table, schema, numeric=trainer.numeric))
 
-    return Described(rows, _unpaid(synth, site, summary))
+    return messages.Described(rows, _unpaid(synth, site, summary))
 
 
 def prepare(
-    synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[OwnerData]
-) -> Ready:
+    synth: Any, trainer: RoundTrainer, request: messages.Prepare, site: Site[OwnerData]
+) -> messages.Ready:
     """Store how rows are encoded, and send the sums of the encoded vectors.
 
     Raises:
         WireError: Naming the party; the features are of other facts than its schema's, or so wide
             that encoded rows would fill its memory.
     """
-    from siloweave.models.rounds import Facts
+    from siloweave.models import rounds
 
     with naming_party(site.name):
         features = Features.from_json(request.features)
-    if not features.cover(site.rows.schema) or features.width > WIDEST:
+    if not features.cover(site.rows.schema) or features.width > expected.WIDEST:
         raise WireError(
             f"party {site.name!r} was asked to encode by other facts than its schema's, or in "
-            f"vectors of more than {WIDEST:,} numbers"
+            f"vectors of more than {expected.WIDEST:,} numbers"
         )
     site.remember("setup", msgspec.msgpack.encode(request))
 
     def sums() -> Array:
         vectors = _state(synth, trainer, site).vectors
-        return Array.of(Facts.of(vectors).sums, "<f8")
+        return Array.of(rounds.Facts.of(vectors).sums, "<f8")
 
-    return Ready(_unpaid(synth, site, sums))
+    return messages.Ready(_unpaid(synth, site, sums))
 
 
 def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
@@ -154,7 +133,7 @@ def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> Roun
         raise WireError(
             f"party {site.name!r} was asked to train before it was prepared"
         )
-    setup = msgspec.msgpack.decode(stored, type=Prepare)
+    setup = msgspec.msgpack.decode(stored, type=messages.Prepare)
     features = Features.from_json(setup.features)
     roster = [*site.terms.roster]
     place = roster.index(site.name)
@@ -172,20 +151,20 @@ def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> Roun
 
 
 def train(
-    synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]
-) -> Trained:
+    synth: Any, trainer: RoundTrainer, request: messages.Round, site: Site[OwnerData]
+) -> messages.Trained:
     """Train for a round, and send the networks that the learner shares; the rest stays here."""
     with naming_party(site.name):
-        return Trained(
+        return messages.Trained(
             _unpaid(synth, site, lambda: _trained(synth, trainer, request, site))
         )
 
 
 def _trained(
-    synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]
+    synth: Any, trainer: RoundTrainer, request: messages.Round, site: Site[OwnerData]
 ) -> bytes:
     """Train for one round of the party's own steps, and return the networks after it, packed."""
-    from siloweave.models.rounds import Lap, own_key, packed, unpacked
+    from siloweave.models import rounds
 
     state = _state(synth, trainer, site)
     number = request.number
@@ -203,37 +182,43 @@ def _trained(
     shared_like, local_like = learner.split(state.started)
     local = local_like
     if number:
-        stored = recalled_step("moments/", number - 1, site)
+        stored = networks.recalled_step("moments/", number - 1, site)
         if stored is None:
             raise WireError(
                 f"round {number} does not follow the last one; start a new run"
             )
-        local = unpacked(stored, local_like)
-    before = learner.joined(unpacked(request.networks, shared_like), local)
+        local = rounds.unpacked(stored, local_like)
+    before = learner.joined(rounds.unpacked(request.networks, shared_like), local)
 
     # Rounds cut all steps evenly, to within one.
     first = total_steps * number // synth.rounds
     last = total_steps * (number + 1) // synth.rounds
-    lap = Lap(learner.batch(size, facts.rows), first, last, total_steps)
-    after = learner.run(before, state.rows, lap, own_key(state.keys.steps, state.place))
+    lap = rounds.Lap(learner.batch(size, facts.rows), first, last, total_steps)
+    after = learner.run(
+        before, state.rows, lap, rounds.own_key(state.keys.steps, state.place)
+    )
 
     shared, local = learner.split(after)
-    remember_step("moments/", number, packed(local), site)
+    networks.remember_step("moments/", number, rounds.packed(local), site)
     # The last round ends with what the model draws with, such as a moving average of weights.
-    is_last = number == synth.rounds - 1
-    return packed(learner.result(after) if is_last else shared)
+    if number == synth.rounds - 1:
+        return rounds.packed(learner.result(after))
+    return rounds.packed(shared)
 
 
-def _facts_of(request: Round, learner: Learner, rows: int) -> Facts:
+def _facts_of(
+    request: messages.Round, learner: rounds.Learner, rows: int
+) -> rounds.Facts:
     """Check the sums of all parties' vectors, as the coordinator sent them, and return them."""
-    from siloweave.models.rounds import Facts
+    from siloweave.models import rounds
 
-    checked = CheckedReply("the coordinator")
+    checked = expected.CheckedReply("the coordinator")
     shape = (4, learner.layout.width)
-    sums = checked.array("sums", request.sums, FLOATS, shape).astype(np.float64)
-    all_rows = checked.number("rows", request.rows, least=rows, most=MOST_ROWS)
-    facts = Facts(all_rows, sums)
-    if not facts.possible(learner.layout, LARGEST):
+    sums = checked.array("sums", request.sums, expected.FLOATS, shape)
+    sums = sums.astype(np.float64)
+    all_rows = checked.number("rows", request.rows, least=rows, most=expected.MOST_ROWS)
+    facts = rounds.Facts(all_rows, sums)
+    if not facts.possible(learner.layout, expected.LARGEST):
         raise checked.wrong("sums", f"those of {request.rows:,} rows")
     return facts
 
@@ -242,37 +227,38 @@ def _facts_of(request: Round, learner: Learner, rows: int) -> Facts:
 
 
 def judge(
-    synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]
-) -> Judged:
+    synth: Any, trainer: RoundTrainer, request: messages.Judge, site: Site[OwnerData]
+) -> messages.Judged:
     """Take one step of the critic, and send its feedback."""
-    return Judged(
+    return messages.Judged(
         _unpaid(synth, site, lambda: _feedback(synth, trainer, request, site))
     )
 
 
 def _feedback(
-    synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]
+    synth: Any, trainer: RoundTrainer, request: messages.Judge, site: Site[OwnerData]
 ) -> Array:
     """Train the critic on real rows beside the first generated ones, then judge the second."""
     import jax
     import jax.numpy as jnp
 
-    from siloweave.models.gan import AskedRows, MadeRows, judged
-    from siloweave.models.rounds import own_key, packed
+    from siloweave.models import gan, rounds
 
     critics = _critics(synth, trainer, request.number, site)
     state = _state(synth, trainer, site)
     learner = state.learner
     rows, sampler = state.rows
     # The step's own key is the coordinator's, so no party is the first of its owners.
-    key = own_key(jax.random.fold_in(state.keys.steps, request.number), state.place + 1)
+    key = rounds.own_key(
+        jax.random.fold_in(state.keys.steps, request.number), state.place + 1
+    )
 
-    checked = CheckedReply("the coordinator")
+    checked = expected.CheckedReply("the coordinator")
     shape = (synth.batch, learner.layout.width)
 
     def conditions(field: str, array: Array) -> Any:
         return jnp.asarray(
-            checked.array(field, array, WORDS, shape[:1]).astype(np.int32)
+            checked.array(field, array, expected.WORDS, shape[:1]).astype(np.int32)
         )
 
     def generated(field: str, array: Array) -> Any:
@@ -282,78 +268,83 @@ def _feedback(
     again_places = conditions("again_places", request.again_places)
     fake = generated("fake", request.fake)
     again = generated("again", request.again)
-    after, feedback = judged(
+    after, feedback = gan.judged(
         learner.update(1), sampler, critics, rows,
-        AskedRows(places, again_places), MadeRows(fake, again), key,
+        gan.AskedRows(places, again_places), gan.MadeRows(fake, again), key,
     )  # fmt: skip
-    remember_step("critic/", request.number + 1, packed(after), site)
+    networks.remember_step("critic/", request.number + 1, rounds.packed(after), site)
     return Array.of(np.asarray(feedback), "<f4")
 
 
 def _critics(
     synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerData]
-) -> Critics:
+) -> gan.Critics:
     """Return the critic and its moments as they are after so many steps.
 
     Raises:
         WireError: Naming the party, which has no critic after that step.
     """
-    from siloweave.models.gan import Critics
-    from siloweave.models.rounds import Facts, own_key, unpacked
+    from siloweave.models import gan, rounds
 
     state = _state(synth, trainer, site)
     # Every party begins with a critic of its own: they change places later.
     if state.started is None:
-        start = state.learner.start(own_key(state.keys.initial, state.place), 1)
-        state.started = Critics(start.critic, start.critic_moments)
-        state.rows = state.learner.rows(state.vectors, Facts.of(state.vectors))
+        start = state.learner.start(rounds.own_key(state.keys.initial, state.place), 1)
+        state.started = gan.Critics(start.critic, start.critic_moments)
+        state.rows = state.learner.rows(state.vectors, rounds.Facts.of(state.vectors))
     if number == 0:
-        return Critics(*state.started)
-    stored = recalled_step("critic/", number, site)
+        return gan.Critics(*state.started)
+    stored = networks.recalled_step("critic/", number, site)
     if stored is None:
         raise WireError(
             f"party {site.name!r}: step {number} does not follow the last one; start a new run"
         )
-    return Critics(*unpacked(stored, state.started))
+    return gan.Critics(*rounds.unpacked(stored, state.started))
 
 
 def hand(
-    synth: Any, trainer: RoundTrainer, request: Hand, site: Site[OwnerData]
-) -> Handed:
+    synth: Any, trainer: RoundTrainer, request: messages.Hand, site: Site[OwnerData]
+) -> messages.Handed:
     """Send the critic, without its moments."""
-    from siloweave.models.rounds import packed
+    from siloweave.models import rounds
 
     def critic() -> bytes:
-        return packed(_critics(synth, trainer, request.number, site).net)
+        return rounds.packed(_critics(synth, trainer, request.number, site).net)
 
-    return Handed(_unpaid(synth, site, critic))
+    return messages.Handed(_unpaid(synth, site, critic))
 
 
 def take(
-    synth: Any, trainer: RoundTrainer, request: Take, site: Site[OwnerData]
-) -> Took:
+    synth: Any, trainer: RoundTrainer, request: messages.Take, site: Site[OwnerData]
+) -> messages.Took:
     """Continue with another party's critic, and with this party's own moments."""
-    from siloweave.models.gan import Critics
-    from siloweave.models.rounds import packed, unpacked
+    from siloweave.models import gan, rounds
 
     critics = _critics(synth, trainer, request.number, site)
     with naming_party(site.name):
-        net = unpacked(request.critic, critics.net)
-    remember_step(
-        "critic/", request.number, packed(Critics(net, critics.moments)), site
+        net = rounds.unpacked(request.critic, critics.net)
+    networks.remember_step(
+        "critic/",
+        request.number,
+        rounds.packed(gan.Critics(net, critics.moments)),
+        site,
     )
-    return Took(Public(True, "says that a message came"))
+    return messages.Took(Public(True, "says that a message came"))
 
 
 # Which function answers which request
 
-AVERAGING: dict[Any, Any] = {Describe: describe, Prepare: prepare, Round: train}
+AVERAGING: dict[Any, Any] = {
+    messages.Describe: describe,
+    messages.Prepare: prepare,
+    messages.Round: train,
+}
 CRITICS: dict[Any, Any] = {
-    Describe: describe,
-    Prepare: prepare,
-    Judge: judge,
-    Hand: hand,
-    Take: take,
+    messages.Describe: describe,
+    messages.Prepare: prepare,
+    messages.Judge: judge,
+    messages.Hand: hand,
+    messages.Take: take,
 }
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import sqrt
 from typing import Any
 
@@ -32,7 +33,7 @@ from siloweave.core.model import Measured
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
-from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Select
+from siloweave.methods.flaim import messages
 from siloweave.methods.flaim.settings import FLAIMSettings
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.junction_tree import tree_cells
@@ -40,29 +41,15 @@ from siloweave.models.mrf import MRF
 from siloweave.models.pair_noise import raked_to_columns
 from siloweave.privacy.budget import l1_score_sensitivity, marginal_sensitivity, rho_for
 from siloweave.progress import Progress, silent
-from siloweave.protocols.secure_sums import (
-    Count,
-    ModelMessage,
-    SumNoise,
-    add_exact,
-    drawn_cohort,
-    exchange_keys,
-    noisy_marginals,
-    smallest_drawn,
-)
-from siloweave.protocols.workload import (
-    check_capacity,
-    expected_l1,
-    fits,
-    fitting,
-    weights_of,
-)
+from siloweave.protocols import secure_sums, workloads
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
 
-def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
+def chosen_by(
+    party: str, reply: messages.Chosen, request: messages.Select
+) -> set[Clique]:
     """Check a party's choice, and return the queries that it stands for.
 
     Raises:
@@ -84,7 +71,7 @@ def rounds_joined(cap: int, rounds: int) -> set[int]:
 
 def smallest_cohort(synth: FLAIMSettings, parties: int) -> int:
     """Return the fewest parties of a sum: of those drawn, or in the schedule of a cap."""
-    fewest_drawn = smallest_drawn(synth.participation, parties)
+    fewest_drawn = secure_sums.smallest_drawn(synth.participation, parties)
     if synth.participation == 1:
         fewest_drawn -= synth.dropouts
     if synth.cap is None or synth.rounds is None:
@@ -149,8 +136,8 @@ class _Run:
         """Draw the parties that join, each with probability p."""
         key = fold_in(self.key, "cohort", *path)
         session = self.session
-        return drawn_cohort(
-            session.roster, self.settings.participation, key, gone=session.gone
+        return secure_sums.drawn_cohort(
+            session.roster, self.settings.participation, key, vanished=session.gone
         )
 
     @property
@@ -170,12 +157,16 @@ class _Run:
         cohort: Sequence[str],
         cliques: Sequence[Clique],
         sigma: float,
-        request: type[Count | MeasureQueries] = Count,
+        request: type[secure_sums.Count | messages.MeasureQueries] = secure_sums.Count,
     ) -> tuple[list[Floats], float, tuple[str, ...]]:
         """Have a cohort count cliques; return noisy sums, their sigma, and who answered."""
         keys = {name: self.keys[name] for name in cohort}
-        noise = SumNoise(sigma, self.settings.tolerated, self.settings.dropouts)
-        sums = noisy_marginals(self.session, keys, self.domain, cliques, noise, request)
+        noise = secure_sums.SumNoise(
+            sigma, self.settings.tolerated, self.settings.dropouts
+        )
+        sums = secure_sums.noisy_marginals(
+            self.session, keys, self.domain, cliques, noise, request
+        )
         _, sum_sigma, _ = sums
         self.rounds.append(Measured(tuple(cliques), sum_sigma))
         return sums
@@ -207,7 +198,7 @@ class _Run:
         if not queries:
             return
         tables, sum_sigma, parties = self.counted(
-            list(choices), queries, sigma, MeasureQueries
+            list(choices), queries, sigma, messages.MeasureQueries
         )
         rows *= len(parties) / len(choices)
         for q, counts in zip(queries, tables, strict=True):
@@ -221,14 +212,14 @@ class _Run:
 
     def together(self, choices: Mapping[str, Sequence[Clique]]) -> tuple[Clique, ...]:
         """Return the chosen queries that the model has room for, those of most parties first."""
-        votes = Counter(q for queries in choices.values() for q in queries)
+        votes = Counter(chain.from_iterable(choices.values()))
         measured = [noisy_sum.clique for noisy_sum in self.noisy_sums]
         most_mb = self.settings.max_model_mb
-        if fits(self.domain, [*measured, *votes], most_mb):
+        if workloads.fits(self.domain, [*measured, *votes], most_mb):
             return tuple(votes)
         fitting_queries: list[Clique] = []
         for q, _ in votes.most_common():
-            if fits(self.domain, [*measured, *fitting_queries, q], most_mb):
+            if workloads.fits(self.domain, [*measured, *fitting_queries, q], most_mb):
                 fitting_queries.append(q)
         return tuple(fitting_queries)
 
@@ -264,7 +255,7 @@ class _Run:
             shrinkage=self.settings.shrinkage,
         )  # fmt: skip
 
-    def averages(self) -> Baseline:
+    def averages(self) -> messages.Baseline:
         """Return M~, the running averages of the noisy one-ways, as shares of rows."""
         one_ways = [r for r in self.weights if len(r) == 1]
         pooled = {noisy_sum.clique: noisy_sum for noisy_sum in self.pooled()}
@@ -272,14 +263,14 @@ class _Run:
         for r in one_ways:
             counts = np.maximum(pooled[r].counts, 0.0)
             tables.append(Array.of(counts / max(counts.sum(), 1.0), "<f4"))
-        return Baseline(tuple(one_ways), tuple(tables))
+        return messages.Baseline(tuple(one_ways), tuple(tables))
 
-    def truth(self) -> Baseline:
+    def truth(self) -> messages.Baseline:
         """Ask everyone for exact counts, and return the oracle's baseline, as shares of rows."""
         sums = {r: np.zeros(self.domain.shape(r), dtype=np.int64) for r in self.weights}
-        add_exact(self.session, self.session.roster, sums)
+        secure_sums.add_exact(self.session, self.session.roster, sums)
         tables = [Array.of(total / total.sum(), "<f4") for total in sums.values()]
-        return Baseline(tuple(sums), tuple(tables))
+        return messages.Baseline(tuple(sums), tuple(tables))
 
 
 def _rows_behind(
@@ -320,11 +311,11 @@ def flaim(
     Arguments are those of `aim` (methods/aim/coordinator.py); `key` chooses cohorts and, for
     "random", queries, and no noise comes from it.
     """
-    check_capacity(domain, workload, settings.max_model_mb)
-    weights = weights_of(domain, workload)
+    workloads.check_capacity(domain, workload, settings.max_model_mb)
+    weights = workloads.weights_of(domain, workload)
     one_ways = [r for r in weights if len(r) == 1]
     vanish = session.plan(session.roster).vanish
-    keys = exchange_keys(session, domain, may_vanish=vanish)
+    keys = secure_sums.exchange_keys(session, domain, may_vanish=vanish)
     run = _Run(session, domain, settings, keys, weights, unit, key)
     size_rho = settings.size_share * rho if chooses(settings) else 0.0
     budget = FLAIMPlan(settings, len(one_ways), unit, rho - size_rho)
@@ -356,7 +347,7 @@ def _round(
     budget: FLAIMPlan,
     one_ways: Sequence[Clique],
     model: MRF,
-    truth: Baseline | None,
+    truth: messages.Baseline | None,
     size_rho: float,
     t: int,
 ) -> MRF:
@@ -381,7 +372,9 @@ def _round(
     # Candidates that the model can still take, of which parties (or here, the server) choose.
     sums_before = len(run.noisy_sums)
     measured = list(model.potentials)
-    candidates = fitting(run.domain, run.offered, measured, settings.max_model_mb)
+    candidates = workloads.fitting(
+        run.domain, run.offered, measured, settings.max_model_mb
+    )
     if settings.variant == "random":
         rng = generator(fold_in(run.key, "query", t))
         query = candidates[int(rng.integers(len(candidates)))]
@@ -389,8 +382,8 @@ def _round(
     else:
         baseline = run.averages() if settings.variant == "private" else truth
         size_sigma = max(1.0, run.unit / sqrt(2 * size_rho))
-        request = Select(
-            ModelMessage.of(model),
+        request = messages.Select(
+            secure_sums.ModelMessage.of(model),
             tuple(candidates),
             baseline,
             budget.sigma,
@@ -411,7 +404,7 @@ def _round(
 
 
 def _choices(
-    run: _Run, cohort: Sequence[str], request: Select
+    run: _Run, cohort: Sequence[str], request: messages.Select
 ) -> dict[str, list[Clique]]:
     """Ask a cohort what to measure; return the queries of those who answer, by party."""
     vanish = run.session.plan(cohort).vanish
@@ -432,7 +425,7 @@ def _quiet(run: _Run, sums_before: int, old_model: MRF, new_model: MRF) -> bool:
         clique = noisy_sum.clique
         moved = np.abs(new_model.marginal(clique) - old_model.marginal(clique)).sum()
         sigma = noisy_sum.sigma * new_model.total / noisy_sum.rows
-        if moved <= expected_l1(sigma, noisy_sum.counts.size):
+        if moved <= workloads.expected_l1(sigma, noisy_sum.counts.size):
             return True
     return False
 
@@ -514,7 +507,7 @@ def tree_of_noise(
     of that, as all parties' rows are alike.
     """
     synth: Any = setup.synth
-    weights = weights_of(domain, queries)
+    weights = workloads.weights_of(domain, queries)
     pairs = [q for q in weights if len(q) > 1]
     if not chooses(synth) or not pairs:
         return sum(map(domain.size, weights))
@@ -525,7 +518,7 @@ def tree_of_noise(
 
     # Scores of a model without error: what is left is the bias for the noise of a measurement.
     scores = np.array(
-        [-weights[q] * expected_l1(plan.sigma, domain.size(q)) for q in pairs]
+        [-weights[q] * workloads.expected_l1(plan.sigma, domain.size(q)) for q in pairs]
     )
     sensitivity = 2 * max(weights[q] for q in pairs) * l1_score_sensitivity(neighbours)
     odds = np.exp((scores - scores.max()) * plan.epsilon / (2 * sensitivity))

@@ -33,40 +33,14 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOTHING,
-    OR_PERSONS,
-    OTHERS,
-    OTHERS_NOISE,
-    OWN_ROWS,
-    READERS,
-    Asked,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-    masked_sums,
-    openings,
-)
+from siloweave.core import views
+from siloweave.core.method import OR_PERSONS, Asked, Guarantee, Method, Setup
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, number, whole
-from siloweave.methods.flaim.coordinator import (
-    chooses,
-    flaim,
-    smallest_cohort,
-    tree_of_noise,
-)
-from siloweave.methods.flaim.messages import MeasureQueries, Select
-from siloweave.methods.flaim.party import HANDLERS
+from siloweave.methods.flaim import coordinator, messages, party
 from siloweave.methods.flaim.settings import FLAIMSettings
-from siloweave.protocols.marginals import (
-    marginal_forecast,
-    marginal_method,
-    marginal_result,
-)
-from siloweave.protocols.secure_sums import Count, CountExactly, KeyRequest
+from siloweave.protocols import marginals, secure_sums
 from siloweave.tables.codes import Domain
 
 
@@ -108,31 +82,39 @@ def _guarantee(synth: FLAIM) -> Guarantee:
 
 def _visibility(synth: FLAIM) -> Views:
     """Return the lines of who sees what in a run."""
-    coordinator_views = [masked_sums(synth.tolerated, dropouts=synth.dropouts)]
+    coordinator_views = [views.masked_sums(synth.tolerated, dropouts=synth.dropouts)]
     sent = "where columns are cut, and which queries are counted"
     carriers: tuple[str, ...] = ("Count",)
-    if chooses(synth):
+    if coordinator.chooses(synth):
         protection = "the exponential mechanism, paid for in the ledger"
         choices = "which queries each party chose"
         coordinator_views.append(
-            View(COORDINATOR, choices, protection, ("Chosen.indices",))
+            View(views.COORDINATOR, choices, protection, ("Chosen.indices",))
         )
         sent += "; the model of every round"
         carriers = ("Count", "Select", "MeasureQueries")
 
-    readers = READERS
-    others_protection = OTHERS_NOISE
+    readers = views.READERS
+    others_protection = views.OTHERS_NOISE
     if synth.variant == "oracle":
         exact_counts = "exact counts of each party"
         coordinator_views.append(
-            View(COORDINATOR, exact_counts, NOTHING, ("ExactCounts.tables",))
+            View(
+                views.COORDINATOR, exact_counts, views.NOTHING, ("ExactCounts.tables",)
+            )
         )
         sent += "; exact shares over all rows"
         others_protection = "nothing: exact counts decide what is measured"
-        readers = replace(READERS, protected_by=others_protection)
+        readers = replace(views.READERS, protected_by=others_protection)
 
-    others = View(OTHERS, sent, others_protection, carriers)
-    return (OWN_ROWS, *coordinator_views, others, *openings(synth.dropouts), readers)
+    others = View(views.OTHERS, sent, others_protection, carriers)
+    return (
+        views.OWN_ROWS,
+        *coordinator_views,
+        others,
+        *views.openings(synth.dropouts),
+        readers,
+    )
 
 
 def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
@@ -152,15 +134,15 @@ def _question_counts(setup: Setup, columns: int) -> Asked:
     # One-ways are counted together in every round, or one by one before the first.
     counts = rounds if synth.variant in ("private", "naive_bayes") else columns
     if synth.variant == "random":
-        return {KeyRequest: 1, Count: counts + rounds}
-    choices = rounds if chooses(synth) else 0
+        return {secure_sums.KeyRequest: 1, secure_sums.Count: counts + rounds}
+    choices = rounds if coordinator.chooses(synth) else 0
     exact_counts = int(synth.variant == "oracle")
     return {
-        KeyRequest: 1,
-        CountExactly: exact_counts,
-        Count: counts,
-        Select: choices,
-        MeasureQueries: choices,
+        secure_sums.KeyRequest: 1,
+        secure_sums.CountExactly: exact_counts,
+        secure_sums.Count: counts,
+        messages.Select: choices,
+        messages.MeasureQueries: choices,
     }
 
 
@@ -204,7 +186,7 @@ class FLAIM(Synthesizer, FLAIMSettings):
         (True, 3)
     """
 
-    method: ClassVar[Method] = marginal_method(
+    method: ClassVar[Method] = marginals.marginal_method(
         name="flaim",
         title="FLAIM",
         split="rows",
@@ -212,16 +194,16 @@ class FLAIM(Synthesizer, FLAIMSettings):
         paper="Maddock, Cormode & Maple 2024, FLAIM, KDD 2024",
         guarantee=_guarantee,
         visibility=_visibility,
-        handlers=lambda synth: HANDLERS,
-        coordinate=lambda session, task: marginal_result(
-            flaim, session, task, key=task.seed
+        handlers=lambda synth: party.HANDLERS,
+        coordinate=lambda session, task: marginals.marginal_result(
+            coordinator.flaim, session, task, key=task.seed
         ),
-        forecast=marginal_forecast(
+        forecast=marginals.marginal_forecast(
             _rounds,
             _question_counts,
             waits=_waits,
-            grown=tree_of_noise,
+            grown=coordinator.tree_of_noise,
         ),
         check=_check,
-        smallest_cohort=smallest_cohort,
+        smallest_cohort=coordinator.smallest_cohort,
     )

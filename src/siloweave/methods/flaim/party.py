@@ -16,7 +16,7 @@ from siloweave.errors import WireError
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Released
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Select
+from siloweave.methods.flaim import messages
 from siloweave.models.estimate import Measurement, moved_towards
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
@@ -26,20 +26,8 @@ from siloweave.privacy.budget import (
     size_sensitivity,
 )
 from siloweave.privacy.events import Exponential, Gaussian
-from siloweave.protocols.secure_sums import HANDLERS as SUMS
-from siloweave.protocols.secure_sums import (
-    ROUNDING,
-    CountExactly,
-    Counts,
-    checked_cliques,
-    checked_queries,
-    checked_weights,
-    count_exactly,
-    masked_reply,
-    neighbours_of,
-    unpacked,
-)
-from siloweave.protocols.workload import expected_l1
+from siloweave.protocols import secure_sums
+from siloweave.protocols.workloads import expected_l1
 from siloweave.statistics.marginals import marginal, sparse_marginal
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, CountedRows
@@ -50,7 +38,7 @@ _FLOAT32 = 1e-3
 
 # All parties of this process are sent the same shares in a round, so one of them decodes.
 @lru_cache(maxsize=4)
-def _shares(baseline: Baseline) -> dict[Clique, Floats]:
+def _shares(baseline: messages.Baseline) -> dict[Clique, Floats]:
     tables = (np.asarray(table.numpy(), dtype=np.float64) for table in baseline.tables)
     return dict(zip(baseline.cliques, tables, strict=True))
 
@@ -76,7 +64,7 @@ def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
     n_k, which moves a score twice as far as accounted, see method.py.
     """
     n = site.rows.num_rows
-    unit = size_sensitivity(neighbours_of(site))
+    unit = size_sensitivity(secure_sums.neighbours_of(site))
     if unit == 0:
         return float(n)
 
@@ -95,7 +83,7 @@ def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
 
 
 def _scores(
-    request: Select,
+    request: messages.Select,
     weights: Sequence[float],
     site: Site[CountedRows],
     model: MRF,
@@ -126,7 +114,7 @@ def _skew(q: Clique, skews: Mapping[Clique, float]) -> float:
     return sum(skews.get((column,), 0.0) for column in q) / len(q)
 
 
-def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
+def _check_baseline(request: messages.Select, site: Site[CountedRows]) -> None:
     """Refuse shares that are negative, sum to more than 1, or belong to unknown tables.
 
     Raises:
@@ -136,7 +124,7 @@ def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
     if baseline is None:
         return
     domain = site.rows.domain
-    checked_cliques(baseline.cliques, domain, site.name)
+    secure_sums.checked_cliques(baseline.cliques, domain, site.name)
 
     shapes = [table.shape for table in baseline.tables]
     wanted_shapes = [domain.shape(q) for q in baseline.cliques]
@@ -157,21 +145,23 @@ def _is_share(table: Array) -> bool:
     return bool((values >= 0).all() and values.sum() <= 1 + _FLOAT32)
 
 
-def select(request: Select, site: Site[CountedRows]) -> Chosen:
+def select(request: messages.Select, site: Site[CountedRows]) -> messages.Chosen:
     """Take the s local steps of a round (Algorithm 1): choose, measure, update the model.
 
     What is measured here steers the next step and is not sent; `measure` counts it again.
     """
-    weights = checked_weights(request.candidates, request.model, request.sigma, site)
+    weights = secure_sums.checked_weights(
+        request.candidates, request.model, request.sigma, site
+    )
     site.terms.require(site.name, local_steps=request.steps)
     _check_baseline(request, site)
-    model = unpacked(request.model, site.rows.domain)
+    model = secure_sums.unpacked(request.model, site.rows.domain)
     size = _noisy_size(site, request.size_sigma)
 
     # A row moves the distance from the model by a unit, and tau_k by another (section 4.2).
     terms = 2.0 if request.baseline else 1.0
-    unit = l1_score_sensitivity(neighbours_of(site))
-    sensitivity = terms * max(weights) * unit * (1 + ROUNDING)
+    unit = l1_score_sensitivity(secure_sums.neighbours_of(site))
+    sensitivity = terms * max(weights) * unit * (1 + secure_sums.ROUNDING)
 
     choices: list[Released[int]] = []
     for step in range(request.steps):
@@ -189,7 +179,7 @@ def select(request: Select, site: Site[CountedRows]) -> Chosen:
     queries = [request.candidates[choice.value] for choice in choices]
     site.remember("chosen", msgspec.msgpack.encode(queries))
     site.remember("selected", site.asked)
-    return Chosen(tuple(choices))
+    return messages.Chosen(tuple(choices))
 
 
 def _choice(
@@ -215,7 +205,7 @@ def _local_step(
     The paper charges nothing for it, though it decides what is chosen next; see method.py.
     """
     counts = marginal(site.rows, q)
-    unit = marginal_sensitivity(neighbours_of(site), norm="l2")
+    unit = marginal_sensitivity(secure_sums.neighbours_of(site), norm="l2")
     site.pay(
         Gaussian(sigma=sigma, sensitivity=unit),
         "local marginal that steers a later choice",
@@ -228,7 +218,9 @@ def _local_step(
     return moved_towards(model, Measurement(q, scaled, sigma * scale))
 
 
-def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
+def measure(
+    request: messages.MeasureQueries, site: Site[CountedRows]
+) -> secure_sums.Counts:
     """Count the marginals that this party chose, with this party's share of the noise.
 
     It sends zeros for those that others chose, so that the coordinator sees one sum for all.
@@ -237,7 +229,7 @@ def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
     if stored is None:
         raise WireError(f"party {site.name!r} was asked to measure before it chose")
     chosen_queries = set(msgspec.msgpack.decode(stored, type=tuple[Clique, ...]))
-    checked_queries(request.queries, site)
+    secure_sums.checked_queries(request.queries, site)
 
     domain = site.rows.domain
     tables = []
@@ -254,16 +246,18 @@ def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
     # The sum opens only among parties that chose by the same question. Without it, a coordinator
     # could send one party a model of its own, and tell from the sum what that party chose.
     select_request = site.recall("selected") or b""
-    return masked_reply(
+    return secure_sums.masked_reply(
         request, site, tables, title, contributes=contributes, besides=select_request
     )
 
 
 _WHY = "AugFLAIM (Oracle) uses true heterogeneity"
 HANDLERS: Handlers = {
-    **SUMS,
-    Select: select,
-    MeasureQueries: measure,
-    CountExactly: partial(count_exactly, why=_WHY, variant="oracle"),
+    **secure_sums.HANDLERS,
+    messages.Select: select,
+    messages.MeasureQueries: measure,
+    secure_sums.CountExactly: partial(
+        secure_sums.count_exactly, why=_WHY, variant="oracle"
+    ),
 }
 """A party's side: which function answers which request."""

@@ -18,15 +18,10 @@ from siloweave.methods.privmrf.settings import PrivMRFSettings
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Neighbours
 from siloweave.progress import Progress, silent
+from siloweave.protocols import secure_sums
 from siloweave.protocols.marginals import require_curator
 from siloweave.protocols.random_fields import private_field
-from siloweave.protocols.secure_sums import (
-    Count,
-    ModelMessage,
-    exchange_keys,
-    noisy_sums,
-)
-from siloweave.protocols.workload import check_capacity
+from siloweave.protocols.workloads import check_capacity
 from siloweave.statistics.marginals import closure
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
@@ -49,7 +44,7 @@ class _CuratorAnswers:
 
     def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
         """Ask how far a model is from the curator's marginals."""
-        request = ModelErrors(ModelMessage.of(model), tuple(cliques), sigma)
+        request = ModelErrors(secure_sums.ModelMessage.of(model), tuple(cliques), sigma)
         (reply,) = self.session.ask(request)
         return self._checked(reply, len(cliques))
 
@@ -61,9 +56,9 @@ class _CuratorAnswers:
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
         """Ask for noisy marginals, all in one sum."""
-        request = Count(dict(self.keys), sigma, 0, tuple(cliques))
+        request = secure_sums.Count(dict(self.keys), sigma, 0, tuple(cliques))
         shapes = [self.domain.shape(clique) for clique in cliques]
-        return noisy_sums(self.session, request, shapes).tables
+        return secure_sums.noisy_sums(self.session, request, shapes).tables
 
 
 def privmrf(
@@ -86,7 +81,7 @@ def privmrf(
     """
     require_curator(session, "PrivMRF")
     check_capacity(domain, workload, settings.max_model_mb)
-    keys = exchange_keys(session, domain)
+    keys = secure_sums.exchange_keys(session, domain)
     answers = _CuratorAnswers(session, domain, keys, neighbours)
     pairs = [clique for clique in closure(workload, domain) if len(clique) == 2]
     field = private_field(

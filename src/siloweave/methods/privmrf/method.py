@@ -23,17 +23,10 @@ from typing import Any, ClassVar
 from siloweave.core.method import Asked, Method, Result, Setup, Task
 from siloweave.core.run import Synthesizer
 from siloweave.federation.session import Session
-from siloweave.methods.privmrf.coordinator import privmrf
-from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
-from siloweave.methods.privmrf.party import HANDLERS
+from siloweave.methods.privmrf import coordinator, messages, party
 from siloweave.methods.privmrf.settings import PrivMRFSettings
-from siloweave.protocols.marginals import (
-    curator_method,
-    marginal_forecast,
-    marginal_result,
-)
+from siloweave.protocols import marginals, secure_sums
 from siloweave.protocols.random_fields import FieldSettings
-from siloweave.protocols.secure_sums import Count, KeyRequest
 from siloweave.tables.codes import Domain
 
 
@@ -44,7 +37,12 @@ def _asked(setup: Setup, columns: int) -> Asked:
     """
     synth: Any = setup.synth
     steps = min(synth.refine_steps, max(1, columns // 2))
-    return {KeyRequest: 1, ScorePairs: 1, ModelErrors: steps, Count: 2 + steps}
+    return {
+        secure_sums.KeyRequest: 1,
+        messages.ScorePairs: 1,
+        messages.ModelErrors: steps,
+        secure_sums.Count: 2 + steps,
+    }
 
 
 def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
@@ -57,7 +55,9 @@ def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
 def _coordinate(session: Session, task: Task) -> Result:
     """Run PrivMRF for the budget's kind of neighbours, on which R-scores depend."""
     neighbours = task.setup.budget.neighbours
-    return marginal_result(privmrf, session, task, neighbours=neighbours, key=task.seed)
+    return marginals.marginal_result(
+        coordinator.privmrf, session, task, neighbours=neighbours, key=task.seed
+    )
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class PrivMRF(Synthesizer, PrivMRFSettings):
         True
     """
 
-    method: ClassVar[Method] = curator_method(
+    method: ClassVar[Method] = marginals.curator_method(
         "Distances.rows",
         name="privmrf",
         title="PrivMRF",
         paper="Cai, Lei, Wei & Xiao 2021, PrivMRF, VLDB 14(11)",
-        handlers=lambda synth: HANDLERS,
+        handlers=lambda synth: party.HANDLERS,
         coordinate=_coordinate,
-        forecast=marginal_forecast(
+        forecast=marginals.marginal_forecast(
             _rounds,
             _asked,
             grown=lambda *facts: inf,

@@ -12,9 +12,8 @@ from siloweave.errors import WireError
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
 from siloweave.models.junction_tree import cells_in
+from siloweave.protocols import secure_sums
 from siloweave.protocols.random_fields import noisy_errors, noisy_scores
-from siloweave.protocols.secure_sums import HANDLERS as SUMS
-from siloweave.protocols.secure_sums import checked_cliques, checked_model, unpacked
 from siloweave.tables.codes import Clique, CountedRows
 
 
@@ -28,7 +27,7 @@ def _check(
     """
     domain = site.rows.domain
     most_cells = cells_in(site.terms.facts["max_model_mb"])
-    checked_cliques(cliques, domain, site.name)
+    secure_sums.checked_cliques(cliques, domain, site.name)
     # A message of a few bytes could otherwise ask for a table that no memory holds.
     fit = all(len(q) <= widest and domain.size(q) <= most_cells for q in cliques)
     if not (1 <= len(cliques) <= most and fit):
@@ -56,10 +55,10 @@ def errors(request: ModelErrors, site: Site[CountedRows]) -> Distances:
     facts = site.terms.facts
     domain = site.rows.domain
     _check(request.cliques, facts["candidates"], facts["widest"], site)
-    checked_model(request.model, domain, facts["max_model_mb"], site.name)
-    model = unpacked(request.model, domain)
+    secure_sums.checked_model(request.model, domain, facts["max_model_mb"], site.name)
+    model = secure_sums.unpacked(request.model, domain)
     return Distances(noisy_errors(model, request.cliques, request.sigma, site))
 
 
-HANDLERS: Handlers = {**SUMS, ScorePairs: score, ModelErrors: errors}
+HANDLERS: Handlers = {**secure_sums.HANDLERS, ScorePairs: score, ModelErrors: errors}
 """The curator's side: which function answers which request."""

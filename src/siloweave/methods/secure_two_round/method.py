@@ -26,35 +26,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    OTHERS,
-    READERS,
-    Guarantee,
-    Method,
-    Result,
-    Task,
-    View,
-    Views,
-    own_columns,
-)
+from siloweave.core import views
+from siloweave.core.method import Guarantee, Method, Result, Task
 from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement
+from siloweave.protocols import secure_marginals
 from siloweave.protocols.columns import columns_data
-from siloweave.protocols.secure_marginals import (
-    SecureMarginals,
-    SecurePlan,
-    check_codes,
-    only_alone,
-    secure_facts,
-    secure_forecast,
-    secure_handlers,
-)
 from siloweave.protocols.two_rounds import TwoRoundSettings, plan_and_fit
-from siloweave.protocols.workload import queries_of
+from siloweave.protocols.workloads import queries_of
 from siloweave.tables.codes import Clique
 from siloweave.tables.display import listed
 
@@ -64,7 +46,7 @@ _log = logging.getLogger("siloweave")
 def coordinate(session: Session, task: Task) -> Result:
     """Measure all pairs, plan, measure the planned tables, and fit."""
     synth: Any = task.setup.synth
-    secure = SecureMarginals(session, task)
+    secure = secure_marginals.SecureMarginals(session, task)
     queries = queries_of(synth, secure.encoder)
     measured_cliques: Sequence[Clique] = ()
     crowded_pairs: list[Clique] = []
@@ -107,10 +89,12 @@ def coordinate(session: Session, task: Task) -> Result:
     return Result(model, facts=facts)
 
 
-def _why_apart(plan: SecurePlan, crowded_pairs: Sequence[Clique]) -> str:
+def _why_apart(
+    plan: secure_marginals.SecurePlan, crowded_pairs: Sequence[Clique]
+) -> str:
     """Explain in a sentence why no table of two parties' columns is measured in the end."""
     if plan.crossing and not plan.opens_pairs:
-        return only_alone(plan)
+        return secure_marginals.only_alone(plan)
     joint_pairs = [pair for pair in crowded_pairs if len(plan.holders(pair)) > 1]
     if not plan.crossing:
         reason = "the workload names no columns of two parties together"
@@ -130,13 +114,13 @@ def _visibility(synth: SecureTwoRound) -> Views:
     """Return the lines of who sees what, and what protects it."""
     alone = "as long as it shares nothing with a party"
     counts = View(
-        COORDINATOR,
+        views.COORDINATOR,
         "a bound of the number of rows where that is private, and noisy tables of counts",
-        f"{NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}",
+        f"{views.NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}",
         ("Begun.paid_bound", "Begun.counts", "Tables.own", "Tables.joint"),
     )
     sealed = View(
-        COORDINATOR,
+        views.COORDINATOR,
         "the parties' messages to each other",
         "keys that it lacks",
         ("SharedRows.rows",),
@@ -145,12 +129,12 @@ def _visibility(synth: SecureTwoRound) -> Views:
         "of three or more, the first two as long as they share nothing with each other"
     )
     others = View(
-        OTHERS,
+        views.OTHERS,
         "the others' rows, each number under a mask, and which tables are counted",
-        f"masks that the coordinator alone knows, {alone} ({servers}), and {NOISE}",
+        f"masks that the coordinator alone knows, {alone} ({servers}), and {views.NOISE}",
         ("ShareRows", "MeasureTables"),
     )
-    return (own_columns(), counts, sealed, others, READERS)
+    return (views.own_columns(), counts, sealed, others, views.READERS)
 
 
 @dataclass(frozen=True)
@@ -196,12 +180,12 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         ),
         visibility=_visibility,
         prepare=columns_data,
-        facts=secure_facts,
-        handlers=secure_handlers,
+        facts=secure_marginals.secure_facts,
+        handlers=secure_marginals.secure_handlers,
         coordinate=coordinate,
         load=MarginalModel.load,
-        forecast=secure_forecast,
-        affordable=check_codes,
+        forecast=secure_marginals.secure_forecast,
+        affordable=secure_marginals.check_codes,
         phase="rounds with the parties",
         trains_at=("coordinator",),
     )

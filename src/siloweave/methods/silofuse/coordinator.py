@@ -19,28 +19,16 @@ from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WIDEST, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
-from siloweave.methods.silofuse.messages import (
-    GRID,
-    Backward,
-    BeginJoint,
-    Code,
-    Coded,
-    CodeNoised,
-    End,
-    Forward,
-    JointBegun,
-    declared_coder,
-    released_together,
-)
+from siloweave.methods.silofuse import messages
 from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy.budget import gaussian_sigma, rho_for
+from siloweave.protocols import networks
 from siloweave.protocols.columns import (
     cell_shares,
     check_same_rows,
     condition_of,
     parts_of,
 )
-from siloweave.protocols.networks import NetworkModel, split_key, way_of
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.cells import options_of
 from siloweave.tables.keys import Key, fold_in
@@ -101,7 +89,7 @@ def trained(rows: SideBySide, task: Task) -> Any:
 
     synth: Any = task.setup.synth
     settings = synth.latent
-    _, key = split_key(fold_in(task.seed, "train", "model"))
+    _, key = networks.split_key(fold_in(task.seed, "train", "model"))
     return latent.fit_latents(
         rows.V, rows.latent, settings.diffusion, scaled=settings.scaled, sphere_codes=rows.codes,
         facts=rows.facts, key=key, progress=task.progress, store=task.store,
@@ -113,7 +101,8 @@ def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Se
     synth: Any = task.setup.synth
     target = condition_of(synth.target, parts)
     latent_parts = {}
-    for name, reply in zip(session.roster, session.ask(Code(task.seed)), strict=True):
+    replies = session.ask(messages.Code(task.seed))
+    for name, reply in zip(session.roster, replies, strict=True):
         checked = CheckedReply(name)
         party_columns = parts[name].names
         Z = checked.reals("latents", reply.latents.value, (None, None))
@@ -144,14 +133,15 @@ def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[S
     It is equal at all parties, and the least with which they together keep to the budget.
     """
     synth: Any = task.setup.synth
-    distance = released_together(1.0, parts, synth).sensitivity
+    distance = messages.released_together(1.0, parts, synth).sensitivity
     sigma = gaussian_sigma(rho_for(task.setup.budget), distance)
     latent_parts = {}
-    for name, reply in zip(session.roster, session.ask(CodeNoised(sigma)), strict=True):
-        coder = declared_coder(parts[name], synth)
+    replies = session.ask(messages.CodeNoised(sigma))
+    for name, reply in zip(session.roster, replies, strict=True):
+        coder = messages.declared_coder(parts[name], synth)
         shape = (None, coder.latent)
         K = CheckedReply(name).array("latents", reply.latents.value, WHOLE, shape)
-        latent_parts[name] = Sent((K * GRID).astype(np.float32), coder.columns)
+        latent_parts[name] = Sent((K * messages.GRID).astype(np.float32), coder.columns)
     check_same_rows({name: len(part.latents) for name, part in latent_parts.items()})
     return list(latent_parts.values())
 
@@ -171,7 +161,11 @@ class Sent:
 
 
 def _classes(
-    name: str, reply: Coded | JointBegun, schema: Schema, target: str | None, rows: int
+    name: str,
+    reply: messages.Coded | messages.JointBegun,
+    schema: Schema,
+    target: str | None,
+    rows: int,
 ) -> Matrix | None:
     """Read the classes that a party sent beside its latents, if it holds the target; else None.
 
@@ -294,7 +288,7 @@ def side_by_side(
 
 
 @dataclass(frozen=True)
-class JointModel(NetworkModel):
+class JointModel(networks.NetworkModel):
     """A `LatentDistribution` with the places of its entries in the parties' parts."""
 
     # In the run itself, if known.
@@ -305,7 +299,10 @@ class JointModel(NetworkModel):
         """The columns that it can be conditioned on: the label, or all with sphere codes."""
         label = {self.net.facts["label"]} - {None}
         columns = set(self.net.facts["columns"])
-        return frozenset(label if "" in columns else label | columns)
+        # Latents in which an autoencoder mixes all columns are of no column.
+        if "" in columns:
+            return frozenset(label)
+        return frozenset(label | columns)
 
     def shares(self, column: str) -> tuple[float, ...] | None:
         """Return how frequent each option of the label was; None for other columns."""
@@ -322,21 +319,21 @@ class JointModel(NetworkModel):
         if given is not None:
             condition = given[:, places]
             # Latents that are kept in place need several walks; a label alone does not.
-            sampling = way_of(condition[:, : self.net.latent])
+            sampling = networks.way_of(condition[:, : self.net.latent])
 
         # Algorithm 2: denoise, then put every entry where its party's part has it.
         V = np.empty((n, len(places)), np.float32)
         V[:, places] = self.net.sample(
-            n, key=split_key(key)[0], given=condition, **sampling
+            n, key=networks.split_key(key)[0], given=condition, **sampling
         )
         return V
 
     @classmethod
     def load(cls, path: Path) -> JointModel:
         """Read a model from its file."""
-        from siloweave.models.latent import LatentDistribution
+        from siloweave.models import latent
 
-        return cls(LatentDistribution.load(path))
+        return cls(latent.LatentDistribution.load(path))
 
 
 def load_coder(path: Path) -> RowCoder:
@@ -371,7 +368,9 @@ class _Exchange:
     def forward(self, step: int, slope: Any) -> Matrix:
         """Take the step before along a slope (None at first), and ask for a batch's latents."""
         slopes = {} if slope is None else self.cut(slope)
-        requests = {name: Forward(step, slopes.get(name)) for name in self.widths}
+        requests = {
+            name: messages.Forward(step, slopes.get(name)) for name in self.widths
+        }
         parts: list[Matrix] = []
         for name, reply in zip(requests, self.session.ask_each(requests), strict=True):
             # The first party's number of rows is everyone's.
@@ -382,7 +381,8 @@ class _Exchange:
     def backward(self, step: int, denoised: Any) -> tuple[Matrix, float]:
         """Send denoised latents; return the slopes at these, and the loss of all parties."""
         requests = {
-            name: Backward(step, part) for name, part in self.cut(denoised).items()
+            name: messages.Backward(step, part)
+            for name, part in self.cut(denoised).items()
         }
         slopes = []
         loss = 0.0
@@ -405,7 +405,7 @@ class _Exchange:
         no_slope = Array.of(np.zeros((0, 0)), "<f4")
         roster = self.session.roster
         self.session.ask_each(
-            {name: End(step, slopes.get(name, no_slope)) for name in roster}
+            {name: messages.End(step, slopes.get(name, no_slope)) for name in roster}
         )
 
 
@@ -417,7 +417,8 @@ def coordinate_steps(session: Session, task: Task) -> Result:
     """
     synth: Any = task.setup.synth
     parts = parts_of(task.setup)
-    replies = dict(zip(session.roster, session.ask(BeginJoint(task.seed)), strict=True))
+    begun = session.ask(messages.BeginJoint(task.seed))
+    replies = dict(zip(session.roster, begun, strict=True))
     empty_parts, classes = _begun(replies, task)
     target = condition_of(synth.target, parts)
     rows = side_by_side(empty_parts, task.setup.schema.names, target)
@@ -434,7 +435,9 @@ def coordinate_steps(session: Session, task: Task) -> Result:
     return Result(JointModel(net, shares), len(classes), parts=part_widths)
 
 
-def _begun(replies: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Matrix]:
+def _begun(
+    replies: Mapping[str, messages.JointBegun], task: Task
+) -> tuple[list[Sent], Matrix]:
     """Ask the parties to begin, and check their facts.
 
     Returns the widths of what they will send, as parts without a row, and the classes of all rows:
@@ -474,20 +477,14 @@ def _trained(
     import jax
     import jax.numpy as jnp
 
-    from siloweave.models import diffusion
-    from siloweave.models.latent import (
-        RANGE,
-        DenoiserSide,
-        LatentDistribution,
-        latent_layout,
-    )
+    from siloweave.models import diffusion, latent
 
     synth: Any = task.setup.synth
     settings = synth.diffusion
     n = len(one_hots)
-    layout, label = latent_layout(rows.latent, one_hots.shape[1])
-    initial, key = split_key(fold_in(task.seed, "train", "model"))
-    side = DenoiserSide(settings, ())
+    layout, label = latent.latent_layout(rows.latent, one_hots.shape[1])
+    initial, key = networks.split_key(fold_in(task.seed, "train", "model"))
+    side = latent.DenoiserSide(settings, ())
     state = side.start(diffusion.network(layout, settings, label, initial))
 
     classes = np.zeros(n, np.int32)
@@ -513,8 +510,8 @@ def _trained(
             task.progress(progress, step / settings.steps)
     exchange.end(settings.steps, slope)
 
-    ranges = ((-RANGE, RANGE),) * rows.latent
+    ranges = ((-latent.RANGE, latent.RANGE),) * rows.latent
     ddpm = diffusion.TabDDPMModel(
         state.average, layout, settings, label, shares, ranges
     )
-    return LatentDistribution.unscaled(ddpm, rows.facts)
+    return latent.LatentDistribution.unscaled(ddpm, rows.facts)

@@ -80,51 +80,17 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    NOTHING,
-    OTHERS,
-    Asked,
-    Forecast,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-    own_columns,
-)
+from siloweave.core import views
+from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import plain
+from siloweave.core.views import View, Views
 from siloweave.errors import InputError, number
-from siloweave.methods.silofuse.coordinator import (
-    JointModel,
-    coordinate,
-    coordinate_steps,
-    load_coder,
-)
-from siloweave.methods.silofuse.messages import (
-    Backward,
-    BeginJoint,
-    Code,
-    CodeNoised,
-    End,
-    Forward,
-)
-from siloweave.methods.silofuse.party import handlers, step_handlers
+from siloweave.methods.silofuse import coordinator, messages, party
 from siloweave.methods.silofuse.settings import E2EDistrSettings, SiloFuseSettings
 from siloweave.models.settings import AutoencoderSettings, SphereCodeSettings
 from siloweave.privacy.budget import refuse_several_rows
-from siloweave.protocols.columns import (
-    ColumnsModel,
-    ShareColumns,
-    column_facts,
-    columns_data,
-    decoded_rows,
-    readers,
-    require_replacing,
-    with_decoding,
-)
+from siloweave.protocols import columns
 from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
@@ -138,10 +104,14 @@ _COMMON: Mapping[str, Any] = {
     "split": "columns",
     "trust": "curator",
     "paper": _PAPER,
-    "prepare": columns_data,
-    "facts": column_facts,
-    "decode": partial(decoded_rows, load_coder),
-    "load": partial(ColumnsModel.read, joint=JointModel.load, coder=load_coder),
+    "prepare": columns.columns_data,
+    "facts": columns.column_facts,
+    "decode": partial(columns.decoded_rows, coordinator.load_coder),
+    "load": partial(
+        columns.ColumnsModel.read,
+        joint=coordinator.JointModel.load,
+        coder=coordinator.load_coder,
+    ),
     "check_schema": check_trainable,
     "trains_at": ("coordinator", "party"),
 }
@@ -217,16 +187,33 @@ def _guarantee(synth: SiloFuse) -> Guarantee:
 
 def _visibility(synth: SiloFuse) -> Views:
     """Return the lines of who sees what in a run."""
-    others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
+    others = View(
+        views.OTHERS, "that they hold the same people, in the same order", views.NOTHING
+    )
     if synth.privacy == "latents":
         codes = View(
-            COORDINATOR, "a noisy code of every row", NOISE, ("Noised.latents",)
+            views.COORDINATOR,
+            "a noisy code of every row",
+            views.NOISE,
+            ("Noised.latents",),
         )
-        return (own_columns(), codes, others, readers(synth.shared, NOISE))
+        return (
+            views.own_columns(),
+            codes,
+            others,
+            columns.readers(synth.shared, views.NOISE),
+        )
     words, fields = _besides(synth, "Coded")
     code_fields = ("Coded.latents", "Coded.columns", "Coded.sphere_codes", *fields)
-    codes = View(COORDINATOR, f"a code of every row{words}", _INVERTED, code_fields)
-    return (own_columns(synth.target), codes, others, readers(synth.shared, _INVERTED))
+    codes = View(
+        views.COORDINATOR, f"a code of every row{words}", _INVERTED, code_fields
+    )
+    return (
+        views.own_columns(synth.target),
+        codes,
+        others,
+        columns.readers(synth.shared, _INVERTED),
+    )
 
 
 def _forecast(setup: Setup, rows: int) -> Forecast:
@@ -241,9 +228,9 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
         * _latents(setup.schema, synth.latent.autoencoder)
         // len(setup.roster)
     )
-    questions: Asked = {Code: 1, ShareColumns: int(synth.shared)}
+    questions: Asked = {messages.Code: 1, columns.ShareColumns: int(synth.shared)}
     if is_noised:
-        questions = {CodeNoised: 1}
+        questions = {messages.CodeNoised: 1}
     return training_forecast(
         setup, rows, synth.settings(), questions, lambda weights, width: sent
     )
@@ -255,7 +242,7 @@ def _affordable(setup: Setup) -> None:
         refuse_several_rows(
             setup.budget, "SiloFuse", "the latent of each row is priced for itself"
         )
-        require_replacing(setup.budget, "every row sends a latent")
+        columns.require_replacing(setup.budget, "every row sends a latent")
 
 
 @dataclass(frozen=True)
@@ -300,8 +287,8 @@ class SiloFuse(Synthesizer, SiloFuseSettings):
         **{**_COMMON, "paper": f"{_PAPER} (the protocol; the default coder is ours)"},
         guarantee=_guarantee,
         visibility=_visibility,
-        handlers=with_decoding(handlers, load_coder),
-        coordinate=coordinate,
+        handlers=columns.with_decoding(party.handlers, coordinator.load_coder),
+        coordinate=coordinator.coordinate,
         forecast=_forecast,
         check=_check,
         affordable=_affordable,
@@ -332,10 +319,10 @@ def _visibility_steps(synth: E2EDistr) -> Views:
     received_in = ("JointBegun.rows", "JointBegun.latent", *step_fields, *fields)
     sent = "in every step denoised codes of their own rows and gradients, which follow all rows"
     return (
-        own_columns(synth.target),
-        View(COORDINATOR, received, _INVERTED, received_in),
-        View(OTHERS, sent, NOTHING, ("Forward", "Backward", "End")),
-        readers(synth.shared, _INVERTED),
+        views.own_columns(synth.target),
+        View(views.COORDINATOR, received, _INVERTED, received_in),
+        View(views.OTHERS, sent, views.NOTHING, ("Forward", "Backward", "End")),
+        columns.readers(synth.shared, _INVERTED),
     )
 
 
@@ -348,11 +335,11 @@ def _forecast_steps(setup: Setup, rows: int) -> Forecast:
     latents = _latents(setup.schema, synth.autoencoder)
     sent = 4 * 4 * steps * batch * latents // len(setup.roster)
     questions: Asked = {
-        BeginJoint: 1,
-        Forward: steps,
-        Backward: steps,
-        End: 1,
-        ShareColumns: int(synth.shared),
+        messages.BeginJoint: 1,
+        messages.Forward: steps,
+        messages.Backward: steps,
+        messages.End: 1,
+        columns.ShareColumns: int(synth.shared),
     }
     return training_forecast(
         setup,
@@ -392,8 +379,8 @@ class E2EDistr(Synthesizer, E2EDistrSettings):
             instead="Or use SiloFuse(privacy='latents'), which adds noise.",
         ),
         visibility=_visibility_steps,
-        handlers=with_decoding(step_handlers, load_coder),
-        coordinate=coordinate_steps,
+        handlers=columns.with_decoding(party.step_handlers, coordinator.load_coder),
+        coordinate=coordinator.coordinate_steps,
         forecast=_forecast_steps,
         party_share=lambda synth: 0.02,
         transcribed=False,

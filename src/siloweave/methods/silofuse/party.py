@@ -20,36 +20,12 @@ from siloweave.errors import BudgetError, WireError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.silofuse.messages import (
-    GRID,
-    Activations,
-    Backward,
-    BeginJoint,
-    Code,
-    Coded,
-    CodeNoised,
-    End,
-    Ended,
-    Forward,
-    JointBegun,
-    Noised,
-    Slopes,
-    declared_coder,
-    radius,
-    released_together,
-)
+from siloweave.methods.silofuse import messages
 from siloweave.methods.silofuse.settings import E2EDistrSettings, SiloFuseSettings
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
-from siloweave.protocols.columns import (
-    ShareColumns,
-    condition_of,
-    keep_decoder,
-    require_replacing,
-    share_columns,
-)
-from siloweave.protocols.networks import jax_key, recalled_step, remember_step
+from siloweave.protocols import columns, networks
 from siloweave.tables.arrays import Ints, Matrix
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in, generator
@@ -66,7 +42,9 @@ _HUGE = 1e9  # beyond any latent
 _MOST = 2**24  # integers whose squares add up without overflow
 
 
-def code(synth: SiloFuseSettings, request: Code, site: Site[OwnerData]) -> Coded:
+def code(
+    synth: SiloFuseSettings, request: messages.Code, site: Site[OwnerData]
+) -> messages.Coded:
     """Fit a coder, store it here, and send latents (a client's part of Algorithm 1)."""
     from siloweave.models import coders
     from siloweave.tables.features import Layout
@@ -86,7 +64,7 @@ def code(synth: SiloFuseSettings, request: Code, site: Site[OwnerData]) -> Coded
     coder = coders.fit(X, layout, progress=data.progress, store=data.store, **coding)
     # The decoder stays here, and is stored before anything is sent: without it the latents that
     # come back cannot be decoded.
-    keep_decoder(site, features, coder)
+    columns.keep_decoder(site, features, coder)
 
     # Step 2: send the latents of all rows, once.
     V = coder.encode(X)
@@ -96,7 +74,7 @@ def code(synth: SiloFuseSettings, request: Code, site: Site[OwnerData]) -> Coded
     is_half = synth.half and np.abs(Z).max(initial=0.0) < _HALF
     kind: Any = "<f2" if is_half else "<f4"
     latents = site.release(event, "latents of all rows", lambda: Array.of(Z, kind))
-    columns = site.release(
+    latent_columns = site.release(
         event, "which column a latent stands for", lambda: coder.columns
     )
     codes = site.release(
@@ -105,7 +83,7 @@ def code(synth: SiloFuseSettings, request: Code, site: Site[OwnerData]) -> Coded
         lambda: tuple((s.start, s.dimensions, s.options) for s in coder.sphere_codes),
     )
     if coder.label is None:
-        return Coded(latents, columns, codes)
+        return messages.Coded(latents, latent_columns, codes)
 
     # The diffusion is conditioned on the target, so its classes travel beside the latents.
     event = NonPrivate("the classes of every row are told")
@@ -113,7 +91,7 @@ def code(synth: SiloFuseSettings, request: Code, site: Site[OwnerData]) -> Coded
         event, "classes of the target", lambda: class_codes(one_hots)
     )
     options = site.release(event, "number of classes", lambda: one_hots.shape[1])
-    return Coded(latents, columns, codes, (classes,), (options,))
+    return messages.Coded(latents, latent_columns, codes, (classes,), (options,))
 
 
 def class_codes(V: Matrix) -> Array:
@@ -130,13 +108,13 @@ def _coding(
     These are its share of the widths, the target if it is its own, and a key of its columns.
     """
     names = site.rows.schema.names
-    condition = condition_of(target, site.terms.facts["parts"])
+    condition = columns.condition_of(target, site.terms.facts["parts"])
     label = layout.categorical_of(condition) if condition in names else None
     return {
         "settings": divided(settings.autoencoder, len(site.terms.roster)),
         "label": label,
         "numbers": settings.numbers,
-        "key": jax_key(fold_in(seed, "coder", *names)),
+        "key": networks.jax_key(fold_in(seed, "coder", *names)),
     }
 
 
@@ -153,10 +131,10 @@ def divided(settings: Any, parties: int) -> Any:
 def handlers(synth: SiloFuseSettings) -> Handlers:
     """Return the functions that answer requests, by request; none for what the study excludes."""
     if synth.privacy == "latents":
-        return {CodeNoised: partial(code_noised, synth)}
-    answers: dict[Any, Any] = {Code: partial(code, synth)}
+        return {messages.CodeNoised: partial(code_noised, synth)}
+    answers: dict[Any, Any] = {messages.Code: partial(code, synth)}
     if synth.shared:
-        answers[ShareColumns] = share_columns
+        answers[columns.ShareColumns] = columns.share_columns
     return answers
 
 
@@ -184,13 +162,13 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
 
 
 def code_noised(
-    synth: SiloFuseSettings, request: CodeNoised, site: Site[OwnerData]
-) -> Noised:
+    synth: SiloFuseSettings, request: messages.CodeNoised, site: Site[OwnerData]
+) -> messages.Noised:
     """Pay for all rows' latents, then draw their noise and send them."""
     data = site.rows
     features = Features.declared(data.schema)
-    coder = declared_coder(data.schema, synth)
-    most = radius(coder, synth.clip)
+    coder = messages.declared_coder(data.schema, synth)
+    most = messages.radius(coder, synth.clip)
     site.require_first()
     _check_together(synth, request, site)
 
@@ -199,7 +177,7 @@ def code_noised(
     # Declared features draw nothing.
     Z = coder.encode(features.encode(data.table, key=0))
     # Rows that do not fit are refused before they are paid for.
-    K = bounded(Z, GRID, most)
+    K = bounded(Z, messages.GRID, most)
 
     def draw() -> Array:
         noisy = mechanisms.add_gaussian(
@@ -207,19 +185,23 @@ def code_noised(
         )
         return Array.of(noisy.reshape(K.shape), "<i4")
 
-    keep_decoder(site, features, coder)
-    return Noised(site.release(event, "latents of all rows, bounded and noised", draw))
+    columns.keep_decoder(site, features, coder)
+    return messages.Noised(
+        site.release(event, "latents of all rows, bounded and noised", draw)
+    )
 
 
 def _check_together(
-    synth: SiloFuseSettings, request: CodeNoised, site: Site[OwnerData]
+    synth: SiloFuseSettings, request: messages.CodeNoised, site: Site[OwnerData]
 ) -> None:
     """Refuse noise with which all parties together would pass this party's limit."""
     limit = site.ledger.limit
     if limit is None:
         return
-    require_replacing(limit, "every row sends a latent")
-    together = released_together(request.sigma, site.terms.facts["parts"], synth)
+    columns.require_replacing(limit, "every row sends a latent")
+    together = messages.released_together(
+        request.sigma, site.terms.facts["parts"], synth
+    )
     total = epsilon([together], limit.delta)
     if total > limit.epsilon:
         raise BudgetError(
@@ -252,8 +234,8 @@ def batch_of(step: int, rows: int, batch: int, seed: int) -> Ints:
 
 
 def begin(
-    synth: E2EDistrSettings, request: BeginJoint, site: Site[OwnerData]
-) -> JointBegun:
+    synth: E2EDistrSettings, request: messages.BeginJoint, site: Site[OwnerData]
+) -> messages.JointBegun:
     """Fit encoders, make a coder, and pay for all that every step will send."""
     data = site.rows
     key = fold_in(request.seed, "train", "features")
@@ -271,12 +253,12 @@ def begin(
     released_latents = release(lambda: latents)
     label = state.coder.label
     if label is None:
-        return JointBegun(released_rows, released_latents)
+        return messages.JointBegun(released_rows, released_latents)
 
     one_hots = state.V[:, label.start : label.stop]
     classes = release(lambda: class_codes(one_hots))
     options = release(lambda: one_hots.shape[1])
-    return JointBegun(released_rows, released_latents, (classes,), (options,))
+    return messages.JointBegun(released_rows, released_latents, (classes,), (options,))
 
 
 _BEGUN = "begun"  # what a party remembers
@@ -379,7 +361,7 @@ def _keep(site: Site[OwnerData], state: _PartyState, step: int, network: State) 
     """Store the network after so many steps, in place of the last but one."""
     from siloweave.models.rounds import packed
 
-    remember_step("state-", step, packed(network), site)
+    networks.remember_step("state-", step, packed(network), site)
     state.states[step % 2] = (step, network)
 
 
@@ -392,7 +374,7 @@ def _network(site: Site[OwnerData], state: _PartyState, step: int) -> State:
         if memo_step == step:
             return memo_network
 
-    stored = recalled_step("state-", step, site)
+    stored = networks.recalled_step("state-", step, site)
     if stored is None:
         raise WireError(
             f"party {site.name!r} has no state after step {step}: a stale or early message. Ask "
@@ -403,8 +385,8 @@ def _network(site: Site[OwnerData], state: _PartyState, step: int) -> State:
 
 
 def forward(
-    synth: E2EDistrSettings, request: Forward, site: Site[OwnerData]
-) -> Activations:
+    synth: E2EDistrSettings, request: messages.Forward, site: Site[OwnerData]
+) -> messages.Activations:
     """Take the step before, and send the latents of a batch."""
     state = _state_of(synth, site)
     if request.step == 0:
@@ -416,7 +398,7 @@ def forward(
     latents = site.release_under(
         state.begun.entry, lambda: Array.of(np.asarray(z), "<f4")
     )
-    return Activations(latents)
+    return messages.Activations(latents)
 
 
 def _turned(
@@ -434,7 +416,7 @@ def _turned(
         raise WireError(
             f"party {site.name!r}: step {step} was not decoded; ask it in order"
         )
-    decoded = msgspec.msgpack.decode(stored, type=Backward)
+    decoded = msgspec.msgpack.decode(stored, type=messages.Backward)
     if decoded.step != step:
         raise WireError(
             f"party {site.name!r}: step {step} is stale; ask the steps in order"
@@ -447,8 +429,8 @@ def _turned(
 
 
 def backward(
-    synth: E2EDistrSettings, request: Backward, site: Site[OwnerData]
-) -> Slopes:
+    synth: E2EDistrSettings, request: messages.Backward, site: Site[OwnerData]
+) -> messages.Slopes:
     """Decode denoised latents, and send the loss and its slope."""
     state = _state_of(synth, site)
     if request.step >= state.steps:
@@ -463,28 +445,30 @@ def backward(
     release = partial(site.release_under, state.begun.entry)
     released_slope = release(lambda: Array.of(np.asarray(slope), "<f4"))
     released_loss = release(lambda: float(loss))
-    return Slopes(released_slope, released_loss)
+    return messages.Slopes(released_slope, released_loss)
 
 
-def end(synth: E2EDistrSettings, request: End, site: Site[OwnerData]) -> Ended:
+def end(
+    synth: E2EDistrSettings, request: messages.End, site: Site[OwnerData]
+) -> messages.Ended:
     """Store the coder with its averaged weights."""
     state = _state_of(synth, site)
     coder = state.coder
     if state.trained:
         network = _turned(site, state, request.step - 1, request.slope)
         coder = replace(coder, coder=replace(coder.coder, net=network.average))
-    keep_decoder(site, state.features, coder)
-    return Ended(Public(request.step, "it was asked for"))
+    columns.keep_decoder(site, state.features, coder)
+    return messages.Ended(Public(request.step, "it was asked for"))
 
 
 def step_handlers(synth: E2EDistrSettings) -> Handlers:
     """Return the functions that answer requests of E2EDistr, by request."""
     answers: dict[Any, Any] = {
-        BeginJoint: partial(begin, synth),
-        Forward: partial(forward, synth),
-        Backward: partial(backward, synth),
-        End: partial(end, synth),
+        messages.BeginJoint: partial(begin, synth),
+        messages.Forward: partial(forward, synth),
+        messages.Backward: partial(backward, synth),
+        messages.End: partial(end, synth),
     }
     if synth.shared:
-        answers[ShareColumns] = share_columns
+        answers[columns.ShareColumns] = columns.share_columns
     return answers

@@ -15,14 +15,9 @@ from siloweave.methods.two_round.settings import TwoRoundFitSettings
 from siloweave.models.estimate import Measurement, estimate_total
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
-from siloweave.protocols.secure_sums import (
-    Count,
-    SumNoise,
-    exchange_keys,
-    noisy_marginals,
-)
+from siloweave.protocols import secure_sums
 from siloweave.protocols.two_rounds import plan_and_fit
-from siloweave.protocols.workload import most_counted
+from siloweave.protocols.workloads import most_counted
 from siloweave.tables.codes import Clique, Domain
 
 _FINEST = 16  # most often that a table is counted in one sum
@@ -90,16 +85,27 @@ class _Run:
         session = self.session
         if not self.keys:
             vanish = session.plan(session.roster).vanish
-            self.keys.update(exchange_keys(session, self.domain, may_vanish=vanish))
+            self.keys.update(
+                secure_sums.exchange_keys(session, self.domain, may_vanish=vanish)
+            )
         present = {name: self.keys[name] for name in session.present(self.keys)}
 
         # A table that is counted k times moves by k units where a row does: sigma is for all.
         times = tuple(_times(sigmas))
         sigma = self.unit * sqrt(sum(k * k for k in times) / (2 * rho))
-        noise = SumNoise(sigma, self.settings.tolerated, self.settings.dropouts)
+        noise = secure_sums.SumNoise(
+            sigma, self.settings.tolerated, self.settings.dropouts
+        )
         is_last = bool(self.rows)
-        sums, sigma, parties = noisy_marginals(
-            session, present, self.domain, cliques, noise, Count, times, last=is_last
+        sums, sigma, parties = secure_sums.noisy_marginals(
+            session,
+            present,
+            self.domain,
+            cliques,
+            noise,
+            secure_sums.Count,
+            times,
+            last=is_last,
         )
         measurements = [
             Measurement(clique, counts / k, sigma / k)

@@ -29,35 +29,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from siloweave.core.method import (
-    OR_PERSONS,
-    OTHERS,
-    OTHERS_NOISE,
-    OWN_ROWS,
-    READERS,
-    Asked,
-    Forecast,
-    Guarantee,
-    Method,
-    Setup,
-    View,
-    Views,
-    masked_sums,
-    openings,
-)
+from siloweave.core import views
+from siloweave.core.method import OR_PERSONS, Asked, Forecast, Guarantee, Method, Setup
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.federation.dropouts import MaskPlan
-from siloweave.methods.two_round.coordinator import two_round
+from siloweave.methods.two_round import coordinator
 from siloweave.methods.two_round.settings import TwoRoundFitSettings
-from siloweave.protocols.accuracy import Bought, numbers_of, two_round_buys
-from siloweave.protocols.marginals import (
-    cuts_columns,
-    marginal_forecast,
-    marginal_method,
-    marginal_result,
-    rho_of_rounds,
-)
-from siloweave.protocols.secure_sums import HANDLERS, Count, KeyRequest
+from siloweave.protocols import accuracy, marginals, secure_sums
 from siloweave.tables.codes import Domain
 
 
@@ -66,9 +45,15 @@ def _visibility(synth: TwoRound) -> Views:
     message_to_parties = (
         "where columns are cut, and which tables are counted in the second round"
     )
-    others = View(OTHERS, message_to_parties, OTHERS_NOISE, ("Count",))
-    sums = masked_sums(synth.tolerated, dropouts=synth.dropouts)
-    return (OWN_ROWS, sums, others, *openings(synth.dropouts), READERS)
+    others = View(views.OTHERS, message_to_parties, views.OTHERS_NOISE, ("Count",))
+    sums = views.masked_sums(synth.tolerated, dropouts=synth.dropouts)
+    return (
+        views.OWN_ROWS,
+        sums,
+        others,
+        *views.openings(synth.dropouts),
+        views.READERS,
+    )
 
 
 def _forecast(setup: Setup, rows: int) -> Forecast:
@@ -81,15 +66,17 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
         return 2, 2.0
 
     def questions(setup: Setup, columns: int) -> Asked:
-        exchanges = 0 if cuts_columns(setup) else 1
-        return {KeyRequest: exchanges, Count: 2}
+        exchanges = 0 if marginals.cuts_columns(setup) else 1
+        return {secure_sums.KeyRequest: exchanges, secure_sums.Count: 2}
 
     synth: Any = setup.synth
-    forecast_of = marginal_forecast(rounds, questions, all_pairs=True, buys=_buys)
+    forecast_of = marginals.marginal_forecast(
+        rounds, questions, all_pairs=True, buys=_buys
+    )
     return replace(forecast_of(setup, rows), closes=not synth.dropouts)
 
 
-def _buys(setup: Setup, rows: int, domain: Domain) -> Bought:
+def _buys(setup: Setup, rows: int, domain: Domain) -> accuracy.Bought:
     """Return the measurements that both rounds buy, with the noise of all parties' shares."""
     # The noise is sized for the parties that remain where some vanish or pool what they know, so
     # with all of them it is wider than the budget asks for.
@@ -97,9 +84,9 @@ def _buys(setup: Setup, rows: int, domain: Domain) -> Bought:
     parties = len(setup.roster)
     plan = MaskPlan.for_size(parties, synth.tolerated, synth.dropouts)
     remaining_share = (parties - plan.missing) / parties
-    rho = rho_of_rounds(setup) * remaining_share
-    numbers = numbers_of(setup.schema)
-    return two_round_buys(
+    rho = marginals.rho_of_rounds(setup) * remaining_share
+    numbers = accuracy.numbers_of(setup.schema)
+    return accuracy.two_round_buys(
         domain, numbers, rows, rho, synth.pairs_share, synth.shrinkage
     )
 
@@ -127,7 +114,7 @@ class TwoRound(Synthesizer, TwoRoundFitSettings):
         (True, 3)
     """
 
-    method: ClassVar[Method] = marginal_method(
+    method: ClassVar[Method] = marginals.marginal_method(
         name="two_round",
         title="TwoRound",
         split="rows",
@@ -141,9 +128,9 @@ class TwoRound(Synthesizer, TwoRoundFitSettings):
             "only masked, noisy sums over all parties.",
         ),
         visibility=_visibility,
-        handlers=lambda synth: HANDLERS,
-        coordinate=lambda session, task: marginal_result(
-            two_round, session, task, keys=task.setup.keys
+        handlers=lambda synth: secure_sums.HANDLERS,
+        coordinate=lambda session, task: marginals.marginal_result(
+            coordinator.two_round, session, task, keys=task.setup.keys
         ),
         forecast=_forecast,
     )

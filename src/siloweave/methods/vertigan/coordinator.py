@@ -18,13 +18,7 @@ from siloweave.core.settings import part_of
 from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
-from siloweave.methods.vertigan.messages import (
-    BeginVertiGAN,
-    CountOwnColumns,
-    TrainCritics,
-    VertiGANPlan,
-    like_hidden,
-)
+from siloweave.methods.vertigan import messages
 from siloweave.models.settings import VertiGANSettings
 from siloweave.protocols.columns import check_same_rows, parts_of, rows_sent
 from siloweave.protocols.histograms import NoisyHistogram
@@ -48,7 +42,9 @@ def coordinate(session: Session, task: Task) -> Result:
 
     synth: Any = task.setup.synth
     settings = part_of(VertiGANSettings, synth)
-    begin = _planned(session, task) if synth.private else BeginVertiGAN(task.seed)
+    begin = messages.BeginVertiGAN(task.seed)
+    if synth.private:
+        begin = _planned(session, task)
 
     # Without noise every party says how many rows it has; with noise that is in the plan.
     rows_count = 0 if synth.private else 1
@@ -66,12 +62,14 @@ def coordinate(session: Session, task: Task) -> Result:
 
         # The trunk's rows go to all parties: it alone ties their columns together.
         hidden = np.asarray(hidden_rows(settings, shared.trunk, key))
-        replies = session.ask(TrainCritics(number, Array.of(hidden, "<f4")))
+        replies = session.ask(messages.TrainCritics(number, Array.of(hidden, "<f4")))
 
         # The trunk receives the slopes of all heads.
         slopes = []
         for name, reply in zip(session.roster, replies, strict=True):
-            slopes.append(like_hidden(name, "slope", reply.slope.value, settings))
+            slopes.append(
+                messages.like_hidden(name, "slope", reply.slope.value, settings)
+            )
         shared = follow(settings, shared, np.sum(slopes, axis=0), key)
         task.progress(
             f"round {number + 1} of {settings.rounds}", (number + 1) / settings.rounds
@@ -84,21 +82,21 @@ def coordinate(session: Session, task: Task) -> Result:
     return Result(TrunkModel(trunk), all_rows, parts=(settings.trunk[-1],) * parties)
 
 
-def _planned(session: Session, task: Task) -> BeginVertiGAN:
+def _planned(session: Session, task: Task) -> messages.BeginVertiGAN:
     """Divide the budget over all parties, count, and find noise that fits the rest."""
     from siloweave.models.vertigan import critic_size, heads_of
 
     synth: Any = task.setup.synth
     parts = parts_of(task.setup)
     first, *others = session.roster
-    plan = VertiGANPlan.of(synth, parts, task.setup.budget)
+    plan = messages.VertiGANPlan.of(synth, parts, task.setup.budget)
 
     # The first party's number of rows must be right before the others pay for anything.
     task.progress("counting", 0.0)
-    replies = session.ask(CountOwnColumns(), [first])
+    replies = session.ask(messages.CountOwnColumns(), [first])
     rows = rows_sent(first, (*replies[0].paid_rows, *replies[0].known_rows))
     if others:
-        replies = [*replies, *session.ask(CountOwnColumns(), others)]
+        replies = [*replies, *session.ask(messages.CountOwnColumns(), others)]
 
     # One plan for all parties: noise for the largest critic.
     task.progress("finding the noise that fits the budget", 0.0)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -140,7 +141,7 @@ class VertiGANPlan:
             rows_event = Gaussian(sigma=sigma, sensitivity=rows_sensitivity)
             before[first] = (rows_event, *before[first])
 
-        spent = sum(event.rho for events in before.values() for event in events)
+        spent = sum(event.rho for event in chain.from_iterable(before.values()))
         steps = len(parts) * synth.steps
         refuse_what_learns_nothing(budget, rho - spent, steps, synth.batch)
         return cls(budget, counts_sigma, before, steps, synth.batch)
@@ -176,6 +177,7 @@ class VertiGANPlan:
     def steps_event(self, request: BeginVertiGAN, count: int) -> Event:
         """Return the event of so many critic steps; InputError for numbers that no event has."""
         order = self.order
+        ledger_order: int | UnsetType = UNSET if order is None else order
         return SampledSharedGaussian(
             share_sigma=request.share_sigma,
             shares=1,
@@ -185,7 +187,7 @@ class VertiGANPlan:
             sampling_rate=self.rate(request.rows),
             replace_one=self.budget.relation is Relation.REPLACE_ONE,
             count=count,
-            order=UNSET if order is None else order,
+            order=ledger_order,
         )
 
     @property
@@ -211,4 +213,5 @@ class VertiGANPlan:
 
     @property
     def _all(self) -> tuple[Gaussian, ...]:
-        return tuple(event for events in self.before.values() for event in events)
+        """The events of all parties before the training."""
+        return tuple(chain.from_iterable(self.before.values()))

@@ -49,42 +49,23 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
+from siloweave.core import views
 from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    OTHERS,
     Asked,
     Forecast,
     Guarantee,
     Method,
     Setup,
-    View,
-    Views,
-    own_columns,
     same_people_note,
 )
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.errors import BudgetError, InputError, number
-from siloweave.methods.vertigan.coordinator import TrunkModel, coordinate, load_head
-from siloweave.methods.vertigan.messages import (
-    BeginVertiGAN,
-    CountOwnColumns,
-    TrainCritics,
-    VertiGANPlan,
-)
-from siloweave.methods.vertigan.party import handlers
+from siloweave.methods.vertigan import coordinator, messages, party
 from siloweave.methods.vertigan.settings import VertiGANFitSettings
 from siloweave.privacy.accountants import most_of_several
 from siloweave.privacy.budget import Relation, refuse_several_rows
-from siloweave.protocols.columns import (
-    ColumnsModel,
-    column_facts,
-    columns_data,
-    decoded_rows,
-    parts_of,
-    readers,
-    with_decoding,
-)
+from siloweave.protocols import columns
 from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.protocols.private_steps import MOST_NUMBERS
 
@@ -131,21 +112,33 @@ def _visibility(synth: VertiGAN) -> Views:
         bare = "nothing: critics are trained without noise"
         received = f"the number of rows, and {slopes}"
         server = View(
-            COORDINATOR, received, bare, ("VertiGANReady.rows", "Moved.slope")
+            views.COORDINATOR, received, bare, ("VertiGANReady.rows", "Moved.slope")
         )
-        others = View(OTHERS, generated, bare, ("TrainCritics",))
-        return (own_columns(), server, others, readers(synth.shared, bare))
+        others = View(views.OTHERS, generated, bare, ("TrainCritics",))
+        return (
+            views.own_columns(),
+            server,
+            others,
+            columns.readers(synth.shared, bare),
+        )
 
     counts = "noisy counts of each party's columns, and of the rows if their number is private"
     received_in = ("Counted.paid_rows", "Counted.counts", "Moved.slope")
-    server = View(COORDINATOR, f"{counts}, and {slopes}", NOISE, received_in)
+    server = View(
+        views.COORDINATOR, f"{counts}, and {slopes}", views.NOISE, received_in
+    )
     same_people = (
         "they hold the same people, so it holds towards them for rows replaced only"
     )
     sent = f"the number of rows, as it was counted, and {generated}"
     sent_in = ("BeginVertiGAN", "TrainCritics")
-    others = View(OTHERS, sent, f"{NOISE}; {same_people}", sent_in)
-    return (own_columns(), server, others, readers(synth.shared, NOISE))
+    others = View(views.OTHERS, sent, f"{views.NOISE}; {same_people}", sent_in)
+    return (
+        views.own_columns(),
+        server,
+        others,
+        columns.readers(synth.shared, views.NOISE),
+    )
 
 
 def _affordable(setup: Setup) -> None:
@@ -158,7 +151,7 @@ def _affordable(setup: Setup) -> None:
             "its critics clip the gradient of each row, not of each unit",
         )
     if synth.private and setup.columns:
-        VertiGANPlan.of(synth, parts_of(setup), setup.budget)
+        messages.VertiGANPlan.of(synth, columns.parts_of(setup), setup.budget)
 
 
 def _forecast(setup: Setup, rows: int) -> Forecast:
@@ -167,9 +160,9 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     # Four bytes a number.
     sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
     questions: Asked = {
-        CountOwnColumns: int(synth.private),
-        BeginVertiGAN: 1,
-        TrainCritics: synth.rounds,
+        messages.CountOwnColumns: int(synth.private),
+        messages.BeginVertiGAN: 1,
+        messages.TrainCritics: synth.rounds,
     }
     settings = {**synth.settings(), "steps": synth.steps}
     forecast = training_forecast(
@@ -188,7 +181,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
         }
         # A budget that is too small is refused later, when the run begins.
         with suppress(BudgetError):
-            plan = VertiGANPlan.of(synth, parts, setup.budget)
+            plan = messages.VertiGANPlan.of(synth, parts, setup.budget)
             assert plan.order is not None  # as rows are added or removed
             # Whatever the number of rows is, which decides rate and noise of a step.
             most = plan.most_of_others
@@ -225,12 +218,16 @@ class VertiGAN(Synthesizer, VertiGANFitSettings):
         "Publication of Vertically-Partitioned Data, PoPETs 2023(2)",
         guarantee=_guarantee,
         visibility=_visibility,
-        prepare=columns_data,
-        facts=column_facts,
-        handlers=with_decoding(handlers, load_head),
-        coordinate=coordinate,
-        decode=partial(decoded_rows, load_head),
-        load=partial(ColumnsModel.read, joint=TrunkModel.load, coder=load_head),
+        prepare=columns.columns_data,
+        facts=columns.column_facts,
+        handlers=columns.with_decoding(party.handlers, coordinator.load_head),
+        coordinate=coordinator.coordinate,
+        decode=partial(columns.decoded_rows, coordinator.load_head),
+        load=partial(
+            columns.ColumnsModel.read,
+            joint=coordinator.TrunkModel.load,
+            coder=coordinator.load_head,
+        ),
         forecast=_forecast,
         check=_check,
         check_schema=check_trainable,

@@ -22,16 +22,7 @@ from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Public, Released
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.vertigan.messages import (
-    BeginVertiGAN,
-    Counted,
-    CountOwnColumns,
-    Moved,
-    TrainCritics,
-    VertiGANPlan,
-    VertiGANReady,
-    like_hidden,
-)
+from siloweave.methods.vertigan import messages
 from siloweave.methods.vertigan.settings import VertiGANFitSettings
 from siloweave.models.settings import VertiGANSettings
 from siloweave.privacy import mechanisms
@@ -57,7 +48,7 @@ _KEY = "key"
 _ENTRY = "entry"
 
 
-def plan_of(synth: VertiGANFitSettings, site: Site[OwnerData]) -> VertiGANPlan:
+def plan_of(synth: VertiGANFitSettings, site: Site[OwnerData]) -> messages.VertiGANPlan:
     """Compute the plan from the study's public facts and this party's budget."""
     limit = site.ledger.limit
     if limit is None or not limit.private:
@@ -65,12 +56,12 @@ def plan_of(synth: VertiGANFitSettings, site: Site[OwnerData]) -> VertiGANPlan:
             f"party {site.name!r} has no budget from which noise would follow"
         )
     parts = {name: site.terms.facts["parts"][name] for name in site.terms.roster}
-    return VertiGANPlan.of(synth, parts, limit)
+    return messages.VertiGANPlan.of(synth, parts, limit)
 
 
 def count(
-    synth: VertiGANFitSettings, request: CountOwnColumns, site: Site[OwnerData]
-) -> Counted:
+    synth: VertiGANFitSettings, request: messages.CountOwnColumns, site: Site[OwnerData]
+) -> messages.Counted:
     """Pay for the number of rows, if this party is the first, then for all counts at once."""
     site.require_first()
     plan = plan_of(synth, site)
@@ -82,12 +73,12 @@ def count(
     encoder = Encoder(site.rows.schema, synth.finest_bins)
     counts = release_counts(site, encoder, table, counts_event)
     site.remember(_COUNTS, counts.value.data)
-    return Counted(paid_rows, public_rows, counts)
+    return messages.Counted(paid_rows, public_rows, counts)
 
 
 def begin(
-    synth: VertiGANFitSettings, request: BeginVertiGAN, site: Site[OwnerData]
-) -> VertiGANReady:
+    synth: VertiGANFitSettings, request: messages.BeginVertiGAN, site: Site[OwnerData]
+) -> messages.VertiGANReady:
     """Check what all parties will pay together, and store the request."""
     rows: tuple[Released[int], ...] = ()
     if synth.private:
@@ -104,11 +95,11 @@ def begin(
         site.remember(_ENTRY, size.entry.encode())
         site.remember(_KEY, b"")
     site.remember(_BEGIN, msgspec.msgpack.encode(request))
-    return VertiGANReady(rows, Public(True, "says nothing"))
+    return messages.VertiGANReady(rows, Public(True, "says nothing"))
 
 
 def _check_prices(
-    synth: VertiGANFitSettings, request: BeginVertiGAN, site: Site[OwnerData]
+    synth: VertiGANFitSettings, request: messages.BeginVertiGAN, site: Site[OwnerData]
 ) -> None:
     """Refuse noise that no event has, or with which all parties pass this party's limit."""
     who = f"party {site.name!r}"
@@ -147,7 +138,7 @@ class _PartyState:
 
     synth: VertiGANFitSettings  # the study's settings
     settings: VertiGANSettings  # those of the networks
-    begun: BeginVertiGAN  # what was asked
+    begun: messages.BeginVertiGAN  # what was asked
     rate: float  # probability of each row to be in a step
     event: Event | None  # what a round costs; None for training without noise
     features: Features  # rows to vectors and back
@@ -165,7 +156,7 @@ def _state_of(synth: VertiGANFitSettings, site: Site[OwnerData]) -> _PartyState:
             f"party {site.name!r}: a round was asked for before the beginning"
         )
     if stored not in site.memo:
-        begun = msgspec.msgpack.decode(stored, type=BeginVertiGAN)
+        begun = msgspec.msgpack.decode(stored, type=messages.BeginVertiGAN)
         site.memo[stored] = _new_state(synth, site, begun, key)
     state: _PartyState = site.memo[stored]
     return state
@@ -174,7 +165,7 @@ def _state_of(synth: VertiGANFitSettings, site: Site[OwnerData]) -> _PartyState:
 def _new_state(
     synth: VertiGANFitSettings,
     site: Site[OwnerData],
-    begun: BeginVertiGAN,
+    begun: messages.BeginVertiGAN,
     encoding_key: bytes,
 ) -> _PartyState:
     """Encode the party's rows, and make its first networks.
@@ -228,21 +219,23 @@ def _new_state(
 
 
 def train(
-    synth: VertiGANFitSettings, request: TrainCritics, site: Site[OwnerData]
-) -> Moved:
+    synth: VertiGANFitSettings, request: messages.TrainCritics, site: Site[OwnerData]
+) -> messages.Moved:
     """Pay for the critic's steps, take them, move the head, and send the slope."""
     state = _state_of(synth, site)
     number = request.number
     networks = _before(state, site, number)
-    hidden = like_hidden("the coordinator", "hidden", request.hidden, state.settings)
+    hidden = messages.like_hidden(
+        "the coordinator", "hidden", request.hidden, state.settings
+    )
     play = partial(_played, state, site, number, networks, hidden)
     if state.event is None:
         entry = site.recall(_ENTRY) or b""
-        return Moved(site.release_under(entry.decode(), play))
+        return messages.Moved(site.release_under(entry.decode(), play))
     title = (
         f"round {number + 1} of {state.settings.rounds}: how hidden rows should move"
     )
-    return Moved(site.release(state.event, title, play))
+    return messages.Moved(site.release(state.event, title, play))
 
 
 def _before(state: _PartyState, site: Site[OwnerData], number: int) -> GANState:
@@ -358,9 +351,9 @@ def _privately(
 def handlers(synth: VertiGANFitSettings) -> Handlers:
     """Return the functions that answer requests, by request; counts are for noise alone."""
     answers: dict[Any, Any] = {
-        BeginVertiGAN: partial(begin, synth),
-        TrainCritics: partial(train, synth),
+        messages.BeginVertiGAN: partial(begin, synth),
+        messages.TrainCritics: partial(train, synth),
     }
     if synth.private:
-        answers[CountOwnColumns] = partial(count, synth)
+        answers[messages.CountOwnColumns] = partial(count, synth)
     return answers

@@ -20,26 +20,9 @@ from siloweave.core.method import Result, Task
 from siloweave.core.model import MarginalModel, Measured
 from siloweave.federation.expected import FLOATS, MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.session import Session
-from siloweave.methods.vertimrf.messages import (
-    EncodeColumns,
-    Encoded,
-    LocalField,
-    SealSketchKey,
-    SendSketchKey,
-    VertiMRFPlan,
-    bin_counts,
-    binned,
-    field_domain,
-)
+from siloweave.methods.vertimrf import messages
 from siloweave.methods.vertimrf.settings import VertiMRFSettings
-from siloweave.models.carest import (
-    bins_of,
-    carest,
-    histogram_recovered,
-    made_consistent,
-    scaled,
-    unrandomised,
-)
+from siloweave.models import carest
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.field_graph import GraphLimits, grow_graph, most_useful_cells
 from siloweave.models.junction_tree import Array, cells_in, tree_cells
@@ -75,7 +58,7 @@ def coordinate(session: Session, task: Task) -> Result:
     setup = task.setup
     synth = cast(VertiMRFSettings, setup.synth)
     parts = parts_of(setup)
-    plan = VertiMRFPlan.of(synth, parts, setup.budget)
+    plan = messages.VertiMRFPlan.of(synth, parts, setup.budget)
     encoder = Encoder(setup.schema, synth.bins)
     # Phases 1 and 2 are the parties'.
     task.progress("parties learn their fields and encode", 0.0)
@@ -85,7 +68,7 @@ def coordinate(session: Session, task: Task) -> Result:
     parties = {}
     for name, part in parts.items():
         checked = CheckedReply(name)
-        domain = field_domain(synth, part)
+        domain = messages.field_domain(synth, part)
         parties[name] = _checked(checked, synth, plan, domain, rows, replies[name])
 
     # Phases 3 to 5; rows are drawn of the model later.
@@ -98,30 +81,32 @@ def coordinate(session: Session, task: Task) -> Result:
     return Result(MarginalModel(mrf, encoder, measured, pairs), facts=facts)
 
 
-def _encoded(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
+def _encoded(session: Session, plan: messages.VertiMRFPlan) -> list[messages.Encoded]:
     """Have the parties share a key unknown to the coordinator; ask for all that they release."""
     first, *others = session.roster
     # Answers have no key, and a party alone needs to share none.
     if plan.noise is None or not others:
-        return session.ask(EncodeColumns())
+        return session.ask(messages.EncodeColumns())
 
     keys = {}
-    for name, sketch_key in zip(
-        session.roster, session.ask(SendSketchKey()), strict=True
-    ):
+    sketch_keys = session.ask(messages.SendSketchKey())
+    for name, sketch_key in zip(session.roster, sketch_keys, strict=True):
         keys[name] = CheckedReply(name).mask_key("key", sketch_key.key.value)
     other_keys = {name: keys[name] for name in others}
-    (sealed,) = session.ask(SealSketchKey(other_keys), [first])
+    (sealed,) = session.ask(messages.SealSketchKey(other_keys), [first])
     sealed_keys = CheckedReply(first).items("keys", sealed.keys, count=len(others))
 
-    requests = {first: EncodeColumns()}
+    requests = {first: messages.EncodeColumns()}
     for name, sealed_key in zip(others, sealed_keys, strict=True):
-        requests[name] = EncodeColumns(keys[first], sealed_key.value)
+        requests[name] = messages.EncodeColumns(keys[first], sealed_key.value)
     return session.ask_each(requests)
 
 
 def _checked_field(
-    party: CheckedReply, synth: VertiMRFSettings, domain: Domain, field: LocalField
+    party: CheckedReply,
+    synth: VertiMRFSettings,
+    domain: Domain,
+    field: messages.LocalField,
 ) -> MRF:
     """Check a party's field, and return it; WireError, naming the party, if it does not fit."""
     cliques = field.model.cliques
@@ -155,14 +140,14 @@ def _checked_field(
 def _checked(
     party: CheckedReply,
     synth: VertiMRFSettings,
-    plan: VertiMRFPlan,
+    plan: messages.VertiMRFPlan,
     domain: Domain,
     rows: int,
-    reply: Encoded,
+    reply: messages.Encoded,
 ) -> _Party:
     """Check a party's reply, and return it; WireError, naming the party, if it does not fit."""
     # Histograms lie one after the other, in one array; there is none if no column is binned.
-    binned_columns = binned(synth, domain)
+    binned_columns = messages.binned(synth, domain)
     sizes = [domain.size_of(column) for column in binned_columns]
     histograms = {}
     for flat in party.items(
@@ -173,7 +158,7 @@ def _checked(
         for name, piece in zip(binned_columns, pieces, strict=True):
             histograms[name] = piece.astype(np.float64)
 
-    bins = bin_counts(synth, domain)
+    bins = messages.bin_counts(synth, domain)
     if plan.noise:
         shape = (synth.repetitions, sum(bins))
         codes = party.array("sketches", reply.encoded.value, ("<u1",), shape, least=1)
@@ -200,7 +185,7 @@ class _Server:
 
     synth: VertiMRFSettings
     domain: Domain
-    plan: VertiMRFPlan
+    plan: messages.VertiMRFPlan
     rows: int
     parties: Mapping[str, _Party]
 
@@ -235,7 +220,7 @@ class _Server:
         """Estimate the counts of a pair's bins, and the noise of one; counts sum to the rows."""
         codes = [self._owner(column).encoded[column] for column in pair]
         if self.plan.noise:
-            return carest(codes, self.plan.noise.phantoms, self.rows)
+            return carest.carest(codes, self.plan.noise.phantoms, self.rows)
 
         # VertiMRF-FO: count noisy pairs, then undo the randomisation of each column.
         shape = [int(self._bins(column)[-1]) + 1 for column in pair]
@@ -246,8 +231,8 @@ class _Server:
             np.bincount(cells, minlength=prod(shape)).reshape(shape).astype(np.float64)
         )
         true_shares = [kept_share(self.plan.response_epsilon, size) for size in shape]
-        table, sigma = unrandomised(counts, true_shares)
-        return scaled(table, self.rows), sigma
+        table, sigma = carest.unrandomised(counts, true_shares)
+        return carest.scaled(table, self.rows), sigma
 
     def recovered(
         self, pair: Clique, table: Array, sigma: float
@@ -259,7 +244,7 @@ class _Server:
         for column in pair:
             flat = np.ones(self.domain.size_of(column))
             values.append(self._owner(column).values.get(column, flat))
-        spread = histogram_recovered(table, bins, values)
+        spread = carest.histogram_recovered(table, bins, values)
         return spread, sigma * table.size / spread.size
 
     def _owner(self, column: str) -> _Party:
@@ -268,7 +253,7 @@ class _Server:
 
     def _bins(self, column: str) -> npt.NDArray[np.int64]:
         """Return the bin of each value of a column."""
-        return bins_of(self.domain.size_of(column), self.synth.encoded_bins)
+        return carest.bins_of(self.domain.size_of(column), self.synth.encoded_bins)
 
     def graph(self, cross: Mapping[Clique, Array]) -> list[Clique]:
         """Join the parties' edges, then pairs of two parties by R-score; return maximal cliques."""
@@ -351,7 +336,7 @@ class _Server:
         local_counts = {measurement.clique: measurement.counts for measurement in local}
         sigmas = {m.clique: m.sigma for m in (*local, *chosen)}
         targets = []
-        for tables in made_consistent(chosen_counts, local_counts):
+        for tables in carest.made_consistent(chosen_counts, local_counts):
             for clique, counts in tables.items():
                 targets.append(Measurement(clique, counts, sigmas[clique]))
         return targets

@@ -18,19 +18,13 @@ from siloweave.errors import BudgetError
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.methods.vertimrf.settings import VertiMRFSettings
 from siloweave.models.carest import bins_of
+from siloweave.privacy import events
 from siloweave.privacy.budget import (
     Budget,
     gaussian_sigma,
     marginal_sensitivity,
     rho_for,
     size_sensitivity,
-)
-from siloweave.privacy.events import (
-    Event,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    RandomisedResponse,
 )
 from siloweave.privacy.mechanisms import LEAST_RESPONSE, MOST_RESPONSE
 from siloweave.privacy.sketches import SketchNoise, sketch_epsilon
@@ -117,12 +111,12 @@ class _Shares:
     field_rho: float  # zCDP of each party's field
     values_rho: float  # zCDP of all histograms of binned columns
     # Event of their number, at the first party; None if it is public.
-    rows: Laplace | None = None
+    rows: events.Laplace | None = None
     noise: SketchNoise | None = None  # phantoms and floor of sketches; None for answers
     response_epsilon: float = 0.0  # of each randomised answer; 0 for sketches
     # Claimed and exact epsilon of all sketches.
     worth: tuple[float, float] | None = None
-    bare: NonPrivate | None = None  # event of all sketches; None for answers
+    bare: events.NonPrivate | None = None  # event of all sketches; None for answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +125,8 @@ class VertiMRFPlan(_Shares):
 
     field: FieldSettings  # of each party's field
     # Events of the histograms of binned columns, by party.
-    values: Mapping[str, Gaussian]
-    encoding: Mapping[str, Event]  # event of what each party encodes
+    values: Mapping[str, events.Gaussian]
+    encoding: Mapping[str, events.Event]  # event of what each party encodes
 
     @classmethod
     def of(
@@ -171,15 +165,17 @@ class VertiMRFPlan(_Shares):
         values = {}
         for name, count in binned_columns.items():
             if count:
-                values[name] = Gaussian(sigma=sigma, sensitivity=unit * sqrt(count))
+                values[name] = events.Gaussian(
+                    sigma=sigma, sensitivity=unit * sqrt(count)
+                )
 
-        encoding: dict[str, Event] = {}
+        encoding: dict[str, events.Event] = {}
         for name, domain in domains.items():
             # Sketches have no epsilon of an answer, of which an event could be made.
             if shares.bare is not None:
                 encoding[name] = shares.bare
             else:
-                encoding[name] = RandomisedResponse(
+                encoding[name] = events.RandomisedResponse(
                     shares.response_epsilon, len(domain.names)
                 )
         return cls(**vars(shares), field=field, values=values, encoding=encoding)
@@ -228,7 +224,9 @@ def _for_sketches(
     unit = size_sensitivity(budget.neighbours)
     if unit:
         rows_share = synth.rows_share * (1 - synth.field_share - synth.values_share)
-        rows = Laplace(scale=max(0.1, unit / (epsilon * rows_share)), sensitivity=unit)
+        rows = events.Laplace(
+            scale=max(0.1, unit / (epsilon * rows_share)), sensitivity=unit
+        )
         sketches_share -= rows_share
 
     # What Theorem 2 claims for the sketches, and what they are worth, composed exactly.
@@ -239,7 +237,7 @@ def _for_sketches(
     exact = sketch_epsilon(
         noise, delta=delta, repetitions=synth.repetitions, attributes=columns
     )
-    bare = NonPrivate(
+    bare = events.NonPrivate(
         f"sketches of all parties under one key: the paper claims epsilon = {claimed:.3g} "
         f"at delta = {delta:.3g}; composed exactly it is {exact:.4g}, and only towards a server "
         "that no party helps"

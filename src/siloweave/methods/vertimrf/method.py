@@ -45,39 +45,18 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import Any, ClassVar
 
-from siloweave.core.method import (
-    COORDINATOR,
-    NOISE,
-    NOTHING,
-    OTHERS,
-    READERS,
-    Forecast,
-    Guarantee,
-    Method,
-    Place,
-    Setup,
-    View,
-    Views,
-    own_columns,
-)
+from siloweave.core import views
+from siloweave.core.method import Forecast, Guarantee, Method, Place, Setup
 from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
+from siloweave.core.views import View, Views
 from siloweave.errors import CapacityError, number, whole
 from siloweave.federation.messages import MAX_BYTES
-from siloweave.methods.vertimrf.coordinator import coordinate
-from siloweave.methods.vertimrf.messages import (
-    EncodeColumns,
-    SealSketchKey,
-    SendSketchKey,
-    VertiMRFPlan,
-    bin_counts,
-    field_domain,
-)
-from siloweave.methods.vertimrf.party import handlers
+from siloweave.methods.vertimrf import coordinator, messages, party
 from siloweave.methods.vertimrf.settings import VertiMRFSettings
 from siloweave.models.junction_tree import cells_in
 from siloweave.privacy.budget import refuse_several_rows
-from siloweave.protocols.columns import column_facts, parts_of, require_replacing
+from siloweave.protocols import columns
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.schema import Schema
 from siloweave.tables.table import Table
@@ -116,10 +95,11 @@ def _check_size(codes: int, instead: str) -> None:
 
 def _check_schema(synth: VertiMRF, schema: Schema) -> None:
     """Refuse columns without bounds, and more sketches than a message holds."""
-    domain = field_domain(synth, schema)
+    domain = messages.field_domain(synth, schema)
     if synth.encoding == "fm":
         _check_size(
-            synth.repetitions * sum(bin_counts(synth, domain)), "fewer repetitions"
+            synth.repetitions * sum(messages.bin_counts(synth, domain)),
+            "fewer repetitions",
         )
 
 
@@ -146,37 +126,39 @@ def _visibility(synth: VertiMRF) -> Views:
     noisy_in = ("Encoded.field", "Encoded.values")
     if synth.encoding == "fo":
         everything = View(
-            COORDINATOR,
+            views.COORDINATOR,
             "a noisy model of each party's columns, histograms, and a randomised value of each "
             "cell",
-            NOISE,
+            views.NOISE,
             (*noisy_in, "Encoded.encoded"),
         )
         others = View(
-            OTHERS, "that they hold the same people, in the same order", NOTHING
+            views.OTHERS,
+            "that they hold the same people, in the same order",
+            views.NOTHING,
         )
-        return (own_columns(), everything, others, READERS)
+        return (views.own_columns(), everything, others, views.READERS)
 
     fields = View(
-        COORDINATOR,
+        views.COORDINATOR,
         "a noisy model of each party's columns, and histograms",
-        NOISE,
+        views.NOISE,
         (*noisy_in, "Encoded.paid_rows"),
     )
     sketches = "sketches of each party's columns"
     key_in = ("SealSketchKey", "EncodeColumns")
     return (
-        own_columns(),
+        views.own_columns(),
         fields,
-        View(COORDINATOR, sketches, _KNOWN, ("Encoded.encoded",)),
-        View(OTHERS, "the key of all sketches", _KNOWN, key_in),
-        View("readers", READERS.sees, _KNOWN),
+        View(views.COORDINATOR, sketches, _KNOWN, ("Encoded.encoded",)),
+        View(views.OTHERS, "the key of all sketches", _KNOWN, key_in),
+        View("readers", views.READERS.sees, _KNOWN),
     )
 
 
 def _data(table: Table, setup: Setup, place: Place) -> Codes:
     """Encode a party's columns as codes."""
-    schema = parts_of(setup)[place.name]
+    schema = columns.parts_of(setup)[place.name]
     synth: Any = setup.synth
     if synth.encoding == "fo":
         _check_size(table.num_rows * len(schema.names), "fewer rows")
@@ -192,12 +174,15 @@ def _affordable(setup: Setup) -> None:
         "what each row sends, or sketches of rows, is priced for one row",
     )
     if synth.encoding == "fo":
-        require_replacing(setup.budget, "every row sends an answer")
+        columns.require_replacing(setup.budget, "every row sends an answer")
     if setup.columns:
-        parts = parts_of(setup)
-        bins = [bin_counts(synth, field_domain(synth, part)) for part in parts.values()]
+        parts = columns.parts_of(setup)
+        bins = [
+            messages.bin_counts(synth, messages.field_domain(synth, part))
+            for part in parts.values()
+        ]
         _check_pairs(synth, bins)
-        VertiMRFPlan.of(synth, parts, setup.budget)
+        messages.VertiMRFPlan.of(synth, parts, setup.budget)
 
 
 def _check_pairs(synth: VertiMRF, bins: Sequence[tuple[int, ...]]) -> None:
@@ -220,8 +205,8 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     Codes are sketches of all bins, or a byte for each cell.
     """
     synth: Any = setup.synth
-    domain = field_domain(synth, setup.schema)
-    bins = dict(zip(domain.names, bin_counts(synth, domain), strict=True))
+    domain = messages.field_domain(synth, setup.schema)
+    bins = dict(zip(domain.names, messages.bin_counts(synth, domain), strict=True))
     is_sketched = synth.encoding == "fm"
     codes = rows * len(bins)
     if is_sketched:
@@ -245,7 +230,11 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     memory_mb = 230 + 8e-6 * (8 * cells + codes + _PAIR_COPIES * bin_pairs)
     epsilon = inf if is_sketched else setup.budget.epsilon
     return Forecast(
-        {SendSketchKey: keys, SealSketchKey: keys, EncodeColumns: 1},
+        {
+            messages.SendSketchKey: keys,
+            messages.SealSketchKey: keys,
+            messages.EncodeColumns: 1,
+        },
         memory_mb,
         codes // len(setup.roster) + 50_000,
         6 + seconds,
@@ -304,9 +293,9 @@ class VertiMRF(Synthesizer, VertiMRFSettings):
         guarantee=_guarantee,
         visibility=_visibility,
         prepare=_data,
-        facts=lambda setup: {**column_facts(setup), "budget": setup.budget},
-        handlers=handlers,
-        coordinate=coordinate,
+        facts=lambda setup: {**columns.column_facts(setup), "budget": setup.budget},
+        handlers=party.handlers,
+        coordinate=coordinator.coordinate,
         load=MarginalModel.load,
         forecast=_forecast,
         check=_check,

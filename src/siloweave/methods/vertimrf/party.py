@@ -19,18 +19,7 @@ from siloweave.errors import WireError
 from siloweave.federation import masking
 from siloweave.federation.messages import Array, Public, Released
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.vertimrf.messages import (
-    EncodeColumns,
-    Encoded,
-    LocalField,
-    SealedKeys,
-    SealSketchKey,
-    SendSketchKey,
-    SketchKey,
-    VertiMRFPlan,
-    bin_counts,
-    binned,
-)
+from siloweave.methods.vertimrf import messages
 from siloweave.methods.vertimrf.settings import VertiMRFSettings
 from siloweave.models.carest import bins_of
 from siloweave.models.junction_tree import cells_in
@@ -44,15 +33,15 @@ from siloweave.tables.codes import Codes
 _KEY = "sketch key"  # what a party remembers
 
 
-def plan_of(synth: VertiMRFSettings, site: Site[Codes]) -> VertiMRFPlan:
+def plan_of(synth: VertiMRFSettings, site: Site[Codes]) -> messages.VertiMRFPlan:
     """Compute the plan from the study's public facts."""
     parts = {name: site.terms.facts["parts"][name] for name in site.terms.roster}
-    return VertiMRFPlan.of(synth, parts, site.terms.facts["budget"])
+    return messages.VertiMRFPlan.of(synth, parts, site.terms.facts["budget"])
 
 
-def send_key(request: SendSketchKey, site: Site[Codes]) -> SketchKey:
+def send_key(request: messages.SendSketchKey, site: Site[Codes]) -> messages.SketchKey:
     """Send the party's public key for this run."""
-    return SketchKey(site.mask_key())
+    return messages.SketchKey(site.mask_key())
 
 
 def _context(site: Site[Codes], receiver: str) -> bytes:
@@ -62,7 +51,7 @@ def _context(site: Site[Codes], receiver: str) -> bytes:
     return b"\0".join(part.encode() for part in parts)
 
 
-def seal_key(request: SealSketchKey, site: Site[Codes]) -> SealedKeys:
+def seal_key(request: messages.SealSketchKey, site: Site[Codes]) -> messages.SealedKeys:
     """Draw the key of sketches once a run, and seal it for each other party of the study."""
     first, *others = site.terms.roster
     if site.name != first or list(request.keys) != others:
@@ -80,10 +69,10 @@ def seal_key(request: SealSketchKey, site: Site[Codes]) -> SealedKeys:
     for name in others:
         text = masking.sealed(key, secrets[name], _context(site, name))
         sealed_keys.append(Public(text, "a key, sealed for a party"))
-    return SealedKeys(tuple(sealed_keys))
+    return messages.SealedKeys(tuple(sealed_keys))
 
 
-def _sketch_key(request: EncodeColumns, site: Site[Codes]) -> bytes:
+def _sketch_key(request: messages.EncodeColumns, site: Site[Codes]) -> bytes:
     """Return the key of sketches that this party drew, or that the first party sealed for it."""
     first, *others = site.terms.roster
     if site.name != first:
@@ -101,8 +90,8 @@ def _sketch_key(request: EncodeColumns, site: Site[Codes]) -> bytes:
 
 
 def encode(
-    synth: VertiMRFSettings, request: EncodeColumns, site: Site[Codes]
-) -> Encoded:
+    synth: VertiMRFSettings, request: messages.EncodeColumns, site: Site[Codes]
+) -> messages.Encoded:
     """Pay for everything, then release it: the field, the number of rows, histograms and codes."""
     # The plan is of one encoding: a second one would be paid for by nothing.
     site.require_first()
@@ -119,7 +108,7 @@ def encode(
     histogram_event = plan.values.get(site.name)
     if histogram_event:
         counts = []
-        for name in binned(synth, rows.domain):
+        for name in messages.binned(synth, rows.domain):
             counts.append(
                 np.bincount(rows.column(name), minlength=rows.domain.size_of(name))
             )
@@ -133,12 +122,12 @@ def encode(
         title = f"{synth.repetitions} sketches of each value"
         draw = partial(_sketches, synth, plan, key, site)
     codes = site.release(plan.encoding[site.name], title, draw)
-    return Encoded(field, paid_rows, public_rows, histograms, codes)
+    return messages.Encoded(field, paid_rows, public_rows, histograms, codes)
 
 
 def _field(
-    synth: VertiMRFSettings, plan: VertiMRFPlan, site: Site[Codes]
-) -> Released[LocalField]:
+    synth: VertiMRFSettings, plan: messages.VertiMRFPlan, site: Site[Codes]
+) -> Released[messages.LocalField]:
     """Run PrivMRF on the party's own columns, with each answer paid for."""
     # What is drawn decides what is asked next, so a restart must draw the same.
     site.store_entropy()
@@ -150,7 +139,9 @@ def _field(
         megabytes=synth.max_model_mb, key=0,
     )  # fmt: skip
     sigma = max(measurement.sigma for measurement in field.measured)
-    message = LocalField(ModelMessage.of(field.model), tuple(field.edges), sigma)
+    message = messages.LocalField(
+        ModelMessage.of(field.model), tuple(field.edges), sigma
+    )
     return site.release_derived(lambda: message)
 
 
@@ -163,11 +154,11 @@ def _binned_columns(
 
 
 def _sketches(
-    synth: VertiMRFSettings, plan: VertiMRFPlan, key: bytes, site: Site[Codes]
+    synth: VertiMRFSettings, plan: messages.VertiMRFPlan, key: bytes, site: Site[Codes]
 ) -> Array:
     """Draw the sketches of every bin (Algorithm 2, DPFM)."""
     assert plan.noise is not None  # or these were answers
-    sizes = bin_counts(synth, site.rows.domain)
+    sizes = messages.bin_counts(synth, site.rows.domain)
     columns = _binned_columns(synth, site.rows)
     row_sketches = encode_rows(columns, sizes, key=key, repetitions=synth.repetitions)
     # max(alpha_X, alpha_p, alpha_min): of the rows, of phantoms, and the floor.
@@ -176,10 +167,12 @@ def _sketches(
     return Array.of(sketches, "<u1")
 
 
-def _answers(synth: VertiMRFSettings, plan: VertiMRFPlan, site: Site[Codes]) -> Array:
+def _answers(
+    synth: VertiMRFSettings, plan: messages.VertiMRFPlan, site: Site[Codes]
+) -> Array:
     """Draw a randomised answer for each row's bin in each column (VertiMRF-FO)."""
     columns = _binned_columns(synth, site.rows)
-    sizes = bin_counts(synth, site.rows.domain)
+    sizes = messages.bin_counts(synth, site.rows.domain)
     answers = []
     for column, size in zip(columns, sizes, strict=True):
         answers.append(
@@ -193,8 +186,8 @@ def _answers(synth: VertiMRFSettings, plan: VertiMRFPlan, site: Site[Codes]) -> 
 
 def handlers(synth: VertiMRFSettings) -> Handlers:
     """Return the functions that answer requests, by request; only sketches need a key."""
-    answers: dict[Any, Any] = {EncodeColumns: partial(encode, synth)}
+    answers: dict[Any, Any] = {messages.EncodeColumns: partial(encode, synth)}
     if synth.encoding == "fm":
-        answers[SendSketchKey] = send_key
-        answers[SealSketchKey] = seal_key
+        answers[messages.SendSketchKey] = send_key
+        answers[messages.SealSketchKey] = seal_key
     return answers

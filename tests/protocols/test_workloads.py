@@ -17,7 +17,7 @@ from siloweave.models.estimate import fit
 from siloweave.models.junction_tree import tree_cells
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import BINS
-from siloweave.protocols.workload import (
+from siloweave.protocols.workloads import (
     COARSE,
     bins_for,
     expected_l1,

@@ -1,0 +1,15 @@
+"""A module with other functions in it, as one file of the package sees it."""
+
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+
+def swap(patch: pytest.MonkeyPatch, user: ModuleType, name: str, **functions: object) -> None:
+    """Let `user` see the module that it calls `name` with these functions, and nobody else.
+
+    A function of the module calls those of the module itself, as before. Without functions, `user`
+    goes on seeing the module as it is now, whatever is replaced in it later.
+    """
+    module = getattr(user, name)
+    patch.setattr(user, name, SimpleNamespace(**{**vars(module), **functions}))
