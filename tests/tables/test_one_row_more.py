@@ -325,3 +325,21 @@ def test_a_column_without_a_name_is_none_of_the_schema_whatever_a_row_has_there(
     before = counts(path, schema, names=schema.names)
     path.write_text("age,ward,\n41,A,\n7,1,\n8,2,note\n")
     assert_one_row_apart(before, counts(path, schema, names=schema.names))
+
+
+def test_a_line_break_in_a_cell_is_no_end_of_all_lines(tmp_path):
+    """A file of an old Macintosh had no row at all once a cell of it held a line feed."""
+    path = tmp_path / "rows.csv"
+    schema = SCHEMA.select(["age", "ward"])
+    for end, other in (("\r", "\n"), ("\n", "\r"), ("\r\n", "\n"), ("\r\n", "\r")):
+        for title in ("", f"Report{end}{end}"):
+            lines = [f"{title}age,ward", "41,A", "7,1", ""]
+            path.write_text(end.join(lines), newline="")
+            before = counts(path, schema, names=schema.names)
+            for row in (f'8,"a{other}b"', f'"{other}",A'):
+                for place in (1, 3):
+                    more = end.join([*lines[:place], row, *lines[place:]])
+                    path.write_text(more, newline="")
+                    after = counts(path, schema, names=schema.names)
+                    assert_one_row_apart(before, after)
+                    assert after["ward"].sum() == 3

@@ -1652,17 +1652,13 @@ def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     encoding = dialect.encoding or "utf-8"
     skip = dialect.skip or 0
     head = _read_bytes(file, _HEAD_BYTES)
-    # Old programs of the Macintosh end lines with a carriage return alone.
-    line_end = "\n"
-    if b"\r" in head and b"\n" not in head:
-        line_end = "\r"
     scan = partial(
         pl.scan_csv,
         infer_schema=False,
         glob=False,
         has_header=bool(dialect.header),
         separator=dialect.separator or ",",
-        eol_char=line_end,
+        eol_char=_line_end(head.decode(encoding, "replace"), dialect),
         skip_lines=skip,
     )
 
@@ -1703,6 +1699,22 @@ def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     for file_name, name in zip(all_names, names, strict=False):
         named_columns.append(pl.col(file_name).alias(name))
     return lazy.select(named_columns), origin
+
+
+def _line_end(head: str, dialect: Dialect) -> str:
+    """Return the character that ends the lines of a text file, by its beginning.
+
+    It is what ends the line of names, or the first row: a line break within a later cell has no say
+    in it. Old programs of the Macintosh end lines with a carriage return alone.
+    """
+    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)", head)[dialect.skip or 0 :]
+    # A name in quotes may have a line break, too.
+    reader = csv.reader(lines, delimiter=dialect.separator or ",")
+    next(reader, None)
+    if not reader.line_num:
+        return "\n"
+    last_line = lines[reader.line_num - 1]
+    return last_line[-1]
 
 
 def _utf8_source(file: Path, encoding: str) -> Any:
