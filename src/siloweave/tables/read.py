@@ -1128,8 +1128,9 @@ class Table:
         if cells.dtype == pl.String or (has_digits and pattern is not None):
             texts = texts_of(cells)
             times = times_of(texts, pattern)
-            # Excel's own dates are ISO-8601 text here, beside those that were typed as text.
-            if self._origin.is_sheet:
+            # Excel's own dates are ISO-8601 text here, beside those that were typed as text; so are
+            # those of pandas in a column that holds anything else.
+            if self._origin.is_sheet or self._origin.kind == "pandas":
                 times = times.fill_null(times_of(texts))
             return times
         return pl.Series(name, [None] * len(cells), dtype=DATETIME)
@@ -1625,7 +1626,7 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         return sheet.lazy(), _Origin("csv", file_types=types)
 
     if kind in _JSON_LINES:
-        types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
+        types = _key_types(file, requested.names)
         # Scanned again as text: a value is then read by itself, whatever the others are.
         text_types = dict.fromkeys(types, pl.String)
         origin = _Origin(has_keys=True, file_types=_plain_types(types))
@@ -1646,19 +1647,35 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     return _scan_text(file, requested)
 
 
+def _key_types(file: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Return the keys of JSON lines and the type that fits all values of each.
+
+    Where none fits, as with a number here and a list there, the known names count: one value must
+    not decide whether a table is read.
+    """
+    try:
+        types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
+    except pl.exceptions.PolarsError:
+        if not names:
+            raise
+        return dict.fromkeys(names, pl.String)
+    return dict(types)
+
+
 def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     """Open a text file; return its rows and its dialect, and log what looks wrong."""
     names, dialect = csv_header(file, requested)
     encoding = dialect.encoding or "utf-8"
     skip = dialect.skip or 0
     head = _read_bytes(file, _HEAD_BYTES)
+    line_end = _line_end(head.decode(encoding, "replace"), dialect)
     scan = partial(
         pl.scan_csv,
         infer_schema=False,
         glob=False,
         has_header=bool(dialect.header),
         separator=dialect.separator or ",",
-        eol_char=_line_end(head.decode(encoding, "replace"), dialect),
+        eol_char=line_end,
         skip_lines=skip,
     )
 
@@ -1681,9 +1698,9 @@ def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     if len(names) > 1:
         last_column = pl.nth(len(names) - 1)
         if lazy.select(last_column.null_count()).collect().item():
-            blank_lines = _blank_lines(file, len(all_names), dialect)
+            blank_lines = _blank_lines(file, len(all_names), dialect, line_end)
     if blank_lines:
-        lazy = scan(_without_lines(file, dialect.encoding, blank_lines))
+        lazy = scan(_without_lines(file, dialect.encoding, blank_lines, line_end))
 
     unnamed = all_names[len(names) :]
     if unnamed and not dialect.names:
@@ -1737,10 +1754,12 @@ def _utf8_source(file: Path, encoding: str) -> Any:
     return file
 
 
-def _without_lines(file: Path, encoding: str | None, blank_lines: Set[int]) -> BytesIO:
+def _without_lines(
+    file: Path, encoding: str | None, blank_lines: Set[int], line_end: str
+) -> BytesIO:
     """Return a text file's text in UTF-8 without some lines, which count from 1."""
     remaining_lines = []
-    with TextIOWrapper(_opened(file), encoding, "replace", newline="") as lines:
+    with TextIOWrapper(_opened(file), encoding, "replace", newline=line_end) as lines:
         for number, line in enumerate(lines, 1):
             if number not in blank_lines:
                 remaining_lines.append(line)
@@ -2331,7 +2350,9 @@ def _opened(file: Path, most_lines: int | None = None) -> Any:
     return file.open("rb")
 
 
-def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int]:
+def _blank_lines(
+    file: Path, num_fields: int, dialect: Dialect, line_end: str
+) -> frozenset[int]:
     """Return the numbers of a text file's empty lines, counted from 1.
 
     DataError where a line has fewer fields than others: it may be cut off. If all lines below the
@@ -2340,9 +2361,14 @@ def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int
     blank_lines = []
     first_lines: dict[int, int] = {}
     line_counts: Counter[int] = Counter()
-    with TextIOWrapper(_opened(file), dialect.encoding, "replace", newline="") as lines:
+    with TextIOWrapper(
+        _opened(file), dialect.encoding, "replace", newline=line_end
+    ) as lines:
         num_above = sum(1 for _ in islice(lines, dialect.skip))
-        reader = csv.reader(lines, delimiter=dialect.separator or ",")
+        reader = csv.reader(
+            (_one_line(line, line_end) for line in lines),
+            delimiter=dialect.separator or ",",
+        )
         line = num_above + 1
         for row in reader:
             width = len(row)
@@ -2371,6 +2397,15 @@ def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int
         line, width = short_lines[0]
         raise _short_line(file, dialect, line, f"{width} of {widest}", num_short)
     return frozenset(blank_lines)
+
+
+def _one_line(line: str, line_end: str) -> str:
+    """Return a line of a text file for a reader that ends lines at other marks, too.
+
+    Such a mark within the line is part of a cell: a letter stands for it.
+    """
+    content = line.removesuffix(line_end).rstrip("\r")
+    return content.replace("\r", "_").replace("\n", "_") + "\n"
 
 
 def _short_line(
@@ -2755,14 +2790,16 @@ def _sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
         raise_if_empty=False,
     )
 
-    cells = read_sheet(has_header=False, infer_schema_length=None)
+    # As text: a number that fits no type of the others must not decide whether there are rows.
+    as_text = {"dtypes": "string"}
+    cells = read_sheet(has_header=False, read_options=as_text)
     fewest_rows = 2 if has_header else 1
     if not cells.width or cells.height < fewest_rows:
         raise DataError(
             f"{where} has no rows; it needs a row of column names, and rows below"
         )
     if has_header:
-        names = _sheet_columns(cells, where)
+        names = _sheet_columns(cells, where, has_known_names=bool(dialect.names))
     else:
         names = [f"column_{place + 1}" for place in range(cells.width)]
     merged_range = _merged_range(file, sheet_name)
@@ -2773,7 +2810,7 @@ def _sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
         )
 
     # Read twice more: as text, and in the types that Excel's own cells have.
-    texts = read_sheet(has_header=has_header, read_options={"dtypes": "string"})
+    texts = read_sheet(has_header=has_header, read_options=as_text)[:, : len(names)]
     texts.columns = names
     texts = _without_texts(texts, dialect.missing)
     try:
@@ -2781,7 +2818,7 @@ def _sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
     except pl.exceptions.PolarsError:
         # A number such as 1e308 in a column of whole ones.
         return texts, {}
-    types = dict(zip(names, typed.dtypes, strict=True))
+    types = dict(zip(names, typed.dtypes, strict=False))
     return texts, _plain_types(types)
 
 
@@ -2818,10 +2855,15 @@ def _sheet_name(path: Path, file: Path) -> str:
     return sheet_name
 
 
-def _sheet_columns(cells: pl.DataFrame, where: str) -> list[str]:
+def _sheet_columns(
+    cells: pl.DataFrame, where: str, *, has_known_names: bool
+) -> list[str]:
     """Return the names in the first row of a sheet; DataError if they cannot be names."""
     values = map(_text_or_empty, cells.row(0))
     names = [str(value).strip() for value in values]
+    # What a row has beside the table is in no column that a schema knows.
+    if has_known_names:
+        names = names[: _filled_width(names)] or names
     if "" in names:
         raise DataError(
             f"{where}: column {names.index('') + 1} has no name in the first row. Names that "
@@ -3009,8 +3051,10 @@ def _series_of_objects(
             if is_missing:
                 items[place] = None
     try:
-        return pl.Series(name, items, strict=True)
-    except (TypeError, pl.exceptions.PolarsError):
+        series = pl.Series(name, items, strict=True)
+        # A number that no table holds must not decide whether there is one.
+        return _normal_series(series) if mixed else series
+    except (TypeError, OverflowError, DataError, pl.exceptions.PolarsError):
         if mixed:
             return pl.Series(name, texts_of_mixed(items), dtype=pl.String)
         raise DataError(
