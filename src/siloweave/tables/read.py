@@ -1730,7 +1730,7 @@ def _line_end(head: str, dialect: Dialect) -> str:
     next(reader, None)
     if not reader.line_num:
         return "\n"
-    last_line = lines[reader.line_num - 1]
+    last_line: str = lines[reader.line_num - 1]
     return last_line[-1]
 
 
