@@ -4,7 +4,7 @@ import stat
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 
 import pytest
 
@@ -358,6 +358,50 @@ def test_a_store_that_is_gone_gives_no_second_draw(party, question, handlers, wh
     assert not party.draws
     party.site.answer(frame(Ask(90.0), run="r2"), HANDLERS)  # another run is paid for anew
     assert len(party.ledger.events) == 2
+
+
+def keep_and_release(request, site):
+    event = Gaussian(sigma=50.0, sensitivity=1.0)
+    number = site.keep_private(event, "size", lambda: int(site.entropy.bytes(2).hex(), 16))
+    return Size(site.release(event, "size", lambda: number), Public("hello", "the same"))
+
+
+def test_a_number_kept_private_is_not_drawn_anew_by_a_store_that_lacks_it(party):
+    """The next step would show a second draw, for which nobody paid."""
+    first = value_in(party.site.answer(frame(Ask(50.0)), {Ask: keep_and_release}))
+    party.store._path("kept/r1/size").unlink()
+    party.restart()
+    with pytest.raises(LedgerError, match=r"'size' .* is gone"):
+        party.site.answer(frame(Ask(50.0), step=1), {Ask: keep_and_release})
+    assert len(party.ledger.entries) == 2
+    assert value_in(party.site.answer(frame(Ask(50.0)), {Ask: keep_and_release})) == first
+
+
+def test_a_store_older_than_the_last_answer_pays_for_nothing_more(party):
+    """What it forgot decides later answers: numbers that stay here, and lists that were shown."""
+    party.site.answer(frame(Ask(50.0)), HANDLERS)
+    copytree(party.folder / "site", party.folder / "copy")
+    party.site.answer(frame(Ask(60.0), step=1), HANDLERS)
+    rmtree(party.folder / "site")
+    (party.folder / "copy").rename(party.folder / "site")
+    party.restart()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"step 1 of run r1 was paid for, .* is gone"):
+            party.site.answer(frame(Ask(70.0), step=2), HANDLERS)
+    assert len(party.draws) == len(party.ledger.entries) == 2
+    # What pays for nothing, such as the answer that closes a run, is still given.
+    party.site.answer(frame(Hello(), step=3), HANDLERS)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_step_that_a_crash_left_may_be_followed_once_it_is_answered(party, point):
+    party.crash_at = point
+    with suppress(Crash):
+        party.site.answer(frame(Ask(50.0)), HANDLERS)
+    party.restart()
+    party.site.answer(frame(Ask(50.0)), HANDLERS)
+    party.site.answer(frame(Ask(60.0), step=1), HANDLERS)
+    assert len(party.ledger.entries) == 2
 
 
 def test_a_run_that_was_paid_for_meets_the_rows_that_it_began_with(party):

@@ -80,6 +80,34 @@ def test_categories_that_are_learned_are_the_same_with_an_odd_row_more(tmp_path)
     assert named[0] == named[1] == ("1", "2", "rest")
 
 
+@pytest.mark.parametrize(
+    ("other", "cells", "odd", "named"),
+    [
+        # Texts that are numbers were missing where all others were numbers, too.
+        ("rest", ["-9.0", "1"], "?", ("-9.0", "1", "rest")),
+        (0, ["-9.0", "1"], "?", (0, 1)),
+        (0.5, ["-9", "1"], "x", (0.5, 1.0)),
+    ],
+)
+def test_a_missing_value_is_named_or_not_whatever_a_row_more_holds(
+    other, cells, odd, named, tmp_path
+):
+    column = sw.Column(
+        "code", "categorical", (other,), other=other, missing=True, missing_values=("-9",)
+    )
+    path = tmp_path / "rows.csv"
+    for rows in (cells * 200, [*cells * 200, odd]):
+        path.write_text("code\n" + "".join(f'"{cell}"\n' for cell in rows))
+        model = sw.AIM().fit(
+            path,
+            sw.Schema((column,)),
+            budget=sw.Budget(epsilon=5.0, delta=1e-3),
+            learn=0.5,
+            noise="seeded",
+        )
+        assert sorted(map(str, model.schema["code"].categories)) == sorted(map(str, named))
+
+
 def test_whoever_gives_rows_is_told_how_many_cells_were_moved(tmp_path):
     """A Parquet file that is read in pieces, and a database that counts, are no exceptions."""
     schema = sw.Schema(

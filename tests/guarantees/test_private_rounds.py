@@ -150,6 +150,22 @@ _GAN_CASES = [(GAN, relation, 1) for relation in Relation]
 _CASES = [*((DIFFUSION, r, t) for r in Relation for t in (1, 2)), *_GAN_CASES]
 
 
+def test_no_number_of_rows_is_too_large_for_a_party(monkeypatch):
+    """Whoever names a width at which vectors take 16 GiB would learn the number from a refusal."""
+    encode = Features.encode
+
+    def encode_in_little_memory(features, table, **arguments):
+        with monkeypatch.context() as patched:
+            # The coordinator encodes many rows that it drew.
+            if table.num_rows <= 30:
+                patched.setattr("siloweave.tables.features._MOST_BYTES", 1)
+            return encode(features, table, **arguments)
+
+    monkeypatch.setattr(Features, "encode", encode_in_little_memory)
+    parties, _ = neighbours()
+    assert Study()(parties).model
+
+
 @pytest.mark.parametrize(("name", "relation", "tolerated"), _CASES)
 def test_a_row_moves_what_was_paid_for_and_nothing_else(name, relation, tolerated):
     study = Study(name, Budget(6.0, 1e-5, relation=relation), tolerated)

@@ -187,6 +187,20 @@ def test_in_sqlite_one_row_more_moves_no_other(tmp_path, every):
     check_cells(in_sqlite(tmp_path, "", CELLS), len(CELLS) + 1, every)
 
 
+@pytest.mark.parametrize("odd", ["text", b"bytes", 2**60 + 1])
+def test_in_sqlite_a_number_is_written_alike_whatever_stands_beside_it(tmp_path, odd):
+    """1e-07 was another category than 1e-7, and 1e+22 one of 23 digits, beside a text."""
+    numbers = [1e-07, 0.00001, 0.5, 3.0, -0.0, 1e22, 5e18]
+    texts = []
+    for name, cells in (("before", numbers), ("after", [*numbers, odd])):
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as connection, connection:
+            connection.execute("CREATE TABLE cells (x)")
+            connection.executemany("INSERT INTO cells VALUES (?)", [[cell] for cell in cells])
+        database = Database(f"sqlite:///{tmp_path / name}.sqlite", table="cells")
+        texts.append(read(database).labels("x", str).to_list()[: len(numbers)])
+    assert texts[0] == texts[1] == ["1e-7", "0.00001", "0.5", "3", "0", "1e+22", "5e+18"]
+
+
 @pytest.mark.parametrize("declared", DECLARED)
 def test_a_declared_type_of_sqlite_changes_nothing(tmp_path, declared):
     check_cells(in_sqlite(tmp_path, declared, CELLS), len(CELLS) + 1, 10)

@@ -5,7 +5,9 @@ column differ by that row alone.
 """
 
 import csv
+import datetime as dt
 import io
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -275,6 +277,19 @@ def test_a_key_that_one_line_of_json_has_alone_changes_nothing(tmp_path):
     assert read(path).select(["code", "age"]).missing("code").all()
 
 
+@pytest.mark.parametrize("value", ['[1, {"a": 2}]', "[[]]", '{"a": [1]}', "true"])
+def test_a_value_of_json_that_is_like_no_other_is_one_cell(tmp_path, value):
+    """No type fits a number and a list, and the file was none of a table."""
+    path = tmp_path / "rows.jsonl"
+    lines = '{"age": 41, "ward": "A"}\n{"age": 7}\n'
+    schema = SCHEMA.select(["age", "ward"])
+    path.write_text(lines)
+    before = counts(path, schema, names=schema.names)
+    for text in (f'{lines}{{"age": {value}}}\n', f'{{"age": {value}}}\n{lines}'):
+        path.write_text(text)
+        assert_one_row_apart(before, counts(path, schema, names=schema.names))
+
+
 def test_what_refuses_by_choice_refuses_every_table_alike():
     """Neighbours that both hold such a cell are refused with one sentence."""
     strict = Schema((Column("x", "integer", low=0, high=9, outside="refuse"),)).placed()
@@ -325,3 +340,77 @@ def test_a_column_without_a_name_is_none_of_the_schema_whatever_a_row_has_there(
     before = counts(path, schema, names=schema.names)
     path.write_text("age,ward,\n41,A,\n7,1,\n8,2,note\n")
     assert_one_row_apart(before, counts(path, schema, names=schema.names))
+
+
+def test_a_line_break_in_a_cell_is_no_end_of_all_lines(tmp_path):
+    """A file of an old Macintosh had no row at all once a cell of it held a line feed."""
+    path = tmp_path / "rows.csv"
+    schema = SCHEMA.select(["age", "ward"])
+    for end, other in (("\r", "\n"), ("\n", "\r"), ("\r\n", "\n"), ("\r\n", "\r")):
+        for title in ("", f"Report{end}{end}"):
+            lines = [f"{title}age,ward", "41,A", "7,1", ""]
+            path.write_text(end.join(lines), newline="")
+            before = counts(path, schema, names=schema.names)
+            for row in (f'8,"a{other}b"', f'"{other}",A', "8,"):
+                for place in (1, 3):
+                    more = end.join([*lines[:place], row, *lines[place:]])
+                    path.write_text(more, newline="")
+                    after = counts(path, schema, names=schema.names)
+                    assert_one_row_apart(before, after)
+                    assert after["ward"].sum() == 3
+
+
+@pytest.mark.parametrize(("end", "other"), [("\r", "\n"), ("\n", "\r"), ("\r\n", "\r")])
+def test_a_missing_last_value_finds_no_fault_with_marks_in_other_lines(tmp_path, end, other):
+    """It makes lines be counted, and these were cut at each mark that ends a line anywhere."""
+    path = tmp_path / "rows.csv"
+    schema = SCHEMA.select(["age", "ward"])
+    lines = ["age,ward", f"4{other}1,A", "7,1", f'8,"{other}"', ""]
+    path.write_text(end.join(lines), newline="")
+    before = counts(path, schema, names=schema.names)
+    assert before["ward"].sum() == 3
+    for more in (["8,"], ["8,", ""]):
+        path.write_text(end.join([*lines[:-1], *more, ""]), newline="")
+        assert_one_row_apart(before, counts(path, schema, names=schema.names))
+
+
+OBJECTS = (
+    7, 2**53 + 1, 2**70, True, 1e-7, 0.5, 1e22, np.float32(0.1), Decimal("1.50"), b"7", "7", None,
+    dt.date(2020, 1, 31), dt.datetime.fromisoformat("2020-01-31T10:05"), dt.time(10, 5), [7],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", OBJECTS, ids=repr)
+def test_an_object_of_pandas_is_read_whatever_objects_stand_beside_it(cell):
+    """A day was none under a declared format, and a Decimal another category, beside a text."""
+
+    def readings(*cells):
+        table = read(pd.DataFrame({"x": pd.Series(cells, dtype=object)}))
+        columns = (
+            table.labels("x", str),
+            table.labels("x", bool),
+            table.numbers("x"),
+            table.whole_numbers("x")[0],
+            table.times("x"),
+            table.times("x", "%d.%m.%Y"),
+        )
+        return [column[0] for column in columns]
+
+    alone = readings(cell, cell)
+    for other in (*OBJECTS, dt.timedelta(days=2)):
+        assert str(readings(cell, other)) == str(alone)
+
+
+@pytest.mark.parametrize("odd", [[5, "A", "note"], [1e308, 1e19], [5]], ids=str)
+def test_a_row_of_a_sheet_decides_neither_its_columns_nor_whether_it_is_read(tmp_path, odd):
+    pytest.importorskip("fastexcel", reason="pip install 'siloweave[excel]'")
+    from tests.tables.test_excel import workbook
+
+    schema = SCHEMA.select(["age", "ward"])
+    rows = [["age", "ward"], [41, "A"], [7, 1], [8.0, "1"]]
+    path = tmp_path / "rows.xlsx"
+    before = counts(workbook(path, {"S": rows}), schema, names=schema.names)
+    after = counts(workbook(path, {"S": [*rows, odd]}), schema, names=schema.names)
+    assert_one_row_apart(before, after)
+    # Without a line of names, columns are called by their places.
+    assert read(workbook(path, {"S": [*rows[1:], odd]}), header=False).num_rows == 4

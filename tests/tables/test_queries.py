@@ -77,6 +77,29 @@ def test_a_division_is_named_where_a_zero_stops_the_query():
     assert moving_words(query, "duckdb") == moving_words(query, "sqlite") == {}
 
 
+@pytest.mark.parametrize(
+    ("expression", "kind", "word"),
+    [
+        ("json_extract(a, '$.x')", "sqlite", "json_extract()"),
+        ("a -> 'x'", "sqlite", "-> (of a text that is no JSON)"),
+        ("a ->> 'x'", "duckdb", "-> (of a text that is no JSON)"),
+        ("abs(a)", "sqlite", "abs()"),
+        ("a // b", "duckdb", "// (a division by 0)"),
+        ("a % b", "postgresql", "% (a division by 0)"),
+        ("mod(a, b)", "duckdb", "mod()"),
+        ("ln(a)", "postgresql", "ln()"),
+        ("make_date(a, b, 1)", "duckdb", "make_date()"),
+    ],
+)
+def test_what_stops_at_a_value_that_it_cannot_take_is_named(expression, kind, word):
+    assert moving_words(f"SELECT {expression} AS a FROM t", kind) == {word: "stop"}
+
+
+def test_signs_and_functions_that_take_every_value_are_not_named():
+    assert moving_words("SELECT a % 2 AS a, b - -1 AS b FROM t", "postgresql") == {}
+    assert moving_words("SELECT a % b AS a, a / b AS b, ln(a) AS c FROM t", "sqlite") == {}
+
+
 def test_a_warning_says_what_a_word_means_for_the_guarantee(tmp_path):
     with closing(sqlite3.connect(tmp_path / "a.sqlite")):
         pass

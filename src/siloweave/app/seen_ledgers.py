@@ -6,7 +6,9 @@ budget. So this user's state folder has a small record of every ledger, by its n
 lines it had when the party last gave an answer, and the last one's hash.
 
 A store that is older than its ledger is noticed by the same record. A paid line without a stored
-reply is else that of a process which was killed before it drew, and pays for the next draw.
+reply is else that of a process which was killed before it drew, and pays for the next draw. At a
+later step the ledger alone shows it (`Site`). A store that lacks nothing but answers for which
+nobody paid, such as the one that opened a masked sum, is not noticed.
 
 **Guarantee**: no answer leaves a party whose ledger lacks a line that this machine has seen, but
 for one that both of two copies give at the same moment; and no line pays for a second answer.

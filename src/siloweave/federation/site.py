@@ -396,6 +396,7 @@ class Site(Generic[Rows]):
         self._masks = 0  # masked sums of that step
         self._charged: list[Event] = []  # by the answer that is being made
         self._paid: set[str] = set()
+        self._whole: set[str] = set()  # runs whose last paid reply is in the store
         self.answered_by = ""
         """Hash of the ledger's entry that was the last one when the last answer was made."""
         self.memo: dict[Any, Any] = {}
@@ -520,6 +521,7 @@ class Site(Generic[Rows]):
         # Both checks stand before the charge: budget that is spent never comes back.
         if event.width is not None:
             check_width(event.width, self._source)
+        self._refuse_older()
         self._compare()
         entry = self.ledger.charge(event, run=self._at.run, step=step, what=what, to=to)
         self._charged.append(event)
@@ -606,9 +608,11 @@ class Site(Generic[Rows]):
         `draw` must not fail by the rows: a later step of the run may draw under the same entry.
         """
         name = f"kept/{self._at.run}/{what}"
+        step = f"kept {what}"
         number = self._store.get(name)
         if number is None:
-            self._charge(event, what, f"kept {what}", "stays at the party")
+            self._refuse_lost_number(step)
+            self._charge(event, what, step, "stays at the party")
 
             # A stream of its own: which step comes first must not decide what is drawn here, nor
             # this draw what the step draws after it.
@@ -755,6 +759,8 @@ class Site(Generic[Rows]):
 
         **Guarantee**: that of dropouts.py. Shares are of fresh seeds and of no row.
         """
+        # An older store does not know which lists were shown.
+        self._refuse_older()
         stored = self.recall("sum")
         masked_sum = messages.decode(stored, _Sum) if stored else None
         if masked_sum is None or masked_sum.step != step:
@@ -1195,6 +1201,50 @@ class Site(Generic[Rows]):
                     f"answered, {why}, and the reply is gone. {_LOST}"
                 )
             return
+
+    def _refuse_older(self) -> None:
+        """Refuse to go on where the store lacks the answer to the last paid step before this one.
+
+        An older copy of the store was put back. It may also have forgotten numbers that stay here
+        and lists that were shown, which decide what later answers may show. Without it a party is
+        only asked for what it never pays for, such as its ledger as the run ends.
+        """
+        run = self._at.run
+        if run in self._whole:
+            return
+        steps = [_step_of(entry) for entry in self.ledger.entries if entry.run == run]
+        # A process that was killed has paid for this step, and not answered it.
+        earlier = [
+            step for step in steps if step.isdecimal() and int(step) != self._at.step
+        ]
+        if earlier:
+            last = earlier[-1]
+            names = (f"reply/{run}/{last}", f"refused/{run}/{last}")
+            if all(self._store.get(name) is None for name in names):
+                raise LedgerError(
+                    f"party {self.name!r}: step {last} of run {run} was paid for, and step "
+                    f"{self._at.step} may follow its answer alone, which is gone. {_LOST}"
+                )
+        self._whole.add(run)
+
+    def _refuse_lost_number(self, step: str) -> None:
+        """Refuse to draw a number anew that stays here, once it may have steered an answer.
+
+        Only a process that was killed before it stored the number has paid for it in vain; its
+        entry is then the run's last one.
+        """
+        run_entries = [
+            entry for entry in self.ledger.entries if entry.run == self._at.run
+        ]
+        steps = [entry.step for entry in run_entries]
+        if step not in steps:
+            return
+        payment = run_entries[steps.index(step)]
+        if payment is not run_entries[-1] or self._was_answered(payment):
+            raise LedgerError(
+                f"party {self.name!r}: {payment.what!r} of run {self._at.run} was paid for and "
+                f"drawn, and the number is gone. {_LOST}"
+            )
 
     def _was_answered(self, entry: Entry) -> bool:
         """Return whether an answer was given when the ledger had this entry, or a later one."""

@@ -52,7 +52,7 @@ from siloweave.protocols import secure_sums
 from siloweave.protocols.workloads import first_encoder, queries_of
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.bins import as_written
-from siloweave.tables.cells import numbers_of
+from siloweave.tables.cells import missing_labels, numbers_of
 from siloweave.tables.codes import Clique, Codes, CountedRows, Encoder
 from siloweave.tables.column import Category, Column
 from siloweave.tables.counted import counted
@@ -122,11 +122,13 @@ def declare(request: Declare, site: Site[OwnerData]) -> Declaration:
 def _values(table: Table, column: Column) -> tuple[list[Category], Ints]:
     """Return the values of a column in order, and how many rows hold each.
 
-    `other` and long texts are left out. Values are read as `other`'s type, which is declared: a
-    frame's own type may depend on a row.
+    `other` and long texts are left out. Values are read as `other`'s type, which is declared, and
+    each cell says by itself whether it is missing: a frame's own type may depend on a row.
     """
-    table = table.blanked(column.name, column.missing_values)
-    values, counts = table.counts(column.name, type(column.other))
+    cells = table.select([column.name])
+    has_value = ~missing_labels(column, cells)
+    filled_cells = cells.take(np.flatnonzero(has_value))
+    values, counts = filled_cells.counts(column.name, type(column.other))
     pairs: list[tuple[Category, int]] = []
     for value, count in zip(values, counts, strict=True):
         too_long = isinstance(value, str) and len(value) > _LONGEST

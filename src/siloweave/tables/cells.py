@@ -132,6 +132,20 @@ def missing_cells(column: Column, table: Table) -> Bools:
     return is_missing.to_numpy()
 
 
+def missing_labels(column: Column, table: Table) -> Bools:
+    """Return which cells of a categorical column are empty, or declared to be a missing value.
+
+    Where categories are numbers, a missing value is named by its number, too.
+    """
+    is_missing = missing_cells(column, table)
+    has_numbers = not isinstance(column.options[0], str | bool)
+    if has_numbers and column.missing_values:
+        # However a cell writes it: 99 is 99.0, too.
+        marks = numbers_among(column.missing_values)
+        is_missing |= _mask(table.numbers(column.name).is_in(marks))
+    return is_missing
+
+
 def _are_among(texts: pl.Series, spellings: Iterable[str]) -> pl.Series:
     """Return which texts are one of some spellings, but for spaces around them."""
     stripped = texts.str.strip_chars()
@@ -312,12 +326,7 @@ def _labels(column: Column, table: Table) -> PlacedCells:
         return PlacedCells(codes, nowhere, nowhere)
 
     # `lookup` has -1 for a missing value, and -2 for one that is no category.
-    is_missing = missing_cells(column, table) | (codes == -1)
-    has_numbers = not isinstance(column.options[0], str | bool)
-    if has_numbers and column.missing_values:
-        # A mark is named by its number, however a cell writes it: 99 is 99.0, too.
-        marks = numbers_among(column.missing_values)
-        is_missing |= _mask(table.numbers(column.name).is_in(marks))
+    is_missing = missing_labels(column, table) | (codes == -1)
     is_unknown = (codes == -2) & ~is_missing
     if column.outside != "move":
         return _required(column, table, codes, is_missing, is_unknown)

@@ -43,7 +43,7 @@ from siloweave.tables.bins import (
 from siloweave.tables.cells import check_days, check_fit
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
 from siloweave.tables.column import Column
-from siloweave.tables.database import Database, DatabaseKind, as_text, quoted
+from siloweave.tables.database import BYTES, Database, DatabaseKind, quoted
 from siloweave.tables.digests import digest_of
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import DATETIME, DURATION, LARGEST, texts_of
@@ -806,7 +806,7 @@ def _cell(key: Any) -> Any:
     if isinstance(key, bytes):
         return key.decode(errors="replace")
     if isinstance(key, str):
-        return as_text(b"")
+        return BYTES
     if isinstance(key, float) and key.is_integer() and abs(key) < LARGEST:
         return int(key)
     return key

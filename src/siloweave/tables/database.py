@@ -27,7 +27,7 @@ from urllib.parse import quote, unquote, urlsplit
 import polars as pl
 
 from siloweave.errors import DataError, InputError
-from siloweave.tables.parsing import DURATION
+from siloweave.tables.parsing import DURATION, texts_of_mixed
 
 Family = Literal[
     "whole", "number", "boolean", "datetime", "duration", "text", "nothing", "cells"
@@ -108,8 +108,8 @@ _SETTINGS = (
 _BINARY = "binary text"
 # Its collations for which texts are equal only if their bytes are; a database's own is so, too.
 _DETERMINISTIC = ('"default"', '"C"', '"POSIX"')
-# How a cell of bytes in SQLite is read: as a text that is no value.
-_BYTES = "<bytes>"
+BYTES = "<bytes>"
+"""How a cell of bytes in SQLite is read: as a text that is no value."""
 # Whole numbers up to here are float64.
 _LARGEST_EXACT = 2**53
 _POLARS_TYPES: dict[Family, Any] = {
@@ -734,28 +734,19 @@ def _series(name: str, cells: Sequence[Any]) -> pl.Series:
 
 
 def _with_texts(frame: pl.DataFrame) -> pl.DataFrame:
-    """Write the columns of a frame that mix types as text, each cell by itself."""
+    """Write the columns of a frame that mix types as text, bytes as a mark.
+
+    Each cell has the text that it has in a column of its own type.
+    """
     columns = []
     for name, dtype in frame.schema.items():
         if dtype == pl.Object:
-            texts = [as_text(cell) for cell in frame[name].to_list()]
-            columns.append(pl.Series(name, texts, dtype=pl.String))
+            cells: list[Any] = frame[name].to_list()
+            for place, cell in enumerate(cells):
+                if isinstance(cell, bytes):
+                    cells[place] = BYTES
+            columns.append(pl.Series(name, texts_of_mixed(cells), dtype=pl.String))
     return frame.with_columns(columns)
-
-
-def as_text(cell: str | int | float | bytes | None) -> str | None:
-    """Write a cell of SQLite as text: whole numbers by their digits, bytes as a mark.
-
-    Example:
-        >>> as_text(3.0), as_text(0.5), as_text(b"3")
-        ('3', '0.5', '<bytes>')
-    """
-    if cell is None or isinstance(cell, str):
-        return cell
-    if isinstance(cell, bytes):
-        return _BYTES
-    is_whole = isinstance(cell, int) or cell.is_integer()
-    return str(int(cell)) if is_whole else repr(cell)
 
 
 def _duckdb_types(run: Any, source: str, _: Sequence[str]) -> dict[str, str]:

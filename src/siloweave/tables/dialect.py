@@ -416,13 +416,13 @@ def _column_names(
 
     # A row's value names no column that a schema lacks.
     rows_that_count = rows[:1] if has_known_names else rows
-    filled_width = max(map(_filled_width, rows_that_count))
+    filled_width = max(map(filled_width, rows_that_count))
     if not filled_width:
         return names
     return names[:filled_width]
 
 
-def _filled_width(fields: Sequence[str]) -> int:
+def filled_width(fields: Sequence[str]) -> int:
     """Return the place of the last field with a value, counted from 1; 0 if all are empty."""
     places = [place for place, text in enumerate(fields, 1) if text.strip()]
     return max(places, default=0)

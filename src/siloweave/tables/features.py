@@ -568,13 +568,15 @@ class Features:
         columns = [schema[name] for name in names]
         return all(map(_covers, self.encodings, columns))
 
-    def encode(self, table: Table, *, key: Key) -> Matrix:
+    def encode(self, table: Table, *, key: Key, bounded: bool = True) -> Matrix:
         """Turn rows into vectors, (rows, width) float32; an unknown number counts as the nearest.
 
         Args:
             table: Rows of the schema's columns.
             key: Which mode a value is said to come from, and where in its interval of the normal
                 distribution a frequent value lies.
+            bounded: Whether vectors of more than 16 GiB are refused; not where the number of rows
+                is private, as whoever chooses the width would learn it from the error.
 
         Raises:
             CapacityError: When the vectors would take more than 16 GiB.
@@ -582,7 +584,7 @@ class Features:
         """
         check_columns(self.schema, table)
         needed = 4 * table.num_rows * self.width
-        if needed > _MOST_BYTES:
+        if bounded and needed > _MOST_BYTES:
             raise CapacityError(
                 f"{table.num_rows} rows of {self.width} numbers take {needed / 2**30:.0f} GiB; "
                 "encode a sample of the rows"

@@ -110,8 +110,10 @@ def _series_of_objects(
             if is_missing:
                 items[place] = None
     try:
-        return pl.Series(name, items, strict=True)
-    except (TypeError, pl.exceptions.PolarsError):
+        series = pl.Series(name, items, strict=True)
+        # A number that no table holds must not decide whether there is one.
+        return _normal_series(series) if mixed else series
+    except (TypeError, OverflowError, DataError, pl.exceptions.PolarsError):
         if mixed:
             return pl.Series(name, texts_of_mixed(items), dtype=pl.String)
         raise DataError(

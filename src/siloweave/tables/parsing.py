@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,8 @@ def texts_of(series: pl.Series) -> pl.Series:
     """Return every cell as text; null where there is no value.
 
     A number that is whole is its digits, whatever type holds it, so that 1 and 1.0 have one text.
-    A boolean is "true" or "false", a datetime its ISO-8601 text, and a midnight its day.
+    A boolean is "true" or "false", a datetime its ISO-8601 text, and a midnight its day; a duration
+    is written as Python has it.
 
     Example:
         >>> texts_of(pl.Series([1.0, 2.5, None])).to_list()
@@ -69,6 +71,8 @@ def texts_of(series: pl.Series) -> pl.Series:
         # A fraction loses the zeros at its end, and its point; a midnight loses its time.
         shortened = written.str.replace(r"\.?0*$", "")
         return shortened.str.replace("T00:00:?0?0?$", "")
+    if series.dtype == DURATION:
+        return pl.Series(series.name, texts_of_mixed(series.to_list()), dtype=pl.String)
     return series.cast(pl.String)
 
 
@@ -88,7 +92,10 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
             continue
         if isinstance(value, bool | np.bool_):
             texts[place] = str(value).lower()
-        elif isinstance(value, float | np.floating):
+        elif isinstance(value, np.float32 | np.float16):
+            # By its digits, as in a column of such numbers: 0.1 and not 0.10000000149.
+            floats[place] = float(str(value))
+        elif isinstance(value, float | np.floating | Decimal):
             floats[place] = float(value)
         elif isinstance(value, datetime):
             if value.tzinfo:

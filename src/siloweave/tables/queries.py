@@ -31,8 +31,8 @@ _WHY: dict[Reason, str] = {
     "several": "one row may become several",
     "chance": "it draws by chance, so each time other rows or values are counted",
     "place": "a row's place may change when others do",
-    "stop": "one value that cannot be converted stops the query, so one row decides whether there "
-    "is a run",
+    "stop": "one value for which it cannot be computed stops the query, so one row decides whether "
+    "there is a run",
 }
 _WORDS: dict[str, Reason] = {
     **dict.fromkeys(("LIMIT", "TABLESAMPLE", "QUALIFY"), "choice"),
@@ -51,7 +51,7 @@ _FOLLOWED: dict[str, tuple[Reason, str]] = {
     "GROUP": ("values", "BY"),
 }
 # Functions, by what they do: compute a value from several rows, make several rows of one, draw,
-# depend on where a row is, or stop at a value that they cannot convert.
+# depend on where a row is, or stop at a value that they cannot take.
 _AGGREGATES = frozenset(
     [
         "any_value",
@@ -190,6 +190,58 @@ _RANDOM_FUNCTIONS = frozenset(
 )
 _PLACE_FUNCTIONS = frozenset(["changes", "last_insert_rowid", "total_changes"])
 _STRICT_FUNCTIONS = frozenset(["to_date", "to_number", "to_timestamp", "strptime"])
+# Further ones, by the kind of database.
+_JSON_FUNCTIONS = (
+    "json",
+    "json_array_length",
+    "json_extract",
+    "json_insert",
+    "json_patch",
+    "json_quote",
+    "json_remove",
+    "json_replace",
+    "json_set",
+    "json_type",
+)
+_DATE_FUNCTIONS = ("make_date", "make_time", "make_timestamp")
+_STRICT_FUNCTIONS_OF: dict[str, frozenset[str]] = {
+    "sqlite": frozenset(["abs", *_JSON_FUNCTIONS]),
+    "duckdb": frozenset(
+        [
+            "chr",
+            "decode",
+            "epoch_ms",
+            "factorial",
+            "from_base64",
+            "from_hex",
+            "json_extract",
+            "json_extract_string",
+            "mod",
+            "unhex",
+            *_DATE_FUNCTIONS,
+        ]
+    ),
+    "postgresql": frozenset(
+        [
+            "acos",
+            "asin",
+            "chr",
+            "decode",
+            "div",
+            "exp",
+            "factorial",
+            "ln",
+            "log",
+            "log10",
+            "make_interval",
+            "mod",
+            "pow",
+            "power",
+            "sqrt",
+            *_DATE_FUNCTIONS,
+        ]
+    ),
+}
 # Into these types a value of any other is cast without an error.
 _TEXT_TYPES = frozenset(
     [
@@ -406,28 +458,47 @@ def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
         (_SET_FUNCTIONS, "several"),
         (_RANDOM_FUNCTIONS, "chance"),
         (_PLACE_FUNCTIONS, "place"),
-        (_STRICT_FUNCTIONS, "stop"),
+        (_strict_functions(kind), "stop"),
     )
     for functions, reason in functions_by_reason:
-        # No conversion of SQLite fails.
-        is_harmless = reason == "stop" and kind == "sqlite"
-        if name in functions and not is_harmless:
+        if name in functions:
             reading.words.setdefault(f"{name}()", reason)
+
+
+def _strict_functions(kind: str) -> frozenset[str]:
+    """Return the functions of a kind of database that stop at a value that they cannot take."""
+    own_functions = _STRICT_FUNCTIONS_OF.get(kind, frozenset())
+    # No conversion of SQLite fails.
+    if kind == "sqlite":
+        return own_functions
+    return _STRICT_FUNCTIONS | own_functions
 
 
 def _note_sign(
     sign: str, after: _Token, frame: _Frame, kind: str, reading: _Reading
 ) -> None:
-    """Note the meaning of a sign: a further source, a cast, or a division that may fail."""
+    """Note the meaning of a sign: a further source, or a cast, division or path that may fail."""
     if sign == ",":
         frame.commas += 1
         if frame.is_query and frame.clause == "FROM":
             reading.words.setdefault("a comma in FROM", "join")
     elif sign == "::":
         _note_cast(sign, after, kind, reading)
-    # The other databases do not stop at a division by 0.
+    # The others stop at a division by 0 of whole numbers alone, or not at all.
     elif sign == "/" and kind == "postgresql" and after.kind != "number":
         reading.words.setdefault("/ (a division by 0)", "stop")
+    elif sign == "/" and kind == "duckdb" and after.is_sign("/"):
+        reading.words.setdefault("// (a division by 0)", "stop")
+    # Nothing follows the sign in SAMPLE 10%.
+    elif (
+        sign == "%"
+        and kind != "sqlite"
+        and (after.kind in ("word", "name") or after == _OPENING)
+    ):
+        reading.words.setdefault("% (a division by 0)", "stop")
+    # PostgreSQL has a type for JSON, in which every text is some.
+    elif sign == "-" and kind in ("duckdb", "sqlite") and after.is_sign(">"):
+        reading.words.setdefault("-> (of a text that is no JSON)", "stop")
 
 
 def _note_word(

@@ -234,7 +234,7 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, Origin]:
         return sheet.lazy(), Origin("csv", file_types=types)
 
     if kind in JSON_LINES:
-        return _scan_json_lines(file)
+        return _scan_json_lines(file, requested.names)
     if kind in PROGRAMS:
         return _scan_statistical(file, kind, requested.encoding)
     if is_text_file(file):
@@ -243,13 +243,28 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, Origin]:
     return lazy, Origin(zones=zones_of(lazy.collect_schema()))
 
 
-def _scan_json_lines(file: Path) -> tuple[pl.LazyFrame, Origin]:
+def _scan_json_lines(file: Path, names: Sequence[str]) -> tuple[pl.LazyFrame, Origin]:
     """Open a file of JSON lines, see `_scan`."""
-    types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
+    types = _key_types(file, names)
     # Scanned again as text: a value is then read by itself, whatever the others are.
     text_types = dict.fromkeys(types, pl.String)
     lazy = pl.scan_ndjson(file, schema=text_types)
     return lazy, Origin(has_keys=True, file_types=plain_types(types))
+
+
+def _key_types(file: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Return the keys of JSON lines and the type that fits all values of each.
+
+    Where none fits, as with a number here and a list there, the known names count: one value must
+    not decide whether a table is read.
+    """
+    try:
+        types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
+    except pl.exceptions.PolarsError:
+        if not names:
+            raise
+        return dict.fromkeys(names, pl.String)
+    return dict(types)
 
 
 def _scan_statistical(

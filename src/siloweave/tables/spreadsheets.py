@@ -18,7 +18,7 @@ import polars as pl
 
 from siloweave.errors import DataError, InputError
 from siloweave.tables.column_names import check_names
-from siloweave.tables.dialect import Dialect
+from siloweave.tables.dialect import Dialect, filled_width
 from siloweave.tables.files import EXCEL, first_line_of, stored
 from siloweave.tables.native_types import plain_types
 from siloweave.tables.text_files import without_texts
@@ -45,14 +45,16 @@ def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, An
         raise_if_empty=False,
     )
 
-    cells = read_cells(has_header=False, infer_schema_length=None)
+    # As text: a number that fits no type of the others must not decide whether there are rows.
+    as_text = {"dtypes": "string"}
+    cells = read_cells(has_header=False, read_options=as_text)
     fewest_rows = 2 if has_header else 1
     if not cells.width or cells.height < fewest_rows:
         raise DataError(
             f"{where} has no rows; it needs a row of column names, and rows below"
         )
     if has_header:
-        names = _sheet_columns(cells, where)
+        names = _sheet_columns(cells, where, has_known_names=bool(dialect.names))
     else:
         names = [f"column_{place + 1}" for place in range(cells.width)]
     merged_range = _merged_range(file, sheet_name)
@@ -63,7 +65,7 @@ def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, An
         )
 
     # Read twice more: as text, and in the types that Excel's own cells have.
-    texts = read_cells(has_header=has_header, read_options={"dtypes": "string"})
+    texts = read_cells(has_header=has_header, read_options=as_text)[:, : len(names)]
     texts.columns = names
     texts = without_texts(texts, dialect.missing)
     try:
@@ -71,7 +73,7 @@ def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, An
     except pl.exceptions.PolarsError:
         # A number such as 1e308 in a column of whole ones.
         return texts, {}
-    types = dict(zip(names, typed.dtypes, strict=True))
+    types = dict(zip(names, typed.dtypes, strict=False))
     return texts, plain_types(types)
 
 
@@ -108,12 +110,17 @@ def _sheet_name(path: Path, file: Path) -> str:
     return sheet_name
 
 
-def _sheet_columns(cells: pl.DataFrame, where: str) -> list[str]:
+def _sheet_columns(
+    cells: pl.DataFrame, where: str, *, has_known_names: bool
+) -> list[str]:
     """Return the names in the first row of a sheet; DataError if they cannot be names."""
     names = []
     for value in cells.row(0):
         name = "" if value is None else str(value)
         names.append(name.strip())
+    # What a row has beside the table is in no column that a schema knows.
+    if has_known_names:
+        names = names[: filled_width(names)] or names
     if "" in names:
         raise DataError(
             f"{where}: column {names.index('') + 1} has no name in the first row. Names that "

@@ -759,8 +759,9 @@ class Table:
         if cells.dtype == pl.String or (has_digits and pattern is not None):
             texts = texts_of(cells)
             times = times_of(texts, pattern)
-            # Excel's own dates are ISO-8601 text here, beside those that were typed as text.
-            if self._origin.is_sheet:
+            # Excel's own dates are ISO-8601 text here, beside those that were typed as text; so are
+            # those of pandas in a column that holds anything else.
+            if self._origin.is_sheet or self._origin.kind == "pandas":
                 times = times.fill_null(times_of(texts))
             return times
         return pl.Series(name, [None] * len(cells), dtype=DATETIME)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -61,13 +62,14 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
     encoding = dialect.encoding or "utf-8"
     skip = dialect.skip or 0
     head = read_bytes(file, HEAD_BYTES)
+    line_end = _line_end(head.decode(encoding, "replace"), dialect)
     scan = partial(
         pl.scan_csv,
         infer_schema=False,
         glob=False,
         has_header=bool(dialect.header),
         separator=dialect.separator or ",",
-        eol_char=_line_end(head),
+        eol_char=line_end,
         skip_lines=skip,
     )
 
@@ -90,9 +92,9 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
     if len(names) > 1:
         last_column = pl.nth(len(names) - 1)
         if lazy.select(last_column.null_count()).collect().item():
-            blank_lines = _blank_lines(file, len(all_names), dialect)
+            blank_lines = _blank_lines(file, len(all_names), dialect, line_end)
     if blank_lines:
-        lazy = scan(_without_lines(file, dialect.encoding, blank_lines))
+        lazy = scan(_without_lines(file, dialect.encoding, blank_lines, line_end))
 
     # Columns at the end without a name are left out, if they are empty.
     unnamed = all_names[len(names) :]
@@ -110,11 +112,20 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
     )
 
 
-def _line_end(head: bytes) -> str:
-    """Return what ends a line; in files of old Macintoshes it is a carriage return alone."""
-    if b"\r" in head and b"\n" not in head:
-        return "\r"
-    return "\n"
+def _line_end(head: str, dialect: Dialect) -> str:
+    """Return the character that ends the lines of a text file, by its beginning.
+
+    It is what ends the line of names, or the first row: a line break within a later cell has no say
+    in it. Old programs of the Macintosh end lines with a carriage return alone.
+    """
+    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)", head)[dialect.skip or 0 :]
+    # A name in quotes may have a line break, too.
+    reader = csv.reader(lines, delimiter=dialect.separator or ",")
+    next(reader, None)
+    if not reader.line_num:
+        return "\n"
+    last_line: str = lines[reader.line_num - 1]
+    return last_line[-1]
 
 
 def _utf8_source(file: Path, encoding: str) -> Any:
@@ -137,10 +148,12 @@ def _utf8_source(file: Path, encoding: str) -> Any:
     return file
 
 
-def _without_lines(file: Path, encoding: str | None, blank_lines: Set[int]) -> BytesIO:
+def _without_lines(
+    file: Path, encoding: str | None, blank_lines: Set[int], line_end: str
+) -> BytesIO:
     """Return a text file's text in UTF-8 without some lines, which count from 1."""
     remaining_lines = []
-    with TextIOWrapper(open_file(file), encoding, "replace", newline="") as lines:
+    with TextIOWrapper(open_file(file), encoding, "replace", newline=line_end) as lines:
         for number, line in enumerate(lines, 1):
             if number not in blank_lines:
                 remaining_lines.append(line)
@@ -176,13 +189,14 @@ class _LineWidths:
     num_lines: Counter[int]
 
 
-def _line_widths(file: Path, dialect: Dialect) -> _LineWidths:
+def _line_widths(file: Path, dialect: Dialect, line_end: str) -> _LineWidths:
     """Read how many fields each line of a text file has, from the line of names on."""
     widths = _LineWidths([], {}, Counter())
-    text = TextIOWrapper(open_file(file), dialect.encoding, "replace", newline="")
+    text = TextIOWrapper(open_file(file), dialect.encoding, "replace", newline=line_end)
     with text as lines:
         num_above = sum(1 for _ in islice(lines, dialect.skip))
-        reader = csv.reader(lines, delimiter=dialect.separator or ",")
+        marked_lines = (_one_line(line, line_end) for line in lines)
+        reader = csv.reader(marked_lines, delimiter=dialect.separator or ",")
         line = num_above + 1
         for row in reader:
             width = len(row)
@@ -196,13 +210,15 @@ def _line_widths(file: Path, dialect: Dialect) -> _LineWidths:
     return widths
 
 
-def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int]:
+def _blank_lines(
+    file: Path, num_fields: int, dialect: Dialect, line_end: str
+) -> frozenset[int]:
     """Return the numbers of a text file's empty lines, counted from 1.
 
     DataError where a line has fewer fields than others: it may be cut off. If all lines below the
     names have as few, or lines may be short, separators at their end were left off.
     """
-    widths = _line_widths(file, dialect)
+    widths = _line_widths(file, dialect, line_end)
     blank_lines = frozenset(widths.blank_lines)
     if dialect.short_lines:
         return blank_lines
@@ -221,6 +237,15 @@ def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int
         line = widths.first_lines[width]
         raise _short_line(file, dialect, line, f"{width} of {widest}", num_short)
     return blank_lines
+
+
+def _one_line(line: str, line_end: str) -> str:
+    """Return a line of a text file for a reader that ends lines at other marks, too.
+
+    Such a mark within the line is part of a cell: a letter stands for it.
+    """
+    content = line.removesuffix(line_end).rstrip("\r")
+    return content.replace("\r", "_").replace("\n", "_") + "\n"
 
 
 def _short_line(

@@ -215,8 +215,9 @@ def _encoded(
     """
     secret = site.recall("secret of encoding") or b""
     key = int.from_bytes(secret, "little")
+    # Not bounded: whether a table is refused would tell how many rows it has.
     try:
-        return layout(features.encode(site.rows.table, key=key))
+        return layout(features.encode(site.rows.table, key=key, bounded=False))
     # Its words may depend on rows, and nobody has paid for them.
     except SiloweaveError:
         raise WireError(f"party {site.name!r} cannot encode its rows so") from None

@@ -195,7 +195,9 @@ def _new_state(
         )
         features = histogram.features("modes")
         shares = histogram.shares(features)
-        X = features.encode(data.table, key=int.from_bytes(encoding_key, "little"))
+        key = int.from_bytes(encoding_key, "little")
+        # Not bounded: whether a table is refused would tell how many rows it has.
+        X = features.encode(data.table, key=key, bounded=False)
     else:
         features = Features.fit(
             data.table, data.schema, numeric="modes", key=fold_in(seed, "fit")
