@@ -416,10 +416,10 @@ def _column_names(
 
     # A row's value names no column that a schema lacks.
     rows_that_count = rows[:1] if has_known_names else rows
-    filled_width = max(map(filled_width, rows_that_count))
-    if not filled_width:
+    num_named = max(map(filled_width, rows_that_count))
+    if not num_named:
         return names
-    return names[:filled_width]
+    return names[:num_named]
 
 
 def filled_width(fields: Sequence[str]) -> int:
