@@ -759,10 +759,46 @@ def test_numbers_in_brackets_are_asked_about(tmp_path, some, words):
 def test_marks_behind_numbers_are_to_have_a_column_of_their_own():
     numbers = [f"{n % 97 + n % 10 / 10} {'bpe'[n % 3]}".rstrip("b") for n in range(ROWS)]
     why = seen([*numbers, *[":"] * 20]).why
-    assert "numbers with marks behind them (e, p): write these into a column of their own" in why
+    assert "numbers with marks or units beside them (e, p): write these into a column" in why
     assert "named as missing where the file is read" not in why  # which would not be enough
-    assert "marks behind" not in seen([f"{n} kg" for n in range(ROWS)]).why
-    assert "marks behind" not in seen([f"{n}{'AB'[n % 2]}" for n in range(12)] * 9).why
+    assert "beside" not in seen([f"{n} kg" for n in range(ROWS)]).why
+    assert "beside" not in seen([f"{n}{'AB'[n % 2]}" for n in range(12)] * 9).why
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{} kg", "{} KG", "{} Jahre", "{} years", "{} mmol/L", "{} EUR", "{}岁", "{},000円", "{} °C"],
+)
+def test_a_unit_that_all_numbers_share_is_one(text):
+    column = seen([text.format(1 + n % 90) for n in range(ROWS)])
+    form = text.replace("{},000", "1,234").replace("{}", "1234")
+    assert (column.kind, column.format) == ("integer", form)
+
+
+@pytest.mark.parametrize("text", ["1{:03d} AMS", "{} Berlin", "{}B"])
+def test_letters_behind_numbers_that_look_like_no_unit_are_none(text):
+    column = seen([text.format(1 + n % 90) for n in range(ROWS)])
+    assert column.kind in ("categorical", "text")
+    letters = text.split("}")[1].strip()
+    assert f"numbers beside {letters}: if that is a unit, declare the column" in column.why
+
+
+@pytest.mark.parametrize("texts", [("{} mg", "{} ml"), ("€{}.50", "${}.50"), ("{} EUR", "{} USD")])
+def test_numbers_of_several_units_are_no_numbers(texts):
+    """Those of the rarer unit would be moved to the fallback, as if they were slips."""
+    usual, rare = texts
+    cells = [usual.format(1 + n % 90) for n in range(ROWS - 3)]
+    column = seen([*cells, rare.format(3), rare.format(4), rare.format(5)])
+    assert column.kind in ("categorical", "text")
+    assert "or all numbers in one unit, and it is modelled as numbers" in column.why
+    few = seen([text.format(n % 4) for n in range(ROWS) for text in texts])
+    assert (few.kind, len(few.categories)) == ("categorical", 8)
+
+
+def test_a_number_without_the_unit_is_a_slip():
+    column = seen([*(f"{1 + n % 90} mg" for n in range(ROWS)), "12"])
+    assert (column.kind, column.format) == ("integer", "1234 mg")
+    assert "other text in 1 of" in column.why
 
 
 def test_a_comma_before_three_digits_is_a_decimal_mark_in_a_file_of_semicolons(tmp_path):

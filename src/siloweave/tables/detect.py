@@ -52,7 +52,12 @@ from siloweave.tables.kinds.thresholds import (
 from siloweave.tables.kinds.times import DigitTimes, WrittenTimes, follows
 from siloweave.tables.kinds.unknown_codes import codes_in_words
 from siloweave.tables.kinds.words import NO_ANSWER
-from siloweave.tables.kinds.written_numbers import BRACKETS, WrittenNumbers
+from siloweave.tables.kinds.written_numbers import (
+    BRACKETS,
+    WrittenNumbers,
+    is_unit,
+    units_among,
+)
 from siloweave.tables.read import Table
 
 __all__ = ["AMBIGUOUS", "BRACKETS", "ColumnEvidence", "evidence"]
@@ -343,12 +348,10 @@ def _with_advice(
         why += f"; all but {num_others:,} rows hold {most.things}, and it is modelled "
         why += "as such if the others are corrected, or named as missing where the file is read"
         return replace(finding, why=why)
-    flags = _flags(texts.counts)
-    if flags:
-        why += f"; numbers with marks behind them ({listed(flags, 5)}): write these "
-        why += "into a column of their own, and it is modelled"
-        return replace(finding, why=why)
-    return finding
+    # A postcode or an identifier is recognised by its letters: they are no units.
+    if finding.format is not None or finding.kind == "id":
+        return finding
+    return replace(finding, why=why + _flags_in_words(texts.counts))
 
 
 @dataclass(frozen=True)
@@ -399,20 +402,41 @@ def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
     return set()
 
 
-def _flags(core: Mapping[str, int]) -> list[str]:
-    """Return the marks that stand behind numbers, such as flags p and e in official statistics."""
+def _flags_in_words(core: Mapping[str, int]) -> str:
+    """Describe what stands beside numbers, in a column that is none of numbers; else empty.
+
+    It is a flag, such as p and e in official statistics, one of several units, or the only word,
+    which may be a unit or not.
+    """
     probe = list(core)[: 10 * PROBE]
-    matches = [
-        match for match in map(FLAGGED_NUMBER.fullmatch, probe) if match is not None
-    ]
-    marks = {match[2] for match in matches if match[2]}
-    least_matches = (1.0 - 2 * FEW_ROWS_EACH) * len(probe)
-    has_most = len(matches) >= least_matches and len(probe) > ENOUGH
-    # A single mark of letters is a unit.
-    are_flags = len(marks) > 1 or not marks.isdisjoint("*†‡")
-    if has_most and are_flags:
-        return sorted(marks)
-    return []
+    flags = [_flag_of(text) for text in probe]
+    num_numbers = sum(flag is not None for flag in flags)
+    least_numbers = (1.0 - 2 * FEW_ROWS_EACH) * len(probe)
+    if num_numbers < least_numbers or len(probe) <= ENOUGH:
+        return ""
+    marks = sorted({flag for flag in flags if flag})
+    if len(marks) > 1 or not {*marks}.isdisjoint("*†‡"):
+        return (
+            f"; numbers with marks or units beside them ({listed(marks, 5)}): write these into a "
+            "column of their own, or all numbers in one unit, and it is modelled as numbers"
+        )
+    if marks and num_numbers == len(probe) and not is_unit(marks[0]):
+        return (
+            f"; numbers beside {marks[0]}: if that is a unit, declare the column integer or "
+            f"continuous, with a format such as '1234 {marks[0]}'"
+        )
+    return ""
+
+
+def _flag_of(text: str) -> str | None:
+    """Return the mark or unit beside a number; empty without one, and None for other texts."""
+    flagged = FLAGGED_NUMBER.fullmatch(text)
+    if flagged:
+        return flagged[2] or ""
+    number = NUMBER.fullmatch(text)
+    if number:
+        return "".join(units_among([text]))
+    return None
 
 
 # Days and months that may be swapped

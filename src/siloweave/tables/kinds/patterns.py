@@ -22,15 +22,23 @@ LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 
 _UNIT = (
     r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
-    r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}"
+    r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}|"
+    # Signs of Chinese, Japanese and Korean, which write no space before a unit.
+    r"[\u4e00-\u9fff\uac00-\ud7af]{1,3}"
 )
-# A unit, whatever it is, behind a space.
+# Any word behind a space: `UNIT` and `words.UNITS` say which of them are units.
 _ANY_UNIT = r"[^\W\d_]{1,12}\.?"
 # Other capital letters, such as PAT-1024, begin an identifier.
 _MONEY = (
-    "EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|TRY|RUB|UAH|CAD|AUD|NZD|BRL|MXN|ZAR|"
-    "ILS|AED|SAR|KRW|SGD|HKD"
+    "EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|BGN|TRY|RUB|UAH|CAD|AUD|NZD|BRL|MXN|"
+    "ARS|CLP|COP|PEN|ZAR|NGN|KES|EGP|MAD|ILS|AED|SAR|QAR|KRW|SGD|HKD|TWD|THB|IDR|MYR|PHP|VND|PKR|BDT"
 )
+UNIT = re.compile(
+    rf"[A-Z]{{0,3}}[$€£¥₹]|{_MONEY}|°[CF]?|[CFKLVW]|[kMGT]Wh?|Wh|[kmM]V|m?Ah|mA|kVA|[kMGT]?Hz|"
+    r"[hkM]?Pa|[kKMGT]i?B|[kMGT]bit|k?J|dB|Bq|Gy|m?Sv|m?IU|IE|m?Eq|mmHg|Torr|"
+    r"(?:[a-zµ]{1,4}|m?IU|k?U|m?Eq)/(?:\d*[a-z]{1,4}|[dm]?L)|[dmµ]L"
+)
+"""A unit that has capital letters or signs; one of small letters alone is a word of any sort."""
 NUMBER = re.compile(
     r"(?P<open>\()?(?P<sign>[-+\u2212]?)\s?"
     rf"(?P<prefix>(?:[A-Z]{{0,3}}[$€£¥₹]|{_MONEY}|Fr\.|kr\.?)\s?)?"

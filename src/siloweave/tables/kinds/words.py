@@ -111,6 +111,19 @@ NO_AND_YES = (
 )
 """The two words of a boolean column, that for false first, in small letters."""
 
+UNITS = _words(
+    symbols="kg g mg t cm mm km m ml dl l min h s oz lb lbs rpm bpm hp ps pct mio mrd tsd",
+    english="year years yr yrs month months mo week weeks wk wks day days hour hours hr hrs",
+    counts="percent point points pts unit units pcs pieces minute minutes second seconds sec",
+    people="person persons people personen personnes personas persone",
+    german="jahr jahre jahren j monat monate monaten woche wochen tag tage tagen",
+    german_clock="stunde stunden std minuten sekunde sekunden sek",
+    german_counts="stück stk prozent punkt punkte tablette tabletten tropfen einheiten mal",
+    german_sizes="kilogramm gramm liter meter kilometer",
+    money="euro euros franken kronen dollar dollars pounds fr kr kč ft tl",
+)
+"""Words that are a unit behind a number, in small letters, also where they have a capital."""
+
 STREET_WORDS = _parts(
     english="st street ave avenue road rd lane drive dr blvd way court place",
     french="rue",
