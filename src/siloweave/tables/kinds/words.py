@@ -216,6 +216,11 @@ CODES = _words(
 )
 """Words for codes of categories."""
 
+CODE_SYSTEMS = _words(
+    medicine="icd ops cpt hcpcs drg atc loinc snomed", statistics="nace isco isic naics"
+)
+"""Lists of codes by their own names: a number of one is no number."""
+
 COUNTS = _words(
     english="num number count counts n age year years month months day days hour hours week weeks "
     "minute minutes second seconds time times amount total sum qty quantity size score rate rank "
@@ -236,6 +241,28 @@ THINGS = _words(
     french="commune produit",
 )
 """Words for places, products and sorts of something, which are no people."""
+
+PERIODS = _words(
+    english="year quarter month week day weekday period term season",
+    german="jahr quartal monat woche tag wochentag kw",
+    french="année annee trimestre mois semaine jour",
+    spanish="año trimestre mes semana día",
+)
+"""Words for parts of the calendar."""
+
+TIME_ENDINGS = _parts(
+    english="time clock hhmm",
+    german="zeit",
+    nordic="tid klokken",
+    french="heure",
+    italian="ora orario",
+    spanish="hora",
+    turkish="saat",
+)
+"""How words end that name times of day."""
+
+INSTANTS = _words(english="unix epoch timestamp timestamps ts utc at")
+"""Words for instants that are counted from 1970 on."""
 
 DAY_ENDINGS = _parts(
     english="date data", german="datum", nordic="dato", spanish="fecha"
