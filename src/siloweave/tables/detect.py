@@ -433,7 +433,7 @@ def _lists_in_words(texts: Texts) -> str:
 
 
 def _flags_in_words(core: Mapping[str, int]) -> str:
-    """Describe what stands beside numbers, in a column that is none of numbers; else empty.
+    """Describe what stands beside numbers in a column of texts; empty if nothing does.
 
     It is a flag, such as p and e in official statistics, one of several units, or the only word,
     which may be a unit or not.
