@@ -187,7 +187,7 @@ class WrittenTimes:
         if not self._may_be_times:
             return ()
         first = self._probe[0]
-        forms = WORD_CLOCKS
+        forms: tuple[str, ...] = WORD_CLOCKS
         forms += MOMENTS if ":" in first else DAYS + NAMED_DAYS
         if names_times(words_of(self.name)):
             forms += BARE_CLOCKS
