@@ -361,6 +361,25 @@ def test_a_second_line_of_names_and_a_total_are_pointed_out(tmp_path: Path):
     assert only.startswith("k: one k has up to 2 rows in a file")
 
 
+def test_subtotals_a_note_below_and_repeated_names_are_pointed_out(tmp_path: Path):
+    """As reports have them, and files that were put one behind the other."""
+    rows = [f"{'abc'[i % 3]},{i * 7 % 90},{i * 3 % 80}" for i in range(60)]
+    middle = ["Zwischensumme,900,", "k,age,dose", "\ufeffk,age,dose"]
+    last = ["Summe,1800,", '"Source: office, 2023",,']
+    text = "\n".join(["k,age,dose", *rows[:30], *middle, *rows[30:], *last])
+    (tmp_path / "a.csv").write_text(text, "utf-8")
+    cautions = propose([tmp_path / "a.csv"]).cautions
+    begins = "seems to begin a total, which is no row. Delete the line"
+    assert f"a, line 32, k: 'Zwischensumme' {begins}" in cautions
+    assert f"a, line 65, k: 'Summe' {begins}" in cautions
+    assert "a, line 33, line 34: the columns' names again, and no row. Delete the line" in cautions
+    (note,) = [caution for caution in cautions if "text in one column alone" in caution]
+    assert note.startswith("a, line 66: ")
+    sparse = [f"{'abc'[i % 3]},," for i in range(30)]  # rows of few answers are no notes
+    (tmp_path / "a.csv").write_text("\n".join(["k,age,dose", *rows, *sparse]))
+    assert propose([tmp_path / "a.csv"]).cautions == ()
+
+
 @pytest.mark.parametrize("first", [10001, 11001, 99500])
 def test_ids_of_parties_that_number_their_own_rows_are_ids(tmp_path: Path, first: int):
     """Also of one file that is given twice: what is an id in each file is one in all."""

@@ -1,5 +1,5 @@
 import re
-from datetime import time
+from datetime import UTC, datetime, time, timedelta
 
 import numpy as np
 import pandas as pd
@@ -11,14 +11,16 @@ from siloweave.app.init import propose
 from siloweave.app.parties import misfits
 from siloweave.errors import SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read, write
+from siloweave.tables.cells import placed_cells
 from siloweave.tables.detect import evidence
 from siloweave.tables.features import Features
-from siloweave.tables.forms import number_form
+from siloweave.tables.forms import number_form, written_time
 from siloweave.tables.joining import stacked
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import describe
 
 ROWS = 400
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def seen(values, name="x", **others):
@@ -759,10 +761,132 @@ def test_numbers_in_brackets_are_asked_about(tmp_path, some, words):
 def test_marks_behind_numbers_are_to_have_a_column_of_their_own():
     numbers = [f"{n % 97 + n % 10 / 10} {'bpe'[n % 3]}".rstrip("b") for n in range(ROWS)]
     why = seen([*numbers, *[":"] * 20]).why
-    assert "numbers with marks behind them (e, p): write these into a column of their own" in why
+    assert "numbers with marks or units beside them (e, p): write these into a column" in why
     assert "named as missing where the file is read" not in why  # which would not be enough
-    assert "marks behind" not in seen([f"{n} kg" for n in range(ROWS)]).why
-    assert "marks behind" not in seen([f"{n}{'AB'[n % 2]}" for n in range(12)] * 9).why
+    assert "beside" not in seen([f"{n} kg" for n in range(ROWS)]).why
+    assert "beside" not in seen([f"{n}{'AB'[n % 2]}" for n in range(12)] * 9).why
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{} kg", "{} KG", "{} Jahre", "{} years", "{} mmol/L", "{} EUR", "{}岁", "{},000円", "{} °C"],
+)
+def test_a_unit_that_all_numbers_share_is_one(text):
+    column = seen([text.format(1 + n % 90) for n in range(ROWS)])
+    form = text.replace("{},000", "1,234").replace("{}", "1234")
+    assert (column.kind, column.format) == ("integer", form)
+
+
+@pytest.mark.parametrize("text", ["1{:03d} AMS", "{} Berlin", "{}B"])
+def test_letters_behind_numbers_that_look_like_no_unit_are_none(text):
+    column = seen([text.format(1 + n % 90) for n in range(ROWS)])
+    assert column.kind in ("categorical", "text")
+    letters = text.split("}")[1].strip()
+    assert f"numbers beside {letters}: if that is a unit, declare the column" in column.why
+
+
+@pytest.mark.parametrize("texts", [("{} mg", "{} ml"), ("€{}.50", "${}.50"), ("{} EUR", "{} USD")])
+def test_numbers_of_several_units_are_no_numbers(texts):
+    """Those of the rarer unit would be moved to the fallback, as if they were slips."""
+    usual, rare = texts
+    cells = [usual.format(1 + n % 90) for n in range(ROWS - 3)]
+    column = seen([*cells, rare.format(3), rare.format(4), rare.format(5)])
+    assert column.kind in ("categorical", "text")
+    assert "or all numbers in one unit, and it is modelled as numbers" in column.why
+    few = seen([text.format(n % 4) for n in range(ROWS) for text in texts])
+    assert (few.kind, len(few.categories)) == ("categorical", 8)
+
+
+def test_numbers_with_and_without_a_unit_are_to_be_written_alike():
+    column = seen([f"{1 + n % 90}" + " %" * (n % 2) for n in range(ROWS)])
+    assert column.kind in ("categorical", "text")
+    assert "numbers with and without %: write all of them alike" in column.why
+    percent = seen([f"%{n % 90}" for n in range(ROWS)])  # as Turkish has it
+    assert (percent.kind, percent.format, percent.high) == ("integer", "%1234", 89)
+
+
+def test_points_divide_thousands_beside_decimal_commas(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"{1 + n % 97}.{n * 37 % 1000:03d};{n % 90},5\n" for n in range(ROWS)]
+    path.write_text("sold;paid\n" + "".join(rows))
+    table = read(path)
+    column = Schema.detect(table)["sold"]
+    assert (column.kind, column.format, column.low) == ("integer", "1.234", 1000)
+    assert "divide thousands here, since other columns have a comma" in column.why
+    assert not placed_cells(column, table).missing.any()
+    alone = Schema.detect(table.select(["sold"]))["sold"]
+    assert (alone.kind, alone.format, alone.decimals) == ("continuous", None, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("x", "%Hh%M"), ("x", "%-Hh%M"), ("x", "%H:%M Uhr"), ("Tid", "%H.%M"), ("dep_time", "%H%M")],
+)
+def test_times_of_day_are_known_by_their_letters_or_the_name(tmp_path, name, form):
+    minutes = random().integers(0, 1440, ROWS).tolist()
+    texts = [written_time(EPOCH + timedelta(minutes=minute), form) for minute in minutes]
+    path = tmp_path / "t.csv"
+    path.write_text(f"{name},y\n" + "".join(f"{text},1\n" for text in texts))
+    table = read(path)
+    column = Schema.detect(table)[name]
+    assert (column.kind, column.format) == ("datetime", form)
+    cells = placed_cells(column, table)
+    assert cells.values.tolist() == minutes
+    if name != "x":
+        assert seen(texts).kind == "text"
+
+
+def test_midnight_as_24_is_named():
+    column = seen([f"{n % 24:02d}:{n % 60:02d}" for n in range(ROWS)] + ["24:00"] * 30)
+    assert column.kind == "text"
+    assert "30 rows hold 24:00, which is no time of day here: write 00:00" in column.why
+
+
+def test_years_of_two_digits_that_may_be_of_the_century_before_are_named():
+    births = [f"{1 + n % 28:02d}.01.{30 + n % 65}" for n in range(ROWS)]
+    assert "with years up to 2069: write four digits if they are earlier" in seen(births).why
+    recent = [f"{1 + n % 28:02d}.01.{10 + n % 15}" for n in range(ROWS)]
+    assert "write four digits" not in seen(recent).why
+
+
+def test_numbers_named_as_ids_are_no_seconds_from_1970():
+    seconds = (1_500_000_000 + random().choice(10**8, ROWS, replace=False)).tolist()
+    assert "seconds from 1970 on" in seen(seconds, "unix").why
+    milliseconds = [1000 * second + second % 999 for second in seconds]
+    assert "milliseconds from 1970 on" in seen(milliseconds, "timestamp").why
+    for name in ("timestamp_id", "x"):
+        assert seen(seconds, name).kind == "id"
+
+
+def test_durations_and_places_in_one_field_are_named():
+    assert "durations" in seen([f"PT{n % 5}H{n % 60}M" for n in range(ROWS)]).why
+    places = [f"{48 + n / 1000:.4f}, {16 - n / 700:.4f}" for n in range(ROWS)]
+    assert "two numbers in one field" in seen(places).why
+
+
+@pytest.mark.parametrize("form", ["{};{}", "{}|{}", "{}, {}", "[{}, {}]", "{{{},{}}}"])
+def test_lists_in_a_field_are_named(form):
+    lists = [form.format("abcd"[n % 4], "abcd"[n // 4 % 4]) for n in range(ROWS)]
+    assert "several values in one field" in seen(lists).why
+    cities = [f"City{n % 30}, {'AB'[n % 2]}" for n in range(ROWS)]
+    assert "several values" not in seen(cities).why
+
+
+def test_a_period_with_a_letter_is_no_identifier():
+    weeks = [f"W{1 + n % 52}" for n in range(ROWS)]
+    assert seen(weeks, "week").kind == "categorical"
+    assert seen(weeks, "x").kind == "id"
+
+
+def test_a_byte_order_mark_in_a_cell_is_named():
+    column = seen(["a", "b"] * 30 + ["\ufeffa"])
+    assert "1 differs from another in capital letters or spaces alone" in column.why
+
+
+def test_a_number_without_the_unit_is_a_slip():
+    column = seen([*(f"{1 + n % 90} mg" for n in range(ROWS)), "12"])
+    assert (column.kind, column.format) == ("integer", "1234 mg")
+    assert "other text in 1 of" in column.why
 
 
 def test_a_comma_before_three_digits_is_a_decimal_mark_in_a_file_of_semicolons(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, encoding_of, read, read_batches, write
+from siloweave.tables.cells import placed_cells
 from siloweave.tables.dialect import Dialect
 from siloweave.tables.digests import digest_of
 from siloweave.tables.read import names_in, readings
@@ -457,6 +458,19 @@ def test_iso_text_is_read_in_its_usual_forms():
         "2020-01-02T03:04:00.000000",
     ]
     assert missing.tolist() == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("gap", ["T", " "])
+@pytest.mark.parametrize("clock", ["18:00", "18:00:00", "18:00:00.0", "18:00:00.000000"])
+@pytest.mark.parametrize(("zone", "hour"), [("", 18), ("Z", 18), ("+01:00", 17), ("-0130", 19)])
+def test_every_form_of_iso_text_is_read(gap, clock, zone, hour):
+    table = read(pl.DataFrame({"t": [f"2020-01-02{gap}{clock}{zone}"]}))
+    column = Column("t", "datetime", low="2020-01-01", high="2020-12-31", resolution="minute")
+    minute = 30 * (zone == "-0130")
+    cells = placed_cells(column, table)
+    assert not cells.missing.any()
+    minutes = np.datetime64(f"2020-01-02T{hour}:{minute:02d}", "m").astype(int)
+    assert cells.values.tolist() == [minutes]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])

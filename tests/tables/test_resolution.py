@@ -93,6 +93,18 @@ def test_a_fit_under_a_guarantee_says_that_times_of_day_are_lost_and_how_to_have
             sw.AIM().fit(frame, Schema((fine, number)), budget=budget)
 
 
+def test_a_column_of_which_most_cells_cannot_be_read_is_named_with_a_count():
+    frame = pd.DataFrame({"x": ["02.01.2022 18:00"] * 30 + [None] * 10, "y": [*range(39), -1]})
+    facts = {"missing": True, "outside": "move", "resolution": "minute"}
+    number = Column("y", "integer", low=0, high=99, outside="move", fallback="low")
+    schema = Schema((Column("x", "datetime", **DATES, **facts), number))
+    with pytest.warns(UserWarning, match="30 in 'x', 1 in 'y'") as noted:
+        sw.GaussianCopula().fit(frame, schema)
+    (note,) = [str(warning.message) for warning in noted]
+    assert "Most rows have no place in 'x' (30 of 40 rows; declared datetime without a form" in note
+    assert "'y' (" not in note
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from string import whitespace
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from siloweave.app.check import same_columns
@@ -32,6 +34,7 @@ from siloweave.tables.dialect import Dialect
 from siloweave.tables.display import listed
 from siloweave.tables.files import is_text_file, table_file
 from siloweave.tables.joining import stacked
+from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import read, readings, rows_of, unread
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Schema, describe
@@ -52,8 +55,19 @@ _TOTALS = (
     "totale",
     "somma",
     "totaal",
+    "subtotal",
+    "grand total",
+    "zwischensumme",
+    "gesamtsumme",
+    "sous-total",
+    "total général",
+    "toplam",
+    "итого",
+    "合计",
+    "合計",
 )
 _SHOWN = 3  # stray texts of a column
+_LEAST_COLUMNS = 3  # of which a note below a table has one
 _BOUNDS = (1, 2, 5, 10, 20, 50, 100)  # rows of one id
 _ENOUGH = 0.9  # share of the rows that the proposed bound keeps
 _MOST = 1_000_000  # rows of a database or a Parquet file that are read
@@ -182,8 +196,18 @@ def _cautions(
             yield f"{column.name}: {column.why}."
     yield from map(str, units)
     for party, table in tables.items():
-        yield from _strays(party, table, schema)
-        yield from _total(party, table)
+        repeated_names = _repeated_names(table)
+        if repeated_names:
+            place = _places_of(table, repeated_names)
+            yield f"{party}, {place}: the columns' names again, and no row. Delete the line"
+        yield from _strays(party, table, schema, repeated_names)
+        yield from _totals(party, table)
+        notes = _notes(table)
+        if notes:
+            yield (
+                f"{party}, {_places_of(table, notes)}: text in one column alone, as a source or a "
+                "note below a table has it. Delete the line if it is no row"
+            )
     if alike and len(tables) > 1:
         yield from map(str, differences(tables))
         for overlap in overlaps(tables):
@@ -307,8 +331,57 @@ def _file_words(table: Table) -> str:
     return f"fields divided by {separator}, {dialect.encoding}, {header}{more}"
 
 
-def _strays(party: str, table: Table, schema: Schema) -> Iterator[str]:
-    """Yield texts in columns of numbers, and infinite numbers, with places; for the owner alone."""
+def _places_of(table: Table, rows: Sequence[int]) -> str:
+    """Write where some rows are, the first few of them."""
+    row_places = list(map(places(table), rows[:_SHOWN]))
+    if len(rows) > _SHOWN:
+        row_places.append(f"and {len(rows) - _SHOWN:,} more")
+    return ", ".join(row_places)
+
+
+def _repeated_names(table: Table) -> list[int]:
+    """Return rows of a text file that repeat all columns' names, as joined files have them."""
+    if table.dialect is None:
+        return []
+    rows = set(range(table.num_rows))
+    for name in table.names:
+        cells = texts_of(table.cells(name)).str.strip_chars(f"{whitespace}\ufeff")
+        is_name = (cells == name).fill_null(False).to_numpy()
+        rows &= set(np.flatnonzero(is_name).tolist())
+    return sorted(rows)
+
+
+def _notes(table: Table) -> list[int]:
+    """Return the last rows that have a text in one column alone, where all others have more."""
+    if table.dialect is None or len(table.names) < _LEAST_COLUMNS:
+        return []
+    num_filled = np.zeros(table.num_rows, dtype=np.int64)
+    for name in table.names:
+        num_filled += ~table.missing(name)
+    short_rows = np.flatnonzero(num_filled == 1)
+    # Rows before them with as little are rows of a sparse table.
+    num_last = len(short_rows)
+    first = table.num_rows - num_last
+    are_last = num_last and short_rows[0] == first
+    if not are_last or num_last > _SHOWN:
+        return []
+    last_rows = table.take(short_rows)
+    is_note = np.ones(num_last, dtype=np.bool_)
+    for name in table.names:
+        # A total is named as such.
+        texts = texts_of(last_rows.cells(name)).fill_null("")
+        is_note &= ~np.array(list(map(_is_total, texts)), dtype=np.bool_)
+    rows: list[int] = short_rows[is_note].tolist()
+    return rows
+
+
+def _strays(
+    party: str, table: Table, schema: Schema, skipped: Sequence[int]
+) -> Iterator[str]:
+    """Yield texts in columns of numbers, and infinite numbers, with places; for the owner alone.
+
+    Rows that are named otherwise are skipped.
+    """
     strays: dict[int, dict[str, Any]] = {}
     for column in schema.columns:
         kind = table.kind(column.name) if column.name in table.names else ""
@@ -322,6 +395,8 @@ def _strays(party: str, table: Table, schema: Schema) -> Iterator[str]:
 
     place = places(table)
     for row, row_cells in sorted(strays.items()):
+        if row in skipped:
+            continue
         texts = [cell for cell in row_cells.values() if isinstance(cell, str)]
         # Several texts in one row are no slips of a pen: the row is no row.
         if len(texts) > 1:
@@ -340,22 +415,28 @@ def _strays(party: str, table: Table, schema: Schema) -> Iterator[str]:
             yield f"{party}, {place(row)}, {name}: {advice}"
 
 
-def _total(party: str, table: Table) -> Iterator[str]:
-    """Yield a sentence about a last row that is a sum of the others, as spreadsheets have."""
-    row = table.num_rows - 1
-    last = table.take([row])
+def _totals(party: str, table: Table) -> Iterator[str]:
+    """Yield a sentence about each row that is a sum of others, as spreadsheets have them."""
+    place = places(table)
     for name in table.names:
         if table.kind(name) != "text":
             continue
-        text = str(last.values(name)[0])
-        # A word that other rows have, too, is a category of the column.
-        if (
-            text.strip(" :").lower() in _TOTALS
-            and table.text_counts(name)[text.strip()] == 1
-        ):
-            place = f"{party}, {places(table)(row)}, {name}"
-            yield f"{place}: {text!r} seems to begin a total, which is no row. Delete the line"
-            return
+        counts = table.text_counts(name)
+        # A word that several rows have is a category of the column.
+        totals = [text for text in counts if _is_total(text) and counts[text] == 1]
+        if not totals:
+            continue
+        cells = texts_of(table.cells(name)).str.strip_chars()
+        for row in np.flatnonzero(cells.is_in(totals).fill_null(False)).tolist():
+            yield (
+                f"{party}, {place(row)}, {name}: {cells[row]!r} seems to begin a total, which is "
+                "no row. Delete the line"
+            )
+
+
+def _is_total(text: str) -> bool:
+    """Return whether a text is a word for a sum."""
+    return text.strip(" :").lower() in _TOTALS
 
 
 def write_proposal(

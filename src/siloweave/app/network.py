@@ -424,7 +424,8 @@ def party_in(
     # Rows that do not fit are none of a start, and the next one is not compared with them.
     remember_rows(folder, source)
     if moved_counts:
-        _log.warning("%s", moved_note(moved_counts, setup.declared))
+        note = moved_note(moved_counts, setup.declared, table.num_rows)
+        _log.warning("%s", note)
     party_columns = setup.held.get(name, ())
 
     facts = agreed(study.facts())

@@ -436,7 +436,7 @@ def moved_notes(name: str, table: Table | Unread, setup: Setup) -> Iterator[str]
     for piece in [table] if isinstance(table, Table) else table.batches():
         moved.update(moved_cells(piece, setup.declared))
     if moved:
-        yield f"{name}: {moved_note(moved, setup.declared)}"
+        yield f"{name}: {moved_note(moved, setup.declared, table.num_rows)}"
     if not isinstance(table, Table):
         return
     for words, count in setup.modelled.moved_rows(table).items():

@@ -172,9 +172,8 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     rows = counted(part, encoder, closure(planned, encoder.domain))
     moved = without_others(rows.moved, encoder.schema)
     if moved:
-        warnings.warn(
-            f"{place.name}: {moved_note(moved, encoder.schema)}", stacklevel=2
-        )
+        note = moved_note(moved, encoder.schema, part.num_rows)
+        warnings.warn(f"{place.name}: {note}", stacklevel=2)
     return rows
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from siloweave.errors import count_of
 from siloweave.tables.display import listed
+from siloweave.tables.forms import number_form
 from siloweave.tables.kinds.numbers import RealNumbers, WholeNumbers
 from siloweave.tables.kinds.patterns import (
     DAYS,
@@ -52,7 +53,13 @@ from siloweave.tables.kinds.thresholds import (
 from siloweave.tables.kinds.times import DigitTimes, WrittenTimes, follows
 from siloweave.tables.kinds.unknown_codes import codes_in_words
 from siloweave.tables.kinds.words import NO_ANSWER
-from siloweave.tables.kinds.written_numbers import BRACKETS, WrittenNumbers
+from siloweave.tables.kinds.written_numbers import (
+    BRACKETS,
+    WrittenNumbers,
+    is_unit,
+    units_among,
+)
+from siloweave.tables.parsing import UNITS, texts_of
 from siloweave.tables.table import Table
 
 __all__ = ["AMBIGUOUS", "BRACKETS", "ColumnEvidence", "evidence"]
@@ -63,6 +70,12 @@ AMBIGUOUS = "dates that are ambiguous"
 _THREADS = 4
 # So many marks of missing values may stand among numbers.
 _MARKS = 5
+_NUMBERS = ("integer", "continuous")
+_MIDNIGHTS = frozenset({"24:00", "24:00:00"})
+# Between values of a list in one field, and how many different texts show one.
+_LIST_MARKS = ";|,"
+_LISTS = 6
+_GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3})+")
 _NO_ANSWER = re.compile(rf"\b(?:{NO_ANSWER})\b", re.IGNORECASE)
 
 
@@ -89,6 +102,7 @@ def evidence(
     findings = {}
     for name, finding in zip(all_names, judged, strict=True):
         findings[name] = _with_notes(table, finding)
+    findings = _with_thousands(table, findings)
     return _settled(findings)
 
 
@@ -336,19 +350,21 @@ def _with_advice(
     finding: ColumnEvidence, texts: Texts, most: _MostTexts
 ) -> ColumnEvidence:
     """Explain what keeps a column from being one of numbers or dates, if most texts are such."""
-    why = finding.why
+    why = finding.why + _lists_in_words(texts)
     num_others = sum(texts.counts[text] for text in most.others)
     is_minority = 0 < num_others < texts.rows / 3
     if is_minority and _written(texts.without(most.others)):
+        if _MIDNIGHTS.issuperset(most.others):
+            why += f"; {num_others:,} rows hold 24:00, which is no time of day here: write 00:00, "
+            why += "and it is modelled as times"
+            return replace(finding, why=why)
         why += f"; all but {num_others:,} rows hold {most.things}, and it is modelled "
         why += "as such if the others are corrected, or named as missing where the file is read"
         return replace(finding, why=why)
-    flags = _flags(texts.counts)
-    if flags:
-        why += f"; numbers with marks behind them ({listed(flags, 5)}): write these "
-        why += "into a column of their own, and it is modelled"
-        return replace(finding, why=why)
-    return finding
+    # A postcode or an identifier is recognised by its letters: they are no units.
+    if finding.format is not None or finding.kind == "id":
+        return finding
+    return replace(finding, why=why + _flags_in_words(texts.counts))
 
 
 @dataclass(frozen=True)
@@ -399,20 +415,99 @@ def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
     return set()
 
 
-def _flags(core: Mapping[str, int]) -> list[str]:
-    """Return the marks that stand behind numbers, such as flags p and e in official statistics."""
+def _lists_in_words(texts: Texts) -> str:
+    """Describe texts that have several values each, such as a;b beside a;c; else empty.
+
+    They are so if all texts have far fewer different parts than there are texts.
+    """
+    for mark in _LIST_MARKS:
+        part_lists = [text.strip("[](){} ").split(mark) for text in texts.texts]
+        parts = {part.strip() for part_list in part_lists for part in part_list}
+        num_lists = sum(len(part_list) > 1 for part_list in part_lists)
+        if 2 * num_lists > texts.kinds >= _LISTS and 2 * len(parts) < texts.kinds:
+            return (
+                f"; several values in one field, divided by {mark!r}: with a column of its own for "
+                "each, they are modelled one by one"
+            )
+    return ""
+
+
+def _flags_in_words(core: Mapping[str, int]) -> str:
+    """Describe what stands beside numbers in a column of texts; empty if nothing does.
+
+    It is a flag, such as p and e in official statistics, one of several units, or the only word,
+    which may be a unit or not.
+    """
     probe = list(core)[: 10 * PROBE]
-    matches = [
-        match for match in map(FLAGGED_NUMBER.fullmatch, probe) if match is not None
-    ]
-    marks = {match[2] for match in matches if match[2]}
-    least_matches = (1.0 - 2 * FEW_ROWS_EACH) * len(probe)
-    has_most = len(matches) >= least_matches and len(probe) > ENOUGH
-    # A single mark of letters is a unit.
-    are_flags = len(marks) > 1 or not marks.isdisjoint("*†‡")
-    if has_most and are_flags:
-        return sorted(marks)
-    return []
+    flags = [_flag_of(text) for text in probe]
+    num_numbers = sum(flag is not None for flag in flags)
+    least_numbers = (1.0 - 2 * FEW_ROWS_EACH) * len(probe)
+    if num_numbers < least_numbers or len(probe) <= ENOUGH:
+        return ""
+    marks = sorted({flag for flag in flags if flag})
+    if len(marks) > 1 or not {*marks}.isdisjoint("*†‡"):
+        return (
+            f"; numbers with marks or units beside them ({listed(marks, 5)}): write these into a "
+            "column of their own, or all numbers in one unit, and it is modelled as numbers"
+        )
+    if marks and "" in flags:
+        return (
+            f"; numbers with and without {marks[0]}: write all of them alike, and it is modelled "
+            "as numbers"
+        )
+    if marks and num_numbers == len(probe) and not is_unit(marks[0]):
+        return (
+            f"; numbers beside {marks[0]}: if that is a unit, declare the column integer or "
+            f"continuous, with a format such as '1234 {marks[0]}'"
+        )
+    return ""
+
+
+def _flag_of(text: str) -> str | None:
+    """Return the mark or unit beside a number; empty without one, and None for other texts."""
+    flagged = FLAGGED_NUMBER.fullmatch(text)
+    if flagged:
+        return flagged[2] or ""
+    number = NUMBER.fullmatch(text)
+    if number:
+        return "".join(units_among([text]))
+    return None
+
+
+# Points that may be of thousands
+
+
+def _with_thousands(
+    table: Table, findings: Mapping[str, ColumnEvidence]
+) -> dict[str, ColumnEvidence]:
+    """Read points as marks of thousands, in a text file whose other numbers have decimal commas.
+
+    74.942 is a number with three decimals by itself, and a whole one beside 1.160,03.
+    """
+    has_comma = any(map(_has_decimal_comma, findings.values()))
+    settled = dict(findings)
+    if not has_comma or table.frame != "csv":
+        return settled
+    for name, finding in findings.items():
+        is_plain = finding.kind == "continuous" and finding.format is None
+        if not is_plain or table.kind(name) != "numbers":
+            continue
+        cells = texts_of(table.cells(name)).drop_nulls().str.strip_chars()
+        if all(map(_GROUPED.fullmatch, cells.unique())):
+            why = (
+                "whole numbers written like 1.234: points divide thousands here, since other "
+                "columns have a comma before decimals; declare the format '1234.5' if that is wrong"
+            )
+            settled[name] = ColumnEvidence(name, "integer", why, format="1.234")
+    return settled
+
+
+def _has_decimal_comma(finding: ColumnEvidence) -> bool:
+    """Return whether a column holds written numbers with a comma before decimals."""
+    form = finding.format
+    if form is None or finding.kind not in _NUMBERS or form in UNITS:
+        return False
+    return number_form(form).decimal == ","
 
 
 # Days and months that may be swapped

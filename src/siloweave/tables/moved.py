@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from siloweave.tables.bins import has_implied_days
 from siloweave.tables.cells import placed_cells
+from siloweave.tables.column import Column
 from siloweave.tables.display import listed
 from siloweave.tables.schema import Schema
 from siloweave.tables.table import Table
@@ -40,23 +41,44 @@ def without_others(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
     return moved
 
 
-def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
+def moved_note(counts: Mapping[str, int], schema: Schema, rows: int) -> str:
     """Describe how many cells were moved, for the owner of the rows.
 
     Args:
         counts: Of each column.
-        schema: By which it is known in which columns times of day became midnight.
+        schema: By which it is known how columns are read, and in which of them times of day became
+            midnight.
+        rows: All rows, by which a column is known of which hardly a cell can be read.
     """
     parts = [f"{count:,} in {name!r}" for name, count in counts.items()]
     cells = ", ".join(parts)
-    midnights = ""
-    if schema is not None:
-        midnights = _midnights(counts, schema)
     return (
         f"cells that do not fit the schema, and were moved to where it has a place for them: "
         f"{cells}. `siloweave check --rows` shows which rows; correct them, or the schema"
-        f"{midnights}"
+        f"{_mostly_moved(counts, schema, rows)}{_midnights(counts, schema)}"
     )
+
+
+def _mostly_moved(counts: Mapping[str, int], schema: Schema, rows: int) -> str:
+    """Name the columns in which most rows were moved: their declaration is wrong, and not rows."""
+    parts = []
+    for name, count in counts.items():
+        if 2 * count > rows:
+            declared = _declared_in_words(schema[name])
+            parts.append(f"{name!r} ({count:,} of {rows:,} rows; declared {declared})")
+    if not parts:
+        return ""
+    columns = " and ".join(parts)
+    return f". Most rows have no place in {columns}: its declaration seems to be wrong"
+
+
+def _declared_in_words(column: Column) -> str:
+    """Say how a column's cells are read."""
+    if column.format is not None:
+        return f"{column.kind}, written as {column.format!r}"
+    if column.kind == "datetime":
+        return "datetime without a format, so written as ISO-8601, such as 2024-01-31 18:00"
+    return column.kind
 
 
 def _midnights(names: Iterable[str], schema: Schema) -> str:

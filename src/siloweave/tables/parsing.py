@@ -38,7 +38,18 @@ UNITS = {
 """Microseconds in each unit of durations."""
 LARGEST = 2**62
 """Whole numbers are smaller than this in size."""
-_ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
+# ISO-8601: a day, or a day and a time behind T or a blank, with or without seconds and offset.
+_ISO = (
+    "%Y-%m-%d",
+    "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%dT%H:%M:%S%.f%#z",
+    "%Y-%m-%d %H:%M:%S%.f%#z",
+    "%Y-%m-%dT%H:%M%#z",
+    "%Y-%m-%d %H:%M%#z",
+)
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 # 1.234 where a comma stands before decimals.
 _GROUPED = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$"
@@ -197,7 +208,8 @@ def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
     Args:
         text: Cells as text. Where the pattern has no point, digits with ``.0`` behind them are the
             whole number that they stand for, such as 20240131.
-        pattern: ``strptime`` codes; ISO-8601 when None.
+        pattern: ``strptime`` codes; ISO-8601 when None: a day, or a day and a time behind T or a
+            blank, with or without seconds, and with or without an offset.
 
     Raises:
         SchemaError: The pattern is no format of datetimes.

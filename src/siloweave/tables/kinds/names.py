@@ -13,6 +13,7 @@ _PUPILS = re.compile(lists.PUPILS)
 _ID_ENDING = re.compile(rf"(?:{lists.ID_ENDINGS})$")
 _SEVERAL = re.compile(rf"(?:{lists.SEVERAL_ENDINGS})$")
 _DAY_ENDING = re.compile(rf"(?:{lists.DAY_ENDINGS})$")
+_TIME_ENDING = re.compile(rf"(?:{lists.TIME_ENDINGS})$")
 
 
 def words_of(name: str) -> list[str]:
@@ -94,11 +95,21 @@ def names_id(words: Sequence[str]) -> bool:
 
 
 def names_things(words: Sequence[str]) -> bool:
-    """Return whether a column's name calls its values places, products or sorts."""
-    things = (lists.POSTCODES | lists.CODES | lists.THINGS) - {"id", "code"}
-    return has_word(words, things)
+    """Return whether a column's name calls its values places, products, sorts or periods."""
+    things = lists.POSTCODES | lists.CODES | lists.THINGS | lists.PERIODS
+    return has_word(words, things - {"id", "code"})
 
 
 def names_days(words: Sequence[str]) -> bool:
     """Return whether one of a name's words ends as those of days do, such as Geburtsdatum."""
     return any(map(_DAY_ENDING.search, words))
+
+
+def names_times(words: Sequence[str]) -> bool:
+    """Return whether one of a name's words ends as those of times do, such as Uhrzeit."""
+    return any(map(_TIME_ENDING.search, words))
+
+
+def names_instants(words: Sequence[str]) -> bool:
+    """Return whether a column's name says that its values are days or times: created_at."""
+    return names_days(words) or names_times(words) or has_word(words, lists.INSTANTS)

@@ -28,6 +28,7 @@ from siloweave.tables.kinds.thresholds import (
 from siloweave.tables.kinds.times import far_off, fits_form
 from siloweave.tables.kinds.unknown_codes import num_high_codes
 from siloweave.tables.kinds.words import (
+    CODE_SYSTEMS,
     CODES,
     COUNTS,
     HOW_MANY,
@@ -46,6 +47,15 @@ _SCALE = 10
 _ORDER_ROWS = 5000
 # Days of a spreadsheet, counted from 1900 on: from 1927 to 2119.
 _SHEET_DAYS = (10_000, 80_000)
+# Seconds from 1970 on: from 2001 to 2039.
+_INSTANTS = (1_000_000_000, 2_200_000_000)
+# How many of each unit are a second.
+_INSTANT_UNITS = {
+    "seconds": 1,
+    "milliseconds": 10**3,
+    "microseconds": 10**6,
+    "nanoseconds": 10**9,
+}
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,31 @@ class RealNumbers:
     def are_few(self) -> bool:
         """Return whether few different numbers have many rows each."""
         return 4 * self.kinds <= len(self.values) and self.kinds <= FEW_CODES
+
+    @property
+    def spread(self) -> str:
+        """The number of different numbers and of rows, in words."""
+        return f"{self.kinds:,} different numbers in {len(self.values):,} rows"
+
+    @property
+    def _is_named_as_codes(self) -> bool:
+        """Whether the column is named as a list of codes, such as icd9."""
+        return names.has_word(names.words_of(self.name), CODE_SYSTEMS)
+
+    def are_codes(self) -> bool:
+        """Return whether numbers are codes of a list, such as 250.0, of several rows each."""
+        are_few = 4 * self.kinds <= len(self.values) and self.kinds <= MOST_CODES
+        return are_few and self._is_named_as_codes
+
+    def are_rare_codes(self) -> bool:
+        """Return whether numbers are codes of a list, with few rows each."""
+        return self._is_named_as_codes and not self.are_codes()
+
+    def may_be_sheet_times(self) -> bool:
+        """Return whether numbers may be times of a spreadsheet, by their size and name."""
+        words = names.words_of(self.name)
+        is_between = _are_sheet_days(self.distinct[0], self.distinct[-1])
+        return is_between and (names.names_days(words) or names.names_times(words))
 
 
 @dataclass(frozen=True)
@@ -261,6 +296,21 @@ class WholeNumbers:
         """Return whether the column's name says that it numbers people."""
         return self._numbers_people and self.kinds > 2
 
+    @property
+    def instant_unit(self) -> str | None:
+        """The unit in which numbers may be times that are counted from 1970 on; else None."""
+        first, last = _INSTANTS
+        for unit, size in _INSTANT_UNITS.items():
+            if first * size <= self.low and self.high < last * size:
+                return unit
+        return None
+
+    def may_be_instants(self) -> bool:
+        """Return whether numbers may be times that are counted from 1970 on, by size and name."""
+        has_id = names.has_word(self.words, IDS) or self._numbers_people
+        is_named = names.names_instants(self.words) and not has_id
+        return is_named and self.instant_unit is not None
+
     # Identifiers, by the numbers' form
 
     @cached_property
@@ -334,6 +384,12 @@ class WholeNumbers:
         """Whether numbers may be codes: few, of several rows each, and not negative."""
         return self.kinds * 4 <= self.rows and self.low >= 0
 
+    def are_rare_codes(self) -> bool:
+        """Return whether numbers are codes of a list such as SNOMED, with few rows each."""
+        is_named = names.has_word(self.words, CODE_SYSTEMS)
+        are_few = self._may_be_codes and self.kinds <= MOST_CODES
+        return is_named and self.rows >= ENOUGH and not are_few
+
     @property
     def _is_count(self) -> bool:
         """Whether the column's name says that it counts or measures something."""
@@ -354,7 +410,7 @@ class WholeNumbers:
     def are_codes_by_name(self) -> bool:
         """Return whether the column's name calls the numbers codes."""
         are_few = self.kinds <= MOST_CODES
-        is_named = names.has_word(self.words, CODES)
+        is_named = names.has_word(self.words, CODES | CODE_SYSTEMS)
         return self._may_be_codes and not self._is_count and are_few and is_named
 
     def are_codes_with_gaps(self) -> bool:
@@ -431,9 +487,13 @@ class WholeNumbers:
 
     def may_be_sheet_days(self) -> bool:
         """Return whether numbers may be days of a spreadsheet, in a column named as one of days."""
-        first_day, last_day = _SHEET_DAYS
-        is_between = first_day < self.low <= self.high < last_day
-        return names.names_days(self.words) and is_between
+        return names.names_days(self.words) and _are_sheet_days(self.low, self.high)
+
+
+def _are_sheet_days(low: float, high: float) -> bool:
+    """Return whether numbers between two others may be days that a spreadsheet counts."""
+    first_day, last_day = _SHEET_DAYS
+    return first_day < low <= high < last_day
 
 
 def _are_days(distinct: Ints, counts: Ints) -> bool:

@@ -18,22 +18,34 @@ LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 """A limit of what can be measured, such as <0.5 or 90+."""
 
 
+INVISIBLE = re.compile(r"[\u00ad\u200b-\u200f\u2060\ufeff]")
+"""A mark that no screen shows, such as a byte-order mark or a soft hyphen."""
+
+
 # Numbers
 
 _UNIT = (
     r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
-    r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}"
+    r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}|"
+    # Signs of Chinese, Japanese and Korean, which write no space before a unit.
+    r"[\u4e00-\u9fff\uac00-\ud7af]{1,3}"
 )
-# A unit, whatever it is, behind a space.
+# Any word behind a space: `UNIT` and `words.UNITS` say which of them are units.
 _ANY_UNIT = r"[^\W\d_]{1,12}\.?"
 # Other capital letters, such as PAT-1024, begin an identifier.
 _MONEY = (
-    "EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|TRY|RUB|UAH|CAD|AUD|NZD|BRL|MXN|ZAR|"
-    "ILS|AED|SAR|KRW|SGD|HKD"
+    "EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|BGN|TRY|RUB|UAH|CAD|AUD|NZD|BRL|MXN|"
+    "ARS|CLP|COP|PEN|ZAR|NGN|KES|EGP|MAD|ILS|AED|SAR|QAR|KRW|SGD|HKD|TWD|THB|IDR|MYR|PHP|VND|PKR|BDT"
 )
+UNIT = re.compile(
+    rf"[A-Z]{{0,3}}[$€£¥₹]|{_MONEY}|°[CF]?|[CFKLVW]|[kMGT]Wh?|Wh|[kmM]V|m?Ah|mA|kVA|[kMGT]?Hz|"
+    r"[hkM]?Pa|[kKMGT]i?B|[kMGT]bit|k?J|dB|Bq|Gy|m?Sv|m?IU|IE|m?Eq|mmHg|Torr|"
+    r"(?:[a-zµ]{1,4}|m?IU|k?U|m?Eq)/(?:\d*[a-z]{1,4}|[dm]?L)|[dmµ]L"
+)
+"""A unit that has capital letters or signs; one of small letters alone is a word of any sort."""
 NUMBER = re.compile(
     r"(?P<open>\()?(?P<sign>[-+\u2212]?)\s?"
-    rf"(?P<prefix>(?:[A-Z]{{0,3}}[$€£¥₹]|{_MONEY}|Fr\.|kr\.?)\s?)?"
+    rf"(?P<prefix>(?:[A-Z]{{0,3}}[$€£¥₹]|{_MONEY}|Fr\.|kr\.?|%)\s?)?"
     r"(?P<sign2>[-+\u2212]?)(?P<body>\d[\d.,'\u2019 \u00a0\u202f]*(?<![ \u00a0\u202f])|[.,]\d+)"
     rf"(?P<behind>[-\u2212]?)(?P<suffix>\s?(?:{_UNIT})|\s{_ANY_UNIT}(?:/\d*{_ANY_UNIT})?)?"
     r"(?P<close>\))?"
@@ -45,8 +57,10 @@ FLAGGED_NUMBER = re.compile(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?")
 """A number with a mark behind it, such as the flags p and e of official statistics."""
 DIGIT = re.compile(r"\d")
 """A digit."""
-TWO_NUMBERS = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")
-"""Two numbers in one field, such as 120/80."""
+TWO_NUMBERS = re.compile(
+    r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?|[-+]?\d{1,3}\.\d+[,; ] ?[-+]?\d{1,3}\.\d+"
+)
+"""Two numbers in one field, such as 120/80, or the degrees of a place: 48.2083, 16.3731."""
 
 
 # Identifiers and personal data
@@ -98,10 +112,11 @@ STREET = re.compile(rf"\b(?:{STREET_WORDS})\b|{STREET_ENDINGS}", re.IGNORECASE)
 
 DURATION = re.compile(
     r"[-+\u2212]?(?:\d+ days?,? )?\d+:[0-5]\d(?::[0-5]\d)?|"
-    r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
+    r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}|"
+    r"P(?=.*\d)(?:\d+[YMWD])*(?:T(?:\d+(?:\.\d+)?[HMS])+)?",
     re.I,
 )
-"""A duration, such as 25:10, -0:30 or 5h 25m."""
+"""A duration, such as 25:10, -0:30, 5h 25m, or PT5H25M as ISO 8601 has it."""
 DIGIT_TIME = re.compile(r"(\d{12}|\d{14}|\d{17}|\d{20})(?:\.\d{1,6})?(?:[+-]\d{4})?")
 """A time of digits alone, such as 20240131093000 of HL7."""
 ZEROS = r"\.0+$"
@@ -152,6 +167,10 @@ MONTHS = (
 NAMED_DAYS = (*(f"%a {day}" for day in DAYS), *(f"%a, {day}" for day in DAYS))
 """Formats of days with the name of the day before them."""
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
+WORD_CLOCKS = ("%Hh%M", "%H h %M", "%H:%M Uhr", "%H.%M Uhr")
+"""Formats of times of day with a letter or word."""
+BARE_CLOCKS = ("%H%M", "%H.%M")
+"""Formats of times of day that codes such as 0101 and 01.11 have, too."""
 
 
 def _moments() -> tuple[str, ...]:

@@ -219,7 +219,7 @@ WRITTEN_NUMBERS: tuple[Rule[WrittenNumbers], ...] = (
 
 WRITTEN_TIMES: tuple[Rule[WrittenTimes], ...] = (
     Rule("dates and times", WrittenTimes.have_one_form, "datetime",
-         "{column.things} written as {column.form}{column.zone_note}{column.steps.note}"
+         "{column.things} written as {column.form}{column.reading_note}{column.steps.note}"
          "{column.far}",
          lambda column: {"format": column.form, "otherwise": column.otherwise,
                          "resolution": column.steps.resolution}),
@@ -233,9 +233,19 @@ WRITTEN_TIMES: tuple[Rule[WrittenTimes], ...] = (
 # Numbers
 
 REAL_NUMBERS: tuple[Rule[RealNumbers], ...] = (
+    Rule("few codes with decimals", RealNumbers.are_codes, "categorical",
+         "{column.spread}, named as a list of codes: categories; declare it continuous if that "
+         "is wrong"),
+    Rule("many codes with decimals", RealNumbers.are_rare_codes, "text",
+         "{column.spread}, named as a list of codes: not modelled; declare it continuous if that "
+         "is wrong"),
     Rule("few numbers with decimals", RealNumbers.are_few, "continuous",
          "numbers of {column.decimals_in_words}, {column.kinds} different ones; if no other can "
          "occur, declare it categorical",
+         lambda column: {"decimals": column.decimals}),
+    Rule("times of a spreadsheet", RealNumbers.may_be_sheet_times, "continuous",
+         "numbers of {column.decimals_in_words}; if a spreadsheet counted days from 1900 on, write "
+         "dates into the file",
          lambda column: {"decimals": column.decimals}),
     Rule("numbers with decimals", lambda column: True, "continuous",
          "numbers of {column.decimals_in_words}",
@@ -253,10 +263,15 @@ WHOLE_NUMBERS: tuple[Rule[WholeNumbers], ...] = (
          "whole numbers such as {column.day_example}: dates{column.far_days}; "
          f"{_NOT_INTEGER}",
          lambda column: {"format": column.day_form}),
+    Rule("seconds from 1970 on", WholeNumbers.may_be_instants, "integer",
+         "{column.spread}: modelled as numbers; if they are {column.instant_unit} from 1970 on, "
+         "write dates into the file"),
     Rule("many postcodes", WholeNumbers.are_rare_postcodes, "text",
          "{column.spread}, named as a postcode: not modelled; declare it categorical if that is "
          "wrong",
          lambda column: {"format": "postcode"}),
+    Rule("many codes", WholeNumbers.are_rare_codes, "text",
+         f"{{column.spread}}, named as a list of codes: not modelled; {_NOT_INTEGER}"),
     Rule("few postcodes", WholeNumbers.are_postcodes, "categorical",
          f"{{column.spread}}, named as a postcode: categories; {_NOT_INTEGER}"),
     # Identifiers, by the column's name and by their form.

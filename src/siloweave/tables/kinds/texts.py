@@ -17,6 +17,7 @@ from siloweave.tables.kinds.patterns import (
     DIGIT,
     DURATION,
     ERROR,
+    INVISIBLE,
     LETTERS_AND_NUMBER,
     MAC,
     PERSON,
@@ -164,8 +165,13 @@ class Texts:
 
     @cached_property
     def num_alike(self) -> int:
-        """How many texts differ from another in capital letters or spaces alone."""
-        plain_texts = {" ".join(text.split()).casefold() for text in self.spellings}
+        """How many texts differ from another in capital letters or spaces alone.
+
+        A mark that no screen shows, such as the byte-order mark of a file that was put behind
+        another one, counts as a space.
+        """
+        visible_texts = [INVISIBLE.sub(" ", text) for text in self.spellings]
+        plain_texts = {" ".join(text.split()).casefold() for text in visible_texts}
         return self.num_spellings - len(plain_texts)
 
     @property

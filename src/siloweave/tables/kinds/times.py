@@ -15,8 +15,14 @@ import numpy as np
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Ints
 from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
-from siloweave.tables.kinds.names import has_word, numbers_people, words_of
+from siloweave.tables.kinds.names import (
+    has_word,
+    names_times,
+    numbers_people,
+    words_of,
+)
 from siloweave.tables.kinds.patterns import (
+    BARE_CLOCKS,
     DAYS,
     DIGIT,
     DIGIT_TIME,
@@ -24,6 +30,7 @@ from siloweave.tables.kinds.patterns import (
     MOMENTS,
     MONTHS,
     NAMED_DAYS,
+    WORD_CLOCKS,
     ZEROS,
     ZONE,
 )
@@ -47,6 +54,8 @@ _DECADE = 3652
 _DAY = 86_400_000_000
 # So many far dates are named at each end.
 _ODD_DATES = 3
+# A year of two digits that is read as this or a later one is mostly one of a century before.
+_LAST_YEAR = 2035
 # A written date or time has fewer characters.
 _LONGEST = 40
 
@@ -178,7 +187,10 @@ class WrittenTimes:
         if not self._may_be_times:
             return ()
         first = self._probe[0]
-        forms = MOMENTS if ":" in first else DAYS + NAMED_DAYS
+        forms: tuple[str, ...] = WORD_CLOCKS
+        forms += MOMENTS if ":" in first else DAYS + NAMED_DAYS
+        if names_times(words_of(self.name)):
+            forms += BARE_CLOCKS
         # Months of few years are categories.
         if ":" not in first and len(self.texts) > FEW_CODES:
             forms += MONTHS
@@ -211,10 +223,13 @@ class WrittenTimes:
         return "dates" if re.search("%[Yy]", self.form) else "times of day"
 
     @property
-    def zone_note(self) -> str:
-        """How times with a zone are read; empty without one."""
+    def reading_note(self) -> str:
+        """How times with a zone are read, and years of two digits; empty without these."""
         if "%z" in self.form:
             return ", read in UTC and drawn in UTC, with +00:00"
+        last_year = self._when.max().astype("datetime64[us]").item().year
+        if "%y" in self.form and last_year >= _LAST_YEAR:
+            return f", with years up to {last_year}: write four digits if they are earlier ones"
         return ""
 
     @cached_property

@@ -111,6 +111,19 @@ NO_AND_YES = (
 )
 """The two words of a boolean column, that for false first, in small letters."""
 
+UNITS = _words(
+    symbols="kg g mg t cm mm km m ml dl l min h s oz lb lbs rpm bpm hp ps pct mio mrd tsd",
+    english="year years yr yrs month months mo week weeks wk wks day days hour hours hr hrs",
+    counts="percent point points pts unit units pcs pieces minute minutes second seconds sec",
+    people="person persons people personen personnes personas persone",
+    german="jahr jahre jahren j monat monate monaten woche wochen tag tage tagen",
+    german_clock="stunde stunden std minuten sekunde sekunden sek",
+    german_counts="stück stk prozent punkt punkte tablette tabletten tropfen einheiten mal",
+    german_sizes="kilogramm gramm liter meter kilometer",
+    money="euro euros franken kronen dollar dollars pounds fr kr kč ft tl",
+)
+"""Words that are a unit behind a number, in small letters, also where they have a capital."""
+
 STREET_WORDS = _parts(
     english="st street ave avenue road rd lane drive dr blvd way court place",
     french="rue",
@@ -203,6 +216,11 @@ CODES = _words(
 )
 """Words for codes of categories."""
 
+CODE_SYSTEMS = _words(
+    medicine="icd ops cpt hcpcs drg atc loinc snomed", statistics="nace isco isic naics"
+)
+"""Lists of codes by their own names: a number of one is no number."""
+
 COUNTS = _words(
     english="num number count counts n age year years month months day days hour hours week weeks "
     "minute minutes second seconds time times amount total sum qty quantity size score rate rank "
@@ -223,6 +241,28 @@ THINGS = _words(
     french="commune produit",
 )
 """Words for places, products and sorts of something, which are no people."""
+
+PERIODS = _words(
+    english="year quarter month week day weekday period term season",
+    german="jahr quartal monat woche tag wochentag kw",
+    french="année annee trimestre mois semaine jour",
+    spanish="año trimestre mes semana día",
+)
+"""Words for parts of the calendar."""
+
+TIME_ENDINGS = _parts(
+    english="time clock hhmm",
+    german="zeit",
+    nordic="tid klokken",
+    french="heure",
+    italian="ora orario",
+    spanish="hora",
+    turkish="saat",
+)
+"""How words end that name times of day."""
+
+INSTANTS = _words(english="unix epoch timestamp timestamps ts utc at")
+"""Words for instants that are counted from 1970 on."""
 
 DAY_ENDINGS = _parts(
     english="date data", german="datum", nordic="dato", spanish="fecha"

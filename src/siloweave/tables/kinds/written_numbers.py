@@ -17,9 +17,10 @@ from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats
 from siloweave.tables.decimals import MOST_DECIMALS, fewest_decimals
 from siloweave.tables.kinds.numbers import WholeNumbers
-from siloweave.tables.kinds.patterns import E164, NUMBER, POWER
+from siloweave.tables.kinds.patterns import E164, NUMBER, POWER, UNIT
 from siloweave.tables.kinds.texts import Texts
 from siloweave.tables.kinds.thresholds import NEARLY_ALL, PROBE, STRAY, nearly_all
+from siloweave.tables.kinds.words import UNITS
 
 BRACKETS = "in brackets"
 """What the reason of a column has whose numbers in brackets are taken for negative ones."""
@@ -91,10 +92,25 @@ class WrittenNumbers:
         num_numbers = sum(bool(NUMBER.fullmatch(text)) for text in probe)
         return not are_phones and num_numbers >= _MOST_NUMBERS * len(probe)
 
+    @property
+    def _have_one_unit(self) -> bool:
+        """Whether numbers have no unit, or one that looks like a unit, and no text has another.
+
+        A number without the unit may be a slip; in 12 ml beside 12 mg the unit is a value, too.
+        """
+        prefix = self._affixes.prefix.strip()
+        suffix = self._affixes.suffix.strip()
+        if not prefix and not suffix:
+            return True
+        other_units = units_among(self.strays)
+        return is_unit(suffix) and not other_units
+
     @cached_property
     def _marks(self) -> Marks | None:
         """The marks of the numbers; None if the texts are no numbers."""
         if not self._may_be_numbers or self._num_stray > STRAY * self.column.rows:
+            return None
+        if not self._have_one_unit:
             return None
         dialect = self.column.table.dialect
         has_semicolons = dialect is not None and dialect.separator == ";"
@@ -238,6 +254,27 @@ def _commonest_affixes(texts: Iterable[str]) -> Affixes:
         if before.strip() == prefix.strip() and behind.strip() == suffix.strip():
             same.append(match)
     return Affixes(prefix, suffix, same)
+
+
+def is_unit(text: str) -> bool:
+    """Return whether a text behind a number looks like a unit, or is empty.
+
+    Words of small letters do, whatever they are, and so do words of scripts without capitals. A
+    capital letter is that of a name, such as Berlin, or of a code, such as AB in a postcode, unless
+    the unit is known.
+    """
+    if text == text.lower() or UNIT.fullmatch(text):
+        return True
+    return text.strip(".").lower() in UNITS
+
+
+def units_among(texts: Iterable[str]) -> list[str]:
+    """Return what numbers among some texts have before and behind them, each once, in order."""
+    affixes = set()
+    for match in filter(None, map(NUMBER.fullmatch, texts)):
+        prefix, suffix = _affixes_of(match)
+        affixes |= {prefix.strip(), suffix.strip()}
+    return sorted(affixes - {""})
 
 
 def _written_decimals(bodies: Sequence[str], mark: str) -> tuple[int, int]:
