@@ -61,6 +61,17 @@ class Home:
         shutil.move(made["north"], self.path / place)
         return self.path / place
 
+    def swapped(self, place):
+        """A study's folder in which the party's word stands under the other party's name."""
+        made = provision(
+            self.folder.path,
+            self.folder.path / f"ends-{place}",
+            {"south": self.word},
+            keys_made_here=True,
+        )
+        shutil.move(made["south"], self.path / place)
+        return self.path / place
+
     def start(self, study):
         with party_in(study, self.folder.path / "north.csv", noise="seeded") as (host, _):
             return host.ledger.header
