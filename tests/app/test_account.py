@@ -441,7 +441,7 @@ def test_two_studies_that_only_one_budget_is_left_for_do_not_both_start(folder):
 def test_a_key_is_not_made_anew_beside_the_account_of_a_lost_one(home, folder):
     (home.path / KEY_FILE).unlink()
     code, _, said = folder.call("party", "key", "flu", "--folder", home.path)
-    assert code == 2
+    assert code == 5
     assert "party.key is gone" in said.replace("\n", " ")
     assert not (home.path / KEY_FILE).exists()
 

@@ -174,8 +174,8 @@ def test_a_coordinator_hears_of_an_empty_file_at_once(folder, north):
         ends.start("north")
         ends.start("south")
         ends.start("coordinator")
-        assert ends.ended() == 2
-        assert ends.over("north") == 2
+        assert ends.ended() == 3
+        assert ends.over("north") == 3
         assert FIXED in told(ends.said("coordinator"))
         assert "empty" not in told(ends.said("coordinator"))
     assert "is empty" in told((folder.path / "north.log").read_text())
