@@ -151,6 +151,18 @@ def test_bars_are_as_long_as_what_they_stand_for(make):
     Outline(render(msgspec.structs.replace(record, phases=still)))
 
 
+def test_the_owners_copy_lists_all_marginals_of_a_line_that_a_ledger_cuts(record):
+    names = tuple(f"marginal{number}×other" for number in range(12))
+    row = msgspec.structs.replace(record.ledgers[0], what="12 marginals: marginal0×other, …")
+    owner = OwnerView(measured=(names,))
+    planted = msgspec.structs.replace(record, owner=owner, ledgers=(row, *record.ledgers[1:]))
+    page = render(planted, audience="owner")
+    assert "All 12 marginals" in page
+    assert all(f"<li>{name}</li>" in page for name in names)
+    assert "All of them are listed below" in page
+    assert "marginal11" not in render(planted)
+
+
 def canary(record):
     """The record with numbers and names in its owner part that nothing else can contain."""
     marginals = tuple(

@@ -156,7 +156,7 @@ def test_names_of_columns_are_whole_and_inside_the_picture(width):
         num_maps = svg.count('class="backdrop"')
         for name in names:
             assert svg.count(f">{name}</text>") == 1 + num_maps
-        beside = re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="end">(\w+)</text>', svg)
+        beside = re.findall(r'<text x="([1-9][\d.]*)"[^>]*text-anchor="end">(\w+)</text>', svg)
         rights = {label: float(right) for right, label in beside}
         assert all(rights[name] >= plots.text_width(name) for name in names if name in rights)
         heights = re.findall(r'<rect[^>]*height="([\d.]+)" class="backdrop"', svg)
