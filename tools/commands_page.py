@@ -23,7 +23,18 @@ one after the other, and [between organisations](../guides/between-organisations
 coordinator and a party.
 
 Results go to standard output, everything else to standard error; `--json` makes the result JSON.
-Exit codes: 0 done; 2 what was given cannot be used; 130 interrupted; 1 a fault of siloweave's own.
+
+| exit code | meaning | what a script can do |
+|---|---|---|
+| 0 | done | go on |
+| 1 | a fault of siloweave's own | report it |
+| 2 | what was given cannot be used, or a party did not answer | correct it, or start again |
+| 3 | a study is refused: by a policy, not approved, or not as begun | ask the party's owner |
+| 4 | ε is spent, or a budget is not valid | ask for less, or agree on a new study |
+| 5 | a ledger, an account or a message was altered, or is not whole | look at it first |
+| 130 | Ctrl-C | start the same command again: it continues |
+
+Several studies of one `party start` that end with different codes end it with 2.
 """
 
 

@@ -6,12 +6,12 @@
     ├── InputError          what was given cannot be used (command line: exit code 2)
     │   ├── SchemaError     a schema is wrong, or rows do not fit it
     │   ├── DataError       a file or a table cannot be read as one
-    │   ├── BudgetError     a budget is invalid, or would be overspent
+    │   ├── BudgetError     a budget is invalid, or would be overspent (exit code 4)
     │   ├── RosterError     parties are missing, doubled or disagree
     │   ├── CapacityError   the work would not fit in memory
-    │   └── StudyError      a study is not the one that was agreed on, begun or allowed
-    ├── LedgerError         a ledger was edited, cut or belongs to someone else
-    └── WireError           a message is malformed, too large or not sealed
+    │   └── StudyError      a study is not the one that was agreed on, begun or allowed (3)
+    ├── LedgerError         a ledger was edited, cut or belongs to someone else (5)
+    └── WireError           a message is malformed, too large or not sealed (5)
 
 Messages name the argument, its value, the bound, and what to do next. `whole` and `number` check
 arguments from Python, whose types nothing else has checked.
@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite, nan
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 # A character that may have to be escaped: whatever is not printable ASCII.
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
@@ -36,9 +36,11 @@ class SiloweaveError(Exception):
 
     Attributes:
         declined: Why a party takes no part in a study, in words that its coordinator may read.
+        exit_code: With which the command line ends.
     """
 
     declined = ""
+    exit_code: ClassVar[int] = 2
 
 
 class InputError(SiloweaveError):
@@ -56,6 +58,8 @@ class DataError(InputError):
 class BudgetError(InputError):
     """A budget is invalid, or a release would overspend it."""
 
+    exit_code = 4
+
 
 class RosterError(InputError):
     """Parties are missing, doubled, empty, or disagree with each other."""
@@ -68,17 +72,26 @@ class CapacityError(InputError):
 class StudyError(InputError):
     """A study is not the one that was agreed on, that was begun, or that a party allows."""
 
+    exit_code = 3
+
 
 class LedgerError(SiloweaveError):
     """A ledger was edited, cut, or belongs to another party or study."""
+
+    exit_code = 5
 
 
 class WireError(SiloweaveError):
     """A message is malformed, too large, or carries a field nobody paid for."""
 
+    exit_code = 5
+
 
 class UnitError(BudgetError, NotImplementedError):
     """A method does not yet protect several rows of one unit; says what is missing."""
+
+    # No budget of any size would do: another method, or another unit, is what to give.
+    exit_code = InputError.exit_code
 
 
 class QuestionError(InputError, NotImplementedError):

@@ -61,6 +61,17 @@ class Home:
         shutil.move(made["north"], self.path / place)
         return self.path / place
 
+    def swapped(self, place):
+        """A study's folder in which the party's word stands under the other party's name."""
+        made = provision(
+            self.folder.path,
+            self.folder.path / f"ends-{place}",
+            {"south": self.word},
+            keys_made_here=True,
+        )
+        shutil.move(made["south"], self.path / place)
+        return self.path / place
+
     def start(self, study):
         with party_in(study, self.folder.path / "north.csv", noise="seeded") as (host, _):
             return host.ledger.header
@@ -430,7 +441,7 @@ def test_two_studies_that_only_one_budget_is_left_for_do_not_both_start(folder):
 def test_a_key_is_not_made_anew_beside_the_account_of_a_lost_one(home, folder):
     (home.path / KEY_FILE).unlink()
     code, _, said = folder.call("party", "key", "flu", "--folder", home.path)
-    assert code == 2
+    assert code == 5
     assert "party.key is gone" in said.replace("\n", " ")
     assert not (home.path / KEY_FILE).exists()
 

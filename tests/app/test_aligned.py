@@ -161,16 +161,16 @@ def test_a_ledger_of_it_that_was_cut_is_noticed(done, words):
     file.write_text("".join(lines[:-1]))
     words = [str(file) if word == "FILE" else word for word in words]
     code, _, error = done.call("ledger", *words)
-    assert code == 2
+    assert code == 5
     assert "Its end was cut off" in " ".join(error.split())
-    assert done.call("run")[0] == 2  # nor is the finished run taken as it is
+    assert done.call("run")[0] == 5  # nor is the finished run taken as it is
 
 
 def test_a_ledger_of_it_that_is_gone_is_noticed(done):
     shutil.rmtree(done.path / "run" / "alignment" / "parties" / "0001")
     for words in (("run",), ("run", "--party", "office")):
         code, _, error = done.call("ledger", *words)
-        assert code == 2
+        assert code == 5
         assert "ledger of party 'office' is gone" in " ".join(error.split())
 
 

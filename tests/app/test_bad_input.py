@@ -1,4 +1,4 @@
-"""Whatever is wrong: one clear error, exit code 2, and nothing written."""
+"""Whatever is wrong: one clear error, its exit code, and nothing written."""
 
 import json
 import shutil
@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 
-def refused(folder, *words):
-    """Run a command that must refuse, and return its message."""
+def refused(folder, *words, code=2):
+    """Run a command that must refuse with this exit code, and return its message."""
     before = folder.files()
-    code, out, err = folder.call(*words)
-    assert code == 2, (out, err)
+    ended_with, out, err = folder.call(*words)
+    assert ended_with == code, (out, err)
     assert out == ""
     assert folder.files() == before, "something was written"
     assert "Traceback" not in err
@@ -167,11 +167,15 @@ CASES = [
 ]
 
 
+BUDGETS = (epsilon_zero, epsilon_negative, delta_one, endless)
+
+
 @pytest.mark.parametrize(("break_it", "words", "seen"), CASES, ids=[c[0].__name__ for c in CASES])
 def test_run_refuses_and_writes_nothing(folder, break_it, words, seen):
     break_it(folder)
     for command in ("run", "check") if seen else ("run",):
-        message = refused(folder, command, "study.toml")
+        code = 4 if break_it in BUDGETS else 2
+        message = refused(folder, command, "study.toml", code=code)
         assert "Secret" not in message
         for word in words:
             assert word in message
@@ -225,7 +229,7 @@ def test_init_keeps_party_names_apart(folder):
 def test_a_budget_that_is_spent(done):
     done.replace("study.toml", "epsilon = 1", "epsilon = 2")
     for command in ("run", "check"):
-        message = refused(done, command)
+        message = refused(done, command, code=4)
         assert "The ε of this study is spent" in message
         assert "party 'north' has already spent epsilon = 1.0 of 2.0 at delta = 1e-05" in message
         assert 'set folder = "run2" under [output]' in message
@@ -245,14 +249,14 @@ def test_rows_are_shown_where_a_budget_is_spent(done):
 def test_the_folder_that_is_named_takes_another_run(done):
     done.replace("study.toml", "epsilon = 1", "epsilon = 2")
     (done.path / "run2").mkdir()
-    assert 'folder = "run3"' in refused(done, "run")
+    assert 'folder = "run3"' in refused(done, "run", code=4)
     done.path.joinpath("study.toml").write_text(
         done.path.joinpath("study.toml").read_text() + '\n[output]\nfolder = "run3"\n'
     )
     assert done.call("run")[0] == 0
     assert done.json("run")["epsilon_allowed"] == 2
     done.replace("study.toml", "epsilon = 2", "epsilon = 1")
-    assert 'folder = "run4"' in refused(done, "run")
+    assert 'folder = "run4"' in refused(done, "run", code=4)
 
 
 def ledger_of(done, number):
@@ -295,7 +299,7 @@ def removed(path):
 def test_a_ledger_that_was_changed(done, change, words):
     change(ledger_of(done, 0))
     for command in (["run"], ["check"], ["ledger", "run"]):
-        message = refused(done, *command)
+        message = refused(done, *command, code=5)
         assert words in message
         assert "Put back the file" in message
 
@@ -307,7 +311,7 @@ def test_a_stored_reply_that_was_changed(done, how):
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(bytes(data) if how == "flip" else bytes(data[:-5]))
-    message = refused(done, "run")
+    message = refused(done, "run", code=5)
     assert "is damaged or cut off" in message
     assert "agree on a new budget" in message
 
@@ -316,7 +320,8 @@ def test_rows_that_changed_in_the_middle_of_a_run(done):
     (done.path / "run/run.json").unlink()
     with (done.path / "north.csv").open("a") as file:
         file.write("20,f,x\n")
-    assert "party 'north': its rows changed since this run began" in refused(done, "run")
+    message = refused(done, "run", code=3)
+    assert "party 'north': its rows changed since this run began" in message
 
 
 @pytest.mark.parametrize(

@@ -217,5 +217,5 @@ def test_another_number_of_rows_is_refused_before_anything_is_released(study):
 def test_a_bound_is_refused(study):
     study.write("study.toml", STUDY + "\n[budget]\nepsilon = 1\ndelta = 1e-5\n")
     code, _, error = study.call("check")
-    assert code == 2
+    assert code == 4
     assert "keeps no bound" in " ".join(error.split())

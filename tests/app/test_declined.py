@@ -15,7 +15,7 @@ from siloweave.privacy.ledger import Ledger, fingerprint
 from tests.app.processes import Ends, first, over_network, small, told, until
 from tests.federation.engines import free_port
 
-OVER = 2
+OVER = 3
 """The exit code of both ends."""
 ROWS = "age,sex,job\n4711,f,x\n41,f,x\n"
 
@@ -112,6 +112,10 @@ def test_a_party_that_declines_ends_the_study_at_both_ends_at_once(folder, why, 
         for secret in ("4711", "1 row", "= 7", str(made["north"])):
             assert secret not in seen
         assert ends.running["south"].poll() is None  # it waits for the study to go on
+    if here:
+        log = (made["north"] / "log.txt").read_text()
+        assert "this party takes no part: " in log
+        assert here in log
     found = status_of(made["coordinator"])
     assert found.state == "ended by StudyError"
     assert both in {one.name: one for one in found.parties}["north"].refused + " "

@@ -129,7 +129,7 @@ def test_a_study_that_cannot_begin_ends_no_other(home, capfd):
     ]
     with pytest.raises(Exit) as ended:
         open_doors(doors, 0.5)
-    assert ended.value.exit_code == 2
+    assert ended.value.exit_code == 3
     said = capfd.readouterr().err
     assert f"{ends[0]}: " in said.replace("\n", "")
     assert "waiting for the first question in" in said

@@ -302,7 +302,7 @@ def test_a_folder_that_gave_everything_away_serves_no_private_run(bare):
     bare.replace("study.toml", "[method]", "[budget]\nepsilon = 1\ndelta = 1e-6\n[method]")
     bare.replace("study.toml", "gaussian_copula", "aim")
     code, _, err = bare.call("run")
-    assert code == 2
+    assert code == 4
     assert "has already spent epsilon = inf" in err
 
 

@@ -17,7 +17,7 @@ def ledger_of(done):
 
 def refused(done, *words):
     code, _, error = done.call(*words)
-    assert code == 2
+    assert code == 5
     return " ".join(error.split())
 
 

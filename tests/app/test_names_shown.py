@@ -90,7 +90,7 @@ def test_a_plan_shows_keys_to_read_aloud_and_which_are_new_or_changed(folder):
     home = Home(folder)
     first = home.study("flu")
     said = known_keys(first)
-    assert said["north"] == "this party's own"
+    assert said["north"] == "this party's own: the study knows it as 'north'"
     assert said["south"] == said["coordinator"] == "new here: compare it by telephone"
     home.start(first)
     assert known_keys(first)["south"].startswith("new")  # this study is no earlier one
@@ -101,6 +101,10 @@ def test_a_plan_shows_keys_to_read_aloud_and_which_are_new_or_changed(folder):
     again = home.study("third")  # made by the coordinator of asthma, with south's key
     for name in ("south", "coordinator"):
         assert known_keys(again)[name].startswith("known from study 'small'")
+    swapped = home.swapped("swapped")  # the coordinator took each party's word for the other's
+    notes = known_keys(swapped)
+    assert notes["south"].startswith("this party's own: the study knows it as 'south'. CHANGED: in")
+    assert "it was the key of 'north'" in notes["south"]
     code, out, _ = folder.call("party", "plan", again)
     assert code == 0
     assert plan_in(again).facts["keys"]["south"] not in out

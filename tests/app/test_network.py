@@ -831,7 +831,7 @@ def test_a_party_that_ends_ends_the_trial_at_once_and_nothing_stays(ends, folder
     began = time.monotonic()
     _, said = running.communicate(timeout=100)
     assert time.monotonic() - began < 100
-    assert running.returncode == 2
+    assert running.returncode == 3
     assert "age" in said
 
 

@@ -1,11 +1,15 @@
 """A party's folder of a study: what others put there is named, and nothing starts beside it."""
 
+import shutil
+
 import pytest
 
-from siloweave.app.network import plan_in, provision
+from siloweave.app.account import load_or_create_home
+from siloweave.app.network import plan_in, provision, spelled_keys
 from siloweave.app.party_files import require_known_files, unknown_files
 from siloweave.app.status import known_status
 from siloweave.errors import InputError, RosterError
+from siloweave.federation.frames import keys_for
 from tests.app.processes import provisioned, small
 
 
@@ -13,6 +17,24 @@ from tests.app.processes import provisioned, small
 def north(folder):
     small(folder)
     return provisioned(folder, "127.0.0.1")["north"]
+
+
+def test_a_word_of_another_study_is_refused_with_what_to_send(folder):
+    home = folder.path / "home"
+    identity = load_or_create_home(home)
+    small(folder)
+    words = {"north": spelled_keys(keys_for("asthma", identity))}
+    made = provision(folder.path, folder.path / "ends", words, keys_made_here=True)
+    north = home / "small"
+    shutil.move(made["north"], north)
+    for call in (["plan", north], ["approve", north, "0" * 24]):
+        code, _, said = folder.call("party", *call)
+        said = " ".join(said.split())
+        assert code == 2
+        assert "has for another study than 'small'" in said
+        assert "siloweave party key small --folder" in said
+        assert "--key north=WORD" in said
+    assert not (north / "approved.json").exists()
 
 
 def put(path):

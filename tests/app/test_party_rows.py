@@ -135,11 +135,11 @@ def test_rows_that_cannot_be_read_decline_the_study_in_one_sentence(folder, nort
 
 @pytest.mark.parametrize("until", [(), ("--until", "1s")])
 @pytest.mark.parametrize("spoil", [missing, renamed])
-def test_a_party_whose_rows_do_not_fit_ends_with_2(folder, north, spoil, until):
+def test_a_party_whose_rows_do_not_fit_ends_with_3(folder, north, spoil, until):
     spoil(folder.path / "north.csv")
     words = "party", "start", north, "--data", "north.csv", "--spool", "spool", "--wait", "0.2"
     code, _, said = folder.call(*words, *until)
-    assert code == 2
+    assert code == 3
     assert BROKEN[spoil] in told(said)
     assert "takes no part" in told(said)
 
@@ -174,8 +174,8 @@ def test_a_coordinator_hears_of_an_empty_file_at_once(folder, north):
         ends.start("north")
         ends.start("south")
         ends.start("coordinator")
-        assert ends.ended() == 2
-        assert ends.over("north") == 2
+        assert ends.ended() == 3
+        assert ends.over("north") == 3
         assert FIXED in told(ends.said("coordinator"))
         assert "empty" not in told(ends.said("coordinator"))
     assert "is empty" in told((folder.path / "north.log").read_text())

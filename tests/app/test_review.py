@@ -605,6 +605,13 @@ def test_every_range_is_shown_in_the_resolution_of_its_column(ranged):
     assert "&#34;constraint&#34;:&#34;category_ranges&#34;,&#34;column&#34;:&#34;fee&#34;" in text
 
 
+def test_the_page_says_what_to_do_for_another_name_of_a_column(ranged):
+    with page_of(ranged) as page:
+        text = request(page)[2].decode()
+    assert "rename them in the file, run <code>siloweave init</code> again" in text
+    assert 'data-field="name"' not in text
+
+
 def vars_of(rules):
     return rules[0].lows, rules[0].highs
 

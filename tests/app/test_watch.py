@@ -71,7 +71,7 @@ def test_a_study_ends_when_it_has_finished_or_an_error_ended_it(ends):
     party = status_of(ends["north"])
     for state, code in [
         (FINISHED, 0),
-        ("refused a question", 2),
+        ("refused a question", 3),
         ("ended with an error", 2),
         ("never started", None),
         ("not running", None),
@@ -83,6 +83,11 @@ def test_a_study_ends_when_it_has_finished_or_an_error_ended_it(ends):
     for state, code in [
         (FINISHED, 0),
         ("ended by RosterError", 2),
+        ("ended by FileNotFoundError", 2),
+        ("ended by StudyError", 3),
+        ("ended by BudgetError", 4),
+        ("ended by WireError", 5),
+        ("ended by KeyboardInterrupt", 130),
         ("stopped", None),
         ("running", None),
         ("finishing", None),
@@ -207,7 +212,7 @@ def test_a_damaged_folder_is_an_error_at_once_and_meanwhile(ends, folder, quick)
     receipts.write_bytes(b"{\n" + whole)
     for option in ("--watch", "--page"):
         code, _, err = folder.call("status", ends["coordinator"], option)
-        assert code == 2
+        assert code == 5
         assert "receipts.jsonl, line 1" in err.replace("\n", "")
     receipts.write_bytes(whole)
 

@@ -105,7 +105,9 @@ def test_print_keeps_headings_with_what_follows_and_signatures_whole(pages):
     style = re.search(r"@media print\{(.*)\}\s*</style>", pages["owner"], re.S).group(1)
     rules = dict(re.findall(r"([^{}]+)\{([^{}]*)\}", style))
     after = next(names for names, body in rules.items() if body == "break-after:avoid")
-    assert {"h2", "h3", ".lead", "summary"} <= set(after.strip().split(","))
+    assert {"h2", "h3", ".lead", "p.legend", "summary"} <= set(after.strip().split(","))
+    # The legend of a figure ends it: without a break there, the figure goes with the table below.
+    assert ".legend" not in after.strip().split(",")
     inside = [names for names, body in rules.items() if body == "break-inside:avoid"]
     whole = {name for names in inside for name in names.strip().split(",")}
     assert {"figure", "tr", ".signoff", ".blanks", ".whole"} <= whole
@@ -147,6 +149,18 @@ def test_bars_are_as_long_as_what_they_stand_for(make):
     ]
     still = (Phase(name="none", seconds=0.0),)
     Outline(render(msgspec.structs.replace(record, phases=still)))
+
+
+def test_the_owners_copy_lists_all_marginals_of_a_line_that_a_ledger_cuts(record):
+    names = tuple(f"marginal{number}×other" for number in range(12))
+    row = msgspec.structs.replace(record.ledgers[0], what="12 marginals: marginal0×other, …")
+    owner = OwnerView(measured=(names,))
+    planted = msgspec.structs.replace(record, owner=owner, ledgers=(row, *record.ledgers[1:]))
+    page = render(planted, audience="owner")
+    assert "All 12 marginals" in page
+    assert all(f"<li>{name}</li>" in page for name in names)
+    assert "All of them are listed below" in page
+    assert "marginal11" not in render(planted)
 
 
 def canary(record):

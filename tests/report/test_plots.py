@@ -143,6 +143,35 @@ def test_heat_maps_of_any_width(width):
     assert "synthetic − real" in plots.heat_maps(one, one, [("c0", "c1")])
 
 
+LONG_NAMES = ("NumTrades60Ever2DerogPubRec", "NumBank2NatlTradesWHighUtilization", "age")
+
+
+@pytest.mark.parametrize("width", [3, 24, 60])
+def test_names_of_columns_are_whole_and_inside_the_picture(width):
+    names = (*LONG_NAMES, *(f"AnotherLongColumn{i:02}" for i in range(width - 3)))
+    values = tuple(tuple(0.3 for _ in names) for _ in names)
+    one = Association(names=names, values=values)
+    for svg in (plots.heat_maps(one, None), plots.heat_maps(one, one)):
+        assert "…" not in svg
+        num_maps = svg.count('class="backdrop"')
+        for name in names:
+            assert svg.count(f">{name}</text>") == 1 + num_maps
+        beside = re.findall(r'<text x="([1-9][\d.]*)"[^>]*text-anchor="end">(\w+)</text>', svg)
+        rights = {label: float(right) for right, label in beside}
+        assert all(rights[name] >= plots.text_width(name) for name in names if name in rights)
+        heights = re.findall(r'<rect[^>]*height="([\d.]+)" class="backdrop"', svg)
+        assert float(heights[0]) / width >= 10
+
+
+def test_names_that_no_picture_has_room_for_differ_and_are_shown_whole_by_pointing():
+    names = tuple(f"{'very ' * 20}long name {end}" for end in ("one", "two"))
+    one = Association(names=names, values=((1, 0.3), (0.3, 1)))
+    svg = plots.heat_maps(one, None)
+    labels = re.findall(r"<title>([^<]*)</title>([^<]*)</text>", svg)
+    assert len(set(labels)) == 2
+    assert {whole for whole, _ in labels} == set(names)
+
+
 def test_a_bar_that_dwarfs_all_others_is_cut_off_and_named():
     def drawn(*shares):
         labels = tuple(map(str, range(len(shares))))
@@ -334,6 +363,14 @@ def test_pairs_are_drawn_real_beside_synthetic():
     assert "differ most" in svg
     levels = re.findall(r'class="h(\d+)"', svg)
     assert levels == ["10", "0", "0", "10", *["7"] * 4]
+
+
+def test_labels_of_a_pair_are_whole():
+    long_labels = ("Married, spouse absent", "Married, spouse in the forces")
+    grid = ((0.5, 0.0), (0.0, 0.5))
+    svg = plots.pair_grids(LONG_NAMES[:2], (long_labels, long_labels), grid, grid)
+    assert "…" not in svg
+    assert svg.count(f">{long_labels[0]}</text>") == 3
 
 
 def test_one_party_is_one_party():

@@ -337,7 +337,7 @@ def test_a_code_for_unknown_among_numbers_is_pointed_out_and_read_as_missing(tmp
     ("below", "said"),
     [
         ([-9], "-9, far from all others: list it"),
-        ([-7, -8, -9], "-7 and -8 and -9, far from all others: list them"),
+        ([-7, -8, -9], "-7, -8 and -9, far from all others: list them"),
         ([-9, -1], ""), ([-10], ""), ([-6], ""), ([-9.5], ""),
     ],
 )  # fmt: skip
@@ -378,7 +378,10 @@ def with_codes(values, codes):
 def test_several_codes_for_unknown_are_pointed_out(values, codes):
     column = seen(with_codes(values, codes))
     below, above = [c for c in codes if c < 0], [c for c in codes if c >= 0]
-    named = " and ".join(map(str, [*below, *above]))
+    *first_codes, last_code = map(str, [*below, *above])
+    named = last_code
+    if first_codes:
+        named = f"{', '.join(first_codes)} and {last_code}"
     pronoun = "it" if len(codes) == 1 else "them"
     assert f"; {named}, far from all others: list {pronoun}" in column.why
     advice = "take it from the categories" if column.kind == "categorical" else "the bounds"

@@ -1,5 +1,7 @@
 """Constraints that rows keep are proposed, with what was seen, and chance is not."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -269,6 +271,21 @@ def test_a_category_decides_a_range():
     assert births.why.startswith("births is 0 where sex is 'm', in all ")
     frame.loc[adult.argmax(), "age"] = 3
     assert [rule.column for rule in rules_of(frame, sw.CategoryRanges)] == ["births"]
+
+
+def test_ranges_of_days_are_described_as_days_and_all_of_them():
+    rng = np.random.default_rng(0)
+    cohort = rng.integers(0, 6, ROWS)
+    day = np.datetime64("2020-01-01") + 100 * cohort + rng.integers(0, 90, ROWS)
+    names = np.array(["first", "second", "third", "fourth", "fifth", "sixth"])
+    frame = pd.DataFrame({"cohort": names[cohort], "day": day.astype("datetime64[s]")})
+    (rule,) = rules_of(frame, sw.CategoryRanges)
+    assert "T00:00:00" not in rule.why
+    days_of_second = r"2020-0\d-\d\d to 2020-0\d-\d\d where cohort is 'second', "
+    assert re.search(
+        rf"day is at most 2020-03-\d\d where cohort is 'first', {days_of_second}", rule.why
+    )
+    assert all(f"is {name!r}" in rule.why for name in names.tolist())
 
 
 def test_an_edge_with_many_rows_is_a_range_and_a_thin_end_is_none():

@@ -42,6 +42,8 @@ STATE_FOLDER = "SILOWEAVE_STATE"
 
 _Record = TypeVar("_Record")
 _VERSION = 1
+CHANGED = "CHANGED"
+"""Begins a note on a key that earlier studies had under another name, or a name with another."""
 # So that a signature of a line cannot be taken for one of anything else.
 _PURPOSE = b"siloweave account line"
 _WAIT_S = 20.0  # for another process of the same party that is writing a line
@@ -246,16 +248,23 @@ class Account:
         """Say whether an end of a study is known by its key from a study with another ledger.
 
         Returns:
-            A clause for people: that it is new, or known, or that the name had another key.
+            A clause for people: that it is new, or known; or that the name had another key, or the
+            key another name, as where two parties' keys were swapped.
         """
         # The latest study first.
         earlier_entries = [
             entry for entry in reversed(self.entries) if entry.ledger != ledger
         ]
         for entry in earlier_entries:
-            if key == entry.coordinator or key in entry.parties.values():
-                day = entry.time[:10]
+            day = entry.time[:10]
+            names = [party for party, known in entry.parties.items() if known == key]
+            if name in names or key == entry.coordinator:
                 return f"known from study {entry.study!r} of {day}"
+            if names:
+                return (
+                    f"{CHANGED}: in study {entry.study!r} of {day} it was the key of "
+                    f"{names[0]!r}. Ask by telephone why"
+                )
 
         # A key that no study had is suspicious where the name has had another.
         for entry in earlier_entries:
@@ -263,7 +272,7 @@ class Account:
             if earlier_key is not None:
                 day = entry.time[:10]
                 return (
-                    f"CHANGED: in study {entry.study!r} of {day} {name!r} had "
+                    f"{CHANGED}: in study {entry.study!r} of {day} {name!r} had "
                     f"{fingerprint(earlier_key)}. Ask by telephone why"
                 )
         return "new here: compare it by telephone"

@@ -732,8 +732,8 @@ def _unit_notes(schema: Schema, synth: MethodSettings, budget: Budget) -> Iterat
     ids = [column.name for column in schema.columns if column.kind == "id"]
     if budget.by_row and ids and synth.method.needs_budget(synth):
         yield (
-            f"one row is protected; if one {listed(ids, 3)} may have several, name it as the unit "
-            "in [budget], with rows_per_unit"
+            "one row is protected; where a person has several rows, name the column with the "
+            f"person's id as the unit in [budget], with rows_per_unit (ids: {listed(ids, 3)})"
         )
     parties = budget.parties_per_unit
     if parties > 1:

@@ -1,7 +1,8 @@
 """The command line.
 
-Exit codes: 0 done; 2 something cannot be used, such as an edited ledger or a damaged message; 130
-interrupted; 1 a bug of ours. Results go to standard output, everything else to standard error.
+Exit codes: 0 done; 2 something cannot be used; 3 a study is refused; 4 a budget is spent or not
+valid; 5 a ledger or a message was altered; 130 interrupted; 1 a bug of ours. Results go to standard
+output, everything else to standard error.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from siloweave.app.network import answers_in
 from siloweave.app.presence import Running
 from siloweave.app.status import known_status, logging_for
 from siloweave.app.status_facts import remembered
-from siloweave.errors import InputError, SiloweaveError, of_system
+from siloweave.errors import InputError, SiloweaveError, StudyError, of_system
 from siloweave.federation import course, engine, local, processes, spool
 from siloweave.federation.exchanges import LAST, NONCES, PARTING, exchanges_in
 from siloweave.federation.watch import Watch
@@ -179,7 +179,7 @@ class Door:
                 watch.ended(f"study {study!r}: the coordinator has its result")
             elif decline_reason and not self._stop.is_set():
                 # The owner's script must not take it for a study that went well.
-                raise InputError(
+                raise StudyError(
                     f"{decline_reason}. The coordinator asked nothing in time to hear of it"
                 )
             elif time.monotonic() >= until:
@@ -289,7 +289,13 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
         print_error(f"{door.folder}: {why}")
     if failed_doors:
         sys.stderr.flush()
-        raise typer.Exit(2)
+        codes = {
+            getattr(door.error, "exit_code", InputError.exit_code)
+            for door in failed_doors
+        }
+        # Studies that ended differently have no code in common.
+        code = codes.pop() if len(codes) == 1 else InputError.exit_code
+        raise typer.Exit(code)
 
 
 @contextmanager

@@ -43,6 +43,7 @@ import msgspec
 
 from siloweave.app.account import (
     ACCOUNT_FILE,
+    CHANGED,
     Account,
     AccountEntry,
     Charged,
@@ -605,6 +606,8 @@ def answers_in(
             _, _, roster, identity, entry = member(folder)
             seals = frames.Seals(entry.name, identity, roster, Nonces(folder / NONCES))
             reason = str(error)
+            # Not a warning: the terminal shows it already, as an error.
+            _log.info("this party takes no part: %s", reason)
             # The coordinator gets this sentence, which has `declined` in place of the reason.
             refusal = StudyError(
                 f"party {entry.name!r} does not take part: {error.declined}. Its owner sees why "
@@ -892,6 +895,14 @@ def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTab
             f"{home / KEY_FILE}: has the key {fingerprint(identity.public)}, which the roster "
             "does not name. Give the coordinator this party's key, and ask for a new roster"
         )
+    # Found out before an owner approves, since no frame of the study would open.
+    if roster.keys[names[0]] != frames.keys_for(roster.study, identity):
+        call = f"siloweave party key {quote(roster.study)} --folder {quote(str(home))}"
+        raise RosterError(
+            f"{folder / frames.ROSTER_FILE}: has for party {names[0]!r} the word that this party's "
+            f"key has for another study than {roster.study!r}. Send the coordinator what `{call}` "
+            f"prints, to be given as --key {names[0]}=WORD, and ask for a new folder"
+        )
     entry = next(party for party in study.parties if party.name == names[0])
     return study, home, roster, identity, entry
 
@@ -911,7 +922,11 @@ def known_keys(folder: Path) -> dict[str, str]:
     notes = {}
     for name, keys in roster.keys.items():
         notes[name] = account.seen_key(name, keys.signing, number)
-    notes[entry.name] = "this party's own"
+    own_note = f"this party's own: the study knows it as {entry.name!r}"
+    earlier_note = account.seen_key(entry.name, identity.public, number)
+    if earlier_note.startswith(CHANGED):
+        own_note += f". {earlier_note}"
+    notes[entry.name] = own_note
     return notes
 
 

@@ -173,7 +173,7 @@ def start(
     once its coordinator has its result. Ctrl-C stops it before; start it again to continue.
 
     A party whose policy, ledger or rows do not allow the study answers the coordinator's first
-    question with that, and ends with exit code 2.
+    question with that, and ends with exit code 3.
     """
     from siloweave.app.door import Door, ends_at, open_doors
     from siloweave.app.network import member

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from siloweave.errors import SiloweaveError, of_system
+from siloweave.errors import InputError, SiloweaveError, of_system
 
 _SEE = "See that this user may read and write there and that the disk has room, then start again"
 
@@ -44,7 +44,10 @@ def reported() -> Iterator[None]:
         from siloweave.app.console import print_error
 
         message = str(error)
+        code = InputError.exit_code
         if isinstance(error, OSError):
             message = f"{of_system(error)}. {_SEE}"
+        else:
+            code = error.exit_code
         print_error(message)
-        raise typer.Exit(2) from None
+        raise typer.Exit(code) from None

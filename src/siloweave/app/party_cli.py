@@ -181,8 +181,8 @@ def status(
 ) -> None:
     """Show how far a study between organisations is, at the coordinator or at a party.
 
-    With --watch or --page it ends when the run does, or by Ctrl-C: with exit code 0 if it has
-    finished, 2 if an error ended it, 130 by Ctrl-C. Nothing but a file of facts is written.
+    With --watch or --page it ends when the run does, with the exit code that this had; or by
+    Ctrl-C, with 130. Nothing but a file of facts is written.
     """
     from siloweave.app.watch import now, show_page, watch_terminal
 

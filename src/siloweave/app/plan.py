@@ -30,7 +30,7 @@ from siloweave.core.method import Asked, Forecast, Setup, smallest_sum
 from siloweave.core.party import PARTING
 from siloweave.core.settings import NAMING_DELTA, agreed, differences
 from siloweave.core.views import View, Views
-from siloweave.errors import InputError
+from siloweave.errors import InputError, StudyError
 from siloweave.federation.course import Traffic
 from siloweave.federation.frames import Roster
 from siloweave.federation.messages import (
@@ -701,13 +701,13 @@ def require_approved(folder: Path, plan: Plan, identity: Identity) -> None:
     """Refuse a plan that the owner has not approved, and say what differs from one that was.
 
     Raises:
-        InputError: There is no approval of this plan by this party's key, or its file is damaged.
+        StudyError: There is no approval of this plan by this party's key, or its file is damaged.
     """
     file = folder / APPROVAL
     name = plan.facts["study"]["name"]
     advice = f"Nothing was released. {_how_to_approve(folder)}"
     if not file.is_file():
-        raise InputError(
+        raise StudyError(
             f"party {plan.party!r}: its owner has not approved study {name!r}. {advice}"
         )
     approved = agreed(plan.approved)
@@ -715,15 +715,15 @@ def require_approved(folder: Path, plan: Plan, identity: Identity) -> None:
         approval = msgspec.json.decode(file.read_bytes(), type=Approval)
         changes = differences(approval.plan, approved)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: holds no approval ({error}). {advice}") from error
+        raise StudyError(f"{file}: holds no approval ({error}). {advice}") from error
     if changes:
-        raise InputError(
+        raise StudyError(
             f"party {plan.party!r}: study {name!r} is not as its owner approved it (as approved, "
             f"and there now): {'; '.join(changes[:5])}. {advice}"
         )
     # The same plan is not enough: whoever sent the folder could have put the file into it.
     if not verify(identity.public, _PURPOSE, approved, approval.signature):
-        raise InputError(
+        raise StudyError(
             f"{file}: was not signed by the key of party {plan.party!r}, so somebody else wrote "
             f"it. {advice}"
         )

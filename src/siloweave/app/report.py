@@ -84,6 +84,8 @@ _ROWS = 20_000  # that pictures are made of
 _MANY = 200_000  # rows that errors are measured on; exact marginals can need gigabytes
 _WIDTHS = (1, 2, 3)  # columns of the marginals that distances are measured on
 _MARGINALS = 60  # of each width, at most
+# Marginals that a line of a ledger names, at most; secure sums and secure marginals cut there.
+_NAMED = 8
 # Libraries that compute, draw noise and account.
 _LIBRARIES = ("jax", "numpy", "opendp", "dp-accounting")
 _SCALARS = (str, int, float, bool, type(None))
@@ -956,7 +958,21 @@ def _owner_view(
         tvd=distances,
         scores=dict(measured),
         training=tuple(_training_looks(fitted)),
+        measured=_measured_in_full(fitted),
     )
+
+
+def _measured_in_full(fitted: Fit) -> tuple[tuple[str, ...], ...]:
+    """Name all marginals of the rounds that measured more than a ledger's line names."""
+    model = fitted.model
+    if not isinstance(model, MarginalModel):
+        return ()
+    names_by_round = []
+    for measured in model.measured:
+        if len(measured.cliques) > _NAMED:
+            names = tuple("×".join(clique) for clique in measured.cliques)
+            names_by_round.append(names)
+    return tuple(names_by_round)
 
 
 def _workload_errors(

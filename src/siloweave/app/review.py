@@ -41,7 +41,6 @@ from siloweave.app.review_form import (
     TYPES,
     Problem,
     SchemaForm,
-    bound_text,
     form_of,
     line_of,
     schema_of,
@@ -59,6 +58,7 @@ from siloweave.errors import (
     of_system,
 )
 from siloweave.privacy.journal import write_whole
+from siloweave.tables.cells import bound_text
 from siloweave.tables.column import KINDS, Column
 from siloweave.tables.constraints import TAGS, CategoryRanges, Constraint
 from siloweave.tables.database import Database, source_of

@@ -15,10 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from siloweave.errors import SchemaError
-from siloweave.tables.bins import step_of
+from siloweave.tables.cells import bound_text
 from siloweave.tables.column import FACTS, LOW, Category, Column
 from siloweave.tables.constraints import CategoryRanges, Constraint
-from siloweave.tables.forms import RESOLUTIONS
 from siloweave.tables.schema import Schema
 
 TYPES = {
@@ -28,7 +27,6 @@ TYPES = {
     "boolean": "true and false",
 }
 """Types of categories, and what they are called on the page."""
-_DAY = RESOLUTIONS["day"]  # in microseconds
 _MODELLED = ("categorical", "integer", "continuous", "boolean", "datetime")
 KINDS_OF = {
     "low": ("integer", "continuous", "datetime"),
@@ -157,20 +155,6 @@ def form_of(column: Column) -> ColumnForm:
 def _text(value: Category | None) -> str:
     """Return a bound or a count as text; empty for none."""
     return "" if value is None else str(value)
-
-
-def bound_text(column: Column, bound: Category | None) -> str:
-    """Return a bound of a range as text; of a column of days without the midnight.
-
-    Example:
-        >>> born = Column("born", "datetime", low="1900-01-01", high="2020-12-31")
-        >>> bound_text(born, "1959-06-18T00:00:00"), bound_text(born, None)
-        ('1959-06-18', '')
-    """
-    text = _text(bound)
-    if column.kind == "datetime" and step_of(column) == _DAY:
-        return text.removesuffix("T00:00:00")
-    return text
 
 
 def _category_text(value: Category | None) -> str:

@@ -95,8 +95,8 @@ FAILED = "ended with an error"
 """The state of a party whose process an error ended."""
 STOPPED = "stopped"
 """The state of a coordinator whose process is gone."""
-_ENDED_BY = "ended by "
-_INTERRUPTED = f"{_ENDED_BY}KeyboardInterrupt"
+ENDED_BY = "ended by "
+INTERRUPTED = f"{ENDED_BY}KeyboardInterrupt"
 
 
 class PartyLine(msgspec.Struct, frozen=True):
@@ -410,7 +410,7 @@ def _at_coordinator(folder: Path, facts: CoordinatorFacts) -> CoordinatorStatus:
             last_seen = max(last_seen, process.presence.seen)
         ended_at = _in_utc(last_seen)
         why = f"start it with siloweave coordinator {quote(str(folder))} ..."
-    elif state.startswith(_ENDED_BY):
+    elif state.startswith(ENDED_BY):
         ended_at = _in_utc(course_now.written)
 
     # Runs of stages before the method are called by the study's run and the stage.
@@ -530,7 +530,7 @@ def _state(
     if course_now.ended and not (is_running and is_earlier):
         if course_now.ended == course.FINISHED:
             return "finishing"
-        return f"{_ENDED_BY}{course_now.ended}"
+        return f"{ENDED_BY}{course_now.ended}"
     return "running" if is_running else STOPPED
 
 
@@ -681,19 +681,19 @@ def _coordinator_words(status: CoordinatorStatus) -> str:
     state = status.state
     if state == STOPPED and status.ended:
         return f"not running here (last seen {_clock(status.ended)}; {status.why})"
-    if not state.startswith(_ENDED_BY):
+    if not state.startswith(ENDED_BY):
         return state
-    if state == _INTERRUPTED:
+    if state == INTERRUPTED:
         return f"stopped by Ctrl-C at {_clock(status.ended)}"
     # A party that did not answer in time ends a run by this error alone.
-    if state == f"{_ENDED_BY}RosterError":
+    if state == f"{ENDED_BY}RosterError":
         silent = [line.name for line in status.parties if line.waited is not None]
         if silent:
             return f"ended: {in_a_sentence(silent)} did not answer"
     refusing = [line.name for line in status.parties if line.refused]
     if refusing:
         return f"ended: {in_a_sentence(refusing)} refused"
-    kind = state.removeprefix(_ENDED_BY)
+    kind = state.removeprefix(ENDED_BY)
     return f"ended with an error ({kind}), which its terminal and {LOG} tell"
 
 

@@ -21,13 +21,16 @@ import typer
 from msgspec.structs import replace
 
 from siloweave.app.status import (
+    ENDED_BY,
     FAILED,
+    INTERRUPTED,
     CoordinatorStatus,
     PartyStatus,
     known_status,
     party_table,
     state_words,
 )
+from siloweave.errors import InputError, StudyError, error_named
 from siloweave.federation.course import FINISHED
 
 if TYPE_CHECKING:
@@ -55,14 +58,28 @@ def now(folder: Path, data: str | None) -> Status:
 
 
 def exit_code(status: Status) -> int | None:
-    """Return 0 for a study that has finished here, 2 for one that an error ended; else None.
+    """Return 0 for a study that has finished here, its error's code if one ended it; else None.
 
-    A coordinator that was stopped, and a party whose owner has to approve something, may continue.
+    That of Ctrl-C is the shell's. A coordinator that was killed, and a party whose owner has to
+    approve something, may continue.
     """
-    if status.state == FINISHED:
+    state = status.state
+    if state == FINISHED:
         return 0
-    is_over = status.state in ("refused a question", FAILED)
-    return 2 if is_over or status.state.startswith("ended by") else None
+    if state == "refused a question":
+        return StudyError.exit_code
+    if state == FAILED:
+        return InputError.exit_code
+    if state == INTERRUPTED:
+        return _INTERRUPTED
+    if not state.startswith(ENDED_BY):
+        return None
+    name = state.removeprefix(ENDED_BY)
+    kind = error_named(name)
+    # Of errors that are not this package's, such as a full disk.
+    if kind.__name__ != name:
+        return InputError.exit_code
+    return kind.exit_code
 
 
 def follow(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -73,23 +74,45 @@ _CORNER = 0.08
 _DARKEST_GAP = 0.5
 # Width of one of the two grids of a pair of columns.
 _GRID = 300.0
-# Letters of a label that is turned by a quarter, at most.
-_TURNED = 16
+# Letters of a label beside or below a grid, at most; a name of this length is about 220 wide.
+_LABEL = 36
+# Font size of labels, as style.css has it, and the least height of a cell that has one beside it.
+_LABEL_SIZE = 11.0
+_PITCH = 10.0
+# A picture of heat maps is drawn at no less than this share of its size; the page scrolls instead.
+_LEAST_SCALE = 0.75
+# Width of a single heat map with its labels, beside which the page has a table.
+_ONE_MAP = 620.0
+# Widths of letters in parts of the font size, in DejaVu Sans. Other fonts of the page are narrower.
+_NARROW_LETTERS = frozenset(" !'(),-./:;I[]fijlrt|")
+_WIDE_LETTERS = frozenset("%@MWmw—…")
 # Points of a curve between two of a ROC curve, on a logarithmic axis.
 _BETWEEN = 24
-# Where heat maps begin, below their titles.
+# Where heat maps begin, below their titles, and how far they are apart.
 _HEAT_TOP = 22
+_BETWEEN_MAPS = 22
 
 
-def figure(width: float, height: float, body: str, *, title: str, desc: str) -> str:
+def figure(
+    width: float,
+    height: float,
+    body: str,
+    *,
+    title: str,
+    desc: str,
+    least_width: float = 0.0,
+) -> str:
     """Wrap shapes into an accessible image that scales down with its column.
 
-    Sizes are in CSS pixels.
+    Sizes are in CSS pixels. Where the column is narrower than `least_width`, it scrolls.
     """
+    style = ""
+    if least_width:
+        style = f' style="min-width:{num(least_width)}px"'
     mark = hashlib.blake2b(f"{title}{desc}{body}".encode(), digest_size=5).hexdigest()
     return (
         f'<svg viewBox="0 0 {num(width)} {num(height)}" width="{num(width)}" '
-        f'height="{num(height)}" role="img" aria-labelledby="t{mark} d{mark}">'
+        f'height="{num(height)}"{style} role="img" aria-labelledby="t{mark} d{mark}">'
         f'<title id="t{mark}">{escape(title)}</title>'
         f'<desc id="d{mark}">{escape(desc)}</desc>{body}</svg>'
     )
@@ -98,6 +121,25 @@ def figure(width: float, height: float, body: str, *, title: str, desc: str) -> 
 def num(value: float) -> str:
     """Write a coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
+
+
+def text_width(content: str, size: float = _LABEL_SIZE) -> float:
+    """Estimate how wide a text is drawn; in most fonts it is a little narrower.
+
+    >>> text_width("ill") < text_width("age") < text_width("MMM")
+    True
+    """
+    widths = 0.0
+    for letter in content:
+        if letter in _NARROW_LETTERS:
+            widths += 0.4
+        elif letter in _WIDE_LETTERS or unicodedata.east_asian_width(letter) in "WF":
+            widths += 1.0
+        elif letter.isupper() or letter.isdigit():
+            widths += 0.69
+        else:
+            widths += 0.62
+    return size * widths
 
 
 def text(
@@ -1076,30 +1118,47 @@ def heat_maps(
             ("synthetic − real", gaps, "gap"),
         ]
 
-    # Three maps beside each other get less room each; cells are 3 to 26 pixels wide.
     names = synthetic.names
     width = len(names)
-    room = 250.0 if real else 430.0
-    side = max(min(room / max(width, 1), 26.0), 3.0)
     has_labels = width <= LABELLED
-    left = 104.0 if has_labels else 8.0
+    labelled = names if has_labels else ()
+    labels = words.shorten_apart(labelled, _LABEL)
+    longest = max(map(text_width, labels), default=0.0)
 
-    body = _labels(names, left, side, below=False)
+    # Maps share the width that the labels leave. Cells are 3 to 26 pixels wide, and no lower than
+    # the labels beside them.
+    left = longest + 10
+    room = _ONE_MAP - left
+    if real:
+        room = (WIDTH - left) / len(panels) - _BETWEEN_MAPS
+    least = _PITCH if has_labels else 3.0
+    side = max(min(room / max(width, 1), 26.0), least)
+    edge = side * width
+
+    body = _labels_beside(labelled, labels, left - 6, side)
     x = left
     for title, values, kind in panels:
         body += text(x, 14, title, "lab strong")
         body += _cells(names, values, kind, x, side)
         if title == "synthetic":
             body += _dots(names, cliques, x, side)
-        body += _labels(names, x, side, below=True)
-        x += side * width + 22
+        body += _labels_below(labelled, labels, x, side, _HEAT_TOP + edge + 6)
+        x += edge + _BETWEEN_MAPS
 
-    height = _HEAT_TOP + side * width + (104 if has_labels else 8)
+    height = _HEAT_TOP + edge + longest + 10
     titles = ", ".join(title for title, _, _ in panels)
     desc = f"{width} columns; {titles}. The strongest "
     desc += "pairs are listed in the table beside it."
     title = f"{synthetic.measure} of every pair of columns"
-    return figure(max(x - 22, left + 120), height, body, title=title, desc=desc)
+    whole_width = max(x - _BETWEEN_MAPS, left + 120)
+    return figure(
+        whole_width,
+        height,
+        body,
+        title=title,
+        desc=desc,
+        least_width=_LEAST_SCALE * whole_width,
+    )
 
 
 def _differences(
@@ -1122,23 +1181,27 @@ def _trim(association: Association) -> Association:
     )
 
 
-def _labels(names: Sequence[str], x: float, side: float, *, below: bool) -> str:
-    """Draw names of columns, left of a heat map or turned below it; none of a wide table."""
-    if len(names) > LABELLED:
-        return ""
-    cls = "ax" if side >= 9 else "ax tiny"
-    labels = words.shorten_apart(names, 15 if below else 16)
+def _labels_beside(
+    names: Sequence[str], labels: Sequence[str], right: float, side: float
+) -> str:
+    """Draw labels left of the rows of a grid, each in the middle of its row."""
     body = ""
-    for i, (name, label) in enumerate(zip(names, labels, strict=True)):
-        # In the middle of a cell, and down by a third of a letter.
-        middle = side * (i + 0.5) + 3.5
-        if below:
-            bottom = _HEAT_TOP + side * len(names) + 6
-            turned = text(0, 0, label, cls, "end", whole=name)
-            place = f"{num(x + middle)},{num(bottom)}"
-            body += f'<g transform="translate({place}) rotate(-90)">{turned}</g>'
-        else:
-            body += text(x - 6, _HEAT_TOP + middle, label, cls, "end", whole=name)
+    for i, (label, name) in enumerate(zip(labels, names, strict=True)):
+        # Down by a third of a letter, which is then in the middle.
+        y = _HEAT_TOP + side * (i + 0.5) + 3.5
+        body += text(right, y, label, "ax", "end", whole=name)
+    return body
+
+
+def _labels_below(
+    names: Sequence[str], labels: Sequence[str], x: float, side: float, top: float
+) -> str:
+    """Draw labels below the columns of a grid, turned by a quarter."""
+    body = ""
+    for i, (label, name) in enumerate(zip(labels, names, strict=True)):
+        turned = text(0, 0, label, "ax", "end", whole=name)
+        place = f"{num(x + side * (i + 0.5) + 3.5)},{num(top)}"
+        body += f'<g transform="translate({place}) rotate(-90)">{turned}</g>'
     return body
 
 
@@ -1189,13 +1252,14 @@ def pair_grids(
         synthetic: The same of the synthetic table.
     """
     row_labels, column_labels = labels
-    left = 130.0
+    short_rows = words.shorten_apart(row_labels, _LABEL)
+    short_columns = words.shorten_apart(column_labels, _LABEL)
+    short_name = words.shorten(columns[0], _LABEL)
+    left = max(map(text_width, [*short_rows, short_name])) + 14
     side = min(_GRID / max(len(column_labels), 1), 30.0)
     width = side * len(column_labels)
     height = side * len(row_labels)
-    # Turned labels take about as much room as their letters are wide, 16 letters at most.
-    longest = min(max(map(len, column_labels)), _TURNED)
-    below = _HEAT_TOP + height + 6.2 * longest + 22
+    below = _HEAT_TOP + height + max(map(text_width, short_columns)) + 24
 
     # The largest share of both grids is the darkest colour of both.
     most = max(max(map(max, real)), max(map(max, synthetic))) or 1.0
@@ -1212,14 +1276,12 @@ def pair_grids(
                 cls = _level(math.sqrt(share / most), "heat")
                 top = _HEAT_TOP + side * i + 0.5
                 body += rect(x + side * j + 0.5, top, side - 1, side - 1, cls, tip=tip)
-        body += _turned_labels(column_labels, x, side, _HEAT_TOP + height + 6)
+        bottom = _HEAT_TOP + height
+        body += _labels_below(column_labels, short_columns, x, side, bottom + 6)
         body += text(x + width / 2, below, columns[1], "ax", "middle")
 
-    short = words.shorten_apart(row_labels, 17)
-    for i, (label, whole) in enumerate(zip(short, row_labels, strict=True)):
-        y = _HEAT_TOP + side * (i + 0.5) + 3.5
-        body += text(left - 6, y, label, "ax", "end", whole=whole)
-    body += text(0, 14, words.shorten(columns[0], 18), "ax", whole=columns[0])
+    body += _labels_beside(row_labels, short_rows, left - 6, side)
+    body += text(0, 14, short_name, "ax", whole=columns[0])
 
     desc = _differing_cell(labels, real, synthetic)
     title = f"{columns[0]} and {columns[1]}, real beside synthetic"
@@ -1245,17 +1307,6 @@ def _differing_cell(
         f"{words.percent(real[i][j])} of the real rows and "
         f"{words.percent(synthetic[i][j])} of the synthetic ones."
     )
-
-
-def _turned_labels(labels: Sequence[str], x: float, side: float, top: float) -> str:
-    """Draw labels below the columns of a grid, turned by a quarter."""
-    body = ""
-    short = words.shorten_apart(labels, _TURNED)
-    for i, (label, whole) in enumerate(zip(short, labels, strict=True)):
-        turned = text(0, 0, label, "ax", "end", whole=whole)
-        place = f"{num(x + side * (i + 0.5) + 3.5)},{num(top)}"
-        body += f'<g transform="translate({place}) rotate(-90)">{turned}</g>'
-    return body
 
 
 def _level(value: float, kind: str) -> str:

@@ -268,6 +268,8 @@ class OwnerView(_Plain, frozen=True, kw_only=True):
         tvd: Mean total variation distance by name (``"3-way"``), each in [0, 1].
         scores: Further numbers by name (held-out likelihood, AUC, ...).
         training: Looks at rows held back, where the training held any back.
+        measured: By round, all marginals that the model was fitted to, where a ledger's line names
+            the first ones only. The coordinator chose them by what was paid for.
     """
 
     marginals: tuple[Marginal, ...] = ()
@@ -276,6 +278,7 @@ class OwnerView(_Plain, frozen=True, kw_only=True):
     tvd: dict[str, float] = {}
     scores: dict[str, float] = {}
     training: tuple[TrainingLook, ...] = ()
+    measured: tuple[tuple[str, ...], ...] = ()
 
 
 class Record(_Plain, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from siloweave.tables.bins import (
     step_of,
 )
 from siloweave.tables.column import Column, Value
-from siloweave.tables.forms import numbers_among
+from siloweave.tables.forms import RESOLUTIONS, numbers_among
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.table import Table, check_numbers
 
@@ -523,3 +523,19 @@ def value_of(column: Column, number: Any) -> Value:
     microseconds = int(number) * step_of(column)
     when = np.datetime64(microseconds, "us").item()
     return str(when.isoformat())
+
+
+def bound_text(column: Column, bound: Value) -> str:
+    """Return a bound as people write it: of a column of days without the midnight.
+
+    Example:
+        >>> born = Column("born", "datetime", low="1900-01-01", high="2020-12-31")
+        >>> bound_text(born, "1959-06-18T00:00:00"), bound_text(born, None)
+        ('1959-06-18', '')
+    """
+    if bound is None:
+        return ""
+    text = str(bound)
+    if column.kind == "datetime" and step_of(column) == RESOLUTIONS["day"]:
+        return text.removesuffix("T00:00:00")
+    return text

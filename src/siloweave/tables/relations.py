@@ -30,6 +30,7 @@ from siloweave.tables.bins import coarser_step, step_of
 from siloweave.tables.cells import (
     CellValues,
     NumberRows,
+    bound_text,
     cells_of,
     groups_of,
     options_of,
@@ -1305,20 +1306,20 @@ def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
 def _ranges_in_words(
     column: Column, by: Column, ranges: Sequence[_Range], rows: int
 ) -> str:
-    """Describe ranges by a category, as rows have them."""
+    """Describe all ranges by a category, as rows have them."""
     parts = []
-    for category, low, high in ranges[:_SHOWN]:
+    for category, low, high in ranges:
+        least = bound_text(column, low)
+        most = bound_text(column, high)
         if low == high:
-            words = f"{low}"
+            words = least
         elif low is None:
-            words = f"at most {high}"
+            words = f"at most {most}"
         elif high is None:
-            words = f"at least {low}"
+            words = f"at least {least}"
         else:
-            words = f"{low} to {high}"
+            words = f"{least} to {most}"
         parts.append(f"{words} where {by.name} is {category!r}")
-    if len(ranges) > _SHOWN:
-        parts.append("and so on")
     range_words = ", ".join(parts)
     return (
         f"{column.name} is {range_words}, in all {rows:,} such rows: "

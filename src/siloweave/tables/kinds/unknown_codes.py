@@ -36,12 +36,14 @@ def codes_in_words(numbers: Floats, *, are_categories: bool) -> str:
     if not codes:
         return ""
 
-    listed_codes = " and ".join(codes)
-    it = "them"
-    stands = "they stand"
-    if len(codes) == 1:
-        it = "it"
-        stands = "it stands"
+    *first_codes, last_code = codes
+    listed_codes = last_code
+    it = "it"
+    stands = "it stands"
+    if first_codes:
+        listed_codes = f"{', '.join(first_codes)} and {last_code}"
+        it = "them"
+        stands = "they stand"
     correct = "correct the bounds"
     if are_categories:
         correct = "take it from the categories"
