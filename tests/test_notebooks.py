@@ -129,6 +129,12 @@ def test_what_a_page_draws_is_a_picture(scores, risks, tmp_path):
         assert used
     with pytest.raises(InputError, match="column='z' was not compared"):
         scores.plot("z")
+    pair = scores.pairs[0]
+    assert "real beside synthetic" in scores.plot(*pair.columns)._repr_svg_()
+    first, second = pair.columns
+    assert scores.plot(second, first).svg == scores.plot(first, second).svg
+    with pytest.raises(InputError, match="not among the pairs that differ most; these are "):
+        scores.plot(first, "z")
     with pytest.raises(InputError, match=r"ends in \.svg"):
         scores.plot().save(tmp_path / "a.png")
     with pytest.raises(InputError, match="no membership attack was made"):

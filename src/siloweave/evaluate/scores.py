@@ -245,20 +245,32 @@ class Scores(msgspec.Struct, frozen=True):
             rows.append(row)
         return frame_of(rows, _FRAME_COLUMNS, kind)
 
-    def plot(self, column: str | None = None) -> Picture:
+    def plot(self, column: str | None = None, other: str | None = None) -> Picture:
         """Draw plots of both tables beside each other, as the report's page of scores does.
 
         Args:
             column: How this column spreads; how all pairs of columns go together if None.
+            other: With this one: how rows spread over both columns. They are one of `pairs`, which
+                has the pairs that differ most.
 
         Returns:
             A picture that a notebook shows, and `save` stores as SVG.
 
         Raises:
-            InputError: There is no such column, or only one for pairs.
+            InputError: There is no such column, or only one for pairs, or no such pair.
         """
-        from siloweave.report.page import column_chart, pairs_view
+        from siloweave.report.page import column_chart, pair_chart, pairs_view
         from siloweave.report.plots import Picture
+
+        if other is not None:
+            for pair in self.pairs:
+                if set(pair.columns) == {column, other}:
+                    return Picture(pair_chart(msgspec.to_builtins(pair)).svg)
+            drawn = ", ".join(" and ".join(pair.columns) for pair in self.pairs)
+            raise InputError(
+                f"column={column!r}, other={other!r} is not among the pairs that differ most; "
+                f"these are {drawn or 'none'}"
+            )
 
         if column is None:
             pairs = pairs_view(msgspec.to_builtins(self.associations))
