@@ -257,6 +257,22 @@ def missing(rows: list[Row]) -> str:
     )
 
 
+def before_matching(rows: list[Row]) -> str:
+    """Say which runs of our diffusion had drawn numbers that were not matched to the rows'."""
+    tables: dict[str, list[str]] = {}
+    for row in rows:
+        is_ours = row["method"] in ("point_diff", "silofuse") and not row["label"]
+        if is_ours and "matched" not in row["settings"]["diffusion"]:
+            tables.setdefault(row["method"], []).append(row["table"])
+    if not tables:
+        return ""
+    parts = [f"`{method}` on {', '.join(sorted(tables[method]))}" for method in sorted(tables)]
+    return (
+        "Since 2026-11-29 numbers are matched to the rows' mean and spread as they are drawn "
+        f"(decision 0007). Runs of before that: {'; '.join(parts)}.\n"
+    )
+
+
 def source(rows: list[Row]) -> str:
     """Return the releases, commits and machines behind the figures."""
     if not rows:
@@ -272,7 +288,8 @@ def source(rows: list[Row]) -> str:
 def page(results: Path) -> str:
     """Return the section, with a table for every table, run or not."""
     rows = lines(results)
-    parts = [TEXT, missing(rows), PICTURED if any("fit_cpu" in row for row in rows) else ""]
+    parts = [TEXT, missing(rows), before_matching(rows)]
+    parts.append(PICTURED if any("fit_cpu" in row for row in rows) else "")
     parts.append(under_a_budget(rows, failures(results)))
     parts += [*(table_of(name, rows) for name in TABLES), source(rows)]
     return "\n".join(part for part in parts if part)
