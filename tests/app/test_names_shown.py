@@ -52,7 +52,7 @@ def test_an_error_names_it_escaped(ends, folder):
     (folder.path / "north.csv").write_text("sex,job\nf,x\n")
     words = "party", "start", north, "--data", "north.csv", "--spool", "spool", "--wait", "0.1"
     code, out, said = folder.call(*words)
-    assert code == 2
+    assert code == 3  # the party takes no part in the study
     assert is_clean(out, said, (north / "log.txt").read_text())
     assert r"\x1b[2J" in said  # as Python quotes it
 

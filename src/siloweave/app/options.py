@@ -47,7 +47,8 @@ def reported() -> Iterator[None]:
         code = InputError.exit_code
         if isinstance(error, OSError):
             message = f"{of_system(error)}. {_SEE}"
-        else:
+        # A ledger that a full disk cannot take is not altered.
+        elif not isinstance(error.__cause__, OSError):
             code = error.exit_code
         print_error(message)
         raise typer.Exit(code) from None
