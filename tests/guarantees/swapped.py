@@ -11,5 +11,9 @@ def swap(patch: pytest.MonkeyPatch, user: ModuleType, name: str, **functions: ob
     A function of the module calls those of the module itself, as before. Without functions, `user`
     goes on seeing the module as it is now, whatever is replaced in it later.
     """
-    module = getattr(user, name)
-    patch.setattr(user, name, SimpleNamespace(**{**vars(module), **functions}))
+    patch.setattr(user, name, with_functions(getattr(user, name), **functions))
+
+
+def with_functions(module: ModuleType, **functions: object) -> SimpleNamespace:
+    """Return what a module has, with other functions under some of its names."""
+    return SimpleNamespace(**{**vars(module), **functions})

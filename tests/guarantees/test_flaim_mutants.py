@@ -28,6 +28,7 @@ from tests.guarantees.flaim_whole import (
     wide_rows,
 )
 from tests.guarantees.replay import DivergenceError, record
+from tests.guarantees.swapped import with_functions
 from tests.guarantees.whole import (
     DOMAIN,
     FLAIMStudy,
@@ -116,7 +117,7 @@ MUTANTS = {
         names(secure_sums, masked_reply=masked_once), {}, "l2 distance 1.7",
     ),
     "one query charged for two": (
-        names(flaim_party, masked_reply=masked_once),
+        names(flaim_party, secure_sums=with_functions(secure_sums, masked_reply=masked_once)),
         {"variant": "naive", "local_steps": 2}, "l2 distance 1.41|charged for",
     ),
     "exact n in scores": (names(flaim_party, _noisy_size=exact_size), {}, "a score moved by"),

@@ -17,7 +17,7 @@ from siloweave.federation.site import Site
 from siloweave.methods.vertimrf import coordinator, messages, party
 from siloweave.methods.vertimrf.messages import EncodeColumns
 from siloweave.methods.vertimrf.method import VertiMRF
-from siloweave.privacy import mechanisms
+from siloweave.privacy import events, mechanisms
 from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.events import Gaussian, RandomisedResponse
 from siloweave.privacy.mechanisms import SeededEntropy, kept_share
@@ -27,6 +27,7 @@ from siloweave.tables import Column, Schema
 from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.replay import DivergenceError, _cost, record, replay
+from tests.guarantees.swapped import with_functions
 from tests.guarantees.test_vertigan_views import Own
 from tests.guarantees.whole import plain
 
@@ -348,14 +349,19 @@ def steered(answers, domain, pairs, rho, settings, **named):
     )
 
 
+def half_charged(sigma, sensitivity):
+    return Gaussian(sigma=sigma, sensitivity=sensitivity / 2)
+
+
 MUTANTS = {
     "answers half charged": (
-        messages, "RandomisedResponse", lambda e, count: RandomisedResponse(e, max(1, count // 2)),
+        messages, "events",
+        with_functions(
+            events,
+            RandomisedResponse=lambda e, count: RandomisedResponse(e, max(1, count // 2)),
+        ),
     ),
-    "histograms half charged": (
-        messages, "Gaussian",
-        lambda sigma, sensitivity: Gaussian(sigma=sigma, sensitivity=sensitivity / 2),
-    ),
+    "histograms half charged": (messages, "events", with_functions(events, Gaussian=half_charged)),
     "bare answers": (party, "_answers", bare),
     "steered": (party, "private_field", steered),
 }  # fmt: skip

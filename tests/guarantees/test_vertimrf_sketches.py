@@ -24,7 +24,7 @@ from siloweave.federation.site import Site
 from siloweave.methods.vertimrf import messages, party
 from siloweave.methods.vertimrf.messages import EncodeColumns
 from siloweave.methods.vertimrf.method import VertiMRF
-from siloweave.privacy import mechanisms
+from siloweave.privacy import events, mechanisms
 from siloweave.privacy.accountants import epsilon_of_rho
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Gaussian, Laplace, NonPrivate
@@ -34,7 +34,8 @@ from siloweave.protocols.random_fields import private_field
 from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.replay import NOISE, DivergenceError, record, replay
-from tests.guarantees.test_vertimrf import ADD, SCHEMA, SPLIT, owned, people
+from tests.guarantees.swapped import with_functions
+from tests.guarantees.test_vertimrf import ADD, SCHEMA, SPLIT, half_charged, owned, people
 
 MADE = VertiMRF(encoding="fm", bins=10, repetitions=300, refine_steps=1)
 TIMES = {"repetitions": MADE.repetitions, "attributes": len(SCHEMA.names)}
@@ -316,12 +317,14 @@ FAULTS = {
     "sketches not charged": (Site, "release", uncharged, "not charged once"),
     "rows not charged": (party, "release_rows", uncharged_rows, "laplace is not charged"),
     "rows half charged": (
-        messages, "Laplace", lambda scale, sensitivity: Laplace(scale, sensitivity / 2),
+        messages, "events",
+        with_functions(
+            events, Laplace=lambda scale, sensitivity: Laplace(scale, sensitivity / 2)
+        ),
         "laplace is charged for less",
     ),
     "histograms half charged": (
-        messages, "Gaussian",
-        lambda sigma, sensitivity: Gaussian(sigma=sigma, sensitivity=sensitivity / 2),
+        messages, "events", with_functions(events, Gaussian=half_charged),
         "gaussian is charged for less",
     ),
     "fewer phantoms than planned": (
