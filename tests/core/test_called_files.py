@@ -19,6 +19,9 @@ COLUMNS = (
 )
 
 
+# A ceiling rises where a file of several subjects is cut for its readers, as tables/read.py was.
+
+
 def people(rows=300):
     rng = np.random.default_rng(0)
     columns = {
@@ -59,14 +62,14 @@ def test_a_study_with_flaim(tmp_path, monkeypatch):
     found = called_files(lambda: main(["run", "study.toml"]))
     assert Path("run/report.html").is_file()
     assert any("flaim" in file for file in found)
-    assert len(found) <= 65
+    assert len(found) <= 78
 
 
 def test_a_diffusion_of_one_owner():
     table, schema, diffusion = people(), sw.Schema(COLUMNS).with_fallbacks(), sw.TabDDPM(steps=20)
     found = called_files(lambda: diffusion.fit(table, schema, seed=0))
     assert any("diffusion" in file for file in found)
-    assert len(found) <= 35
+    assert len(found) <= 43
 
 
 def test_a_diffusion_over_split_columns():
@@ -77,4 +80,4 @@ def test_a_diffusion_over_split_columns():
     silofuse = sw.SiloFuse(diffusion={"steps": 5})
     found = called_files(lambda: silofuse.fit(halves, schema, seed=0))
     assert any("silofuse" in file for file in found)
-    assert len(found) <= 43
+    assert len(found) <= 53
