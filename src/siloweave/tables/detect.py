@@ -295,7 +295,7 @@ def _written(texts: Texts) -> ColumnEvidence | None:
     finding = recognised_by(DIGIT_TIMES, digit_times) or _written_numbers(texts)
     if finding is not None:
         return finding
-    times = WrittenTimes(name, texts.texts, texts.plain_table)
+    times = WrittenTimes(name, texts.texts)
     return recognised_by(WRITTEN_TIMES, times)
 
 

@@ -102,11 +102,6 @@ class Texts:
 
     # Figures
 
-    @property
-    def plain_table(self) -> Table:
-        """All columns, where the marks of missing values are missing."""
-        return self.table.blanked(self.name, tuple(self.marks))
-
     @cached_property
     def rows(self) -> int:
         """The number of rows with a text."""

@@ -164,12 +164,10 @@ class WrittenTimes:
     Attributes:
         name: The column's.
         texts: Its different texts, without marks of missing values.
-        table: All columns, where these marks are missing.
     """
 
     name: str
     texts: Sequence[str]
-    table: Table
 
     @property
     def _probe(self) -> Sequence[str]:
@@ -201,7 +199,7 @@ class WrittenTimes:
 
         # A few texts rule out most forms; a form must then fit all of them.
         likely = [form for form in forms if _is_likely(self._probe, form)]
-        fits = [form for form in likely if fits_form(self.table, self.name, form)]
+        fits = [form for form in likely if fits_form(self._dates, self.name, form)]
         return tuple(fits)
 
     @cached_property
@@ -233,10 +231,14 @@ class WrittenTimes:
         return ""
 
     @cached_property
+    def _dates(self) -> Table:
+        """The texts as a column of their own: in a frame, ISO texts are read beside any form."""
+        return Table.from_columns({self.name: (self.texts, None)})
+
+    @cached_property
     def _when(self) -> Ints:
         """The time of each text, in microseconds."""
-        dates = Table.from_columns({self.name: (self.texts, None)})
-        when, _ = dates.datetimes(self.name, self.form)
+        when, _ = self._dates.datetimes(self.name, self.form)
         return when
 
     @cached_property
