@@ -266,10 +266,12 @@ class Scores(msgspec.Struct, frozen=True):
             for pair in self.pairs:
                 if set(pair.columns) == {column, other}:
                     return Picture(pair_chart(msgspec.to_builtins(pair)).svg)
-            drawn = ", ".join(" and ".join(pair.columns) for pair in self.pairs)
+            names_of_pairs = ", ".join(
+                " and ".join(pair.columns) for pair in self.pairs
+            )
             raise InputError(
                 f"column={column!r}, other={other!r} is not among the pairs that differ most; "
-                f"these are {drawn or 'none'}"
+                f"these are {names_of_pairs or 'none'}"
             )
 
         if column is None:
