@@ -466,6 +466,13 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
         (sw.FedTGAN, {"target": "sex"}, "FedTGAN takes no target"),
         (sw.MDTGAN, {"average": 0.5}, r"average=0\.5.*MD-TGAN has"),
         (sw.FedTabDDPM, {"steps": 5}, "^steps=5 does nothing here: rounds and epochs"),
+        (sw.FedTabDDPM, {"matched": 9}, "^matched=9 does nothing here: no party has the rows"),
+        (
+            sw.FedPointDiff,
+            {"diffusion": {"matched": 9}},
+            r"^diffusion\.matched=9 does nothing here",
+        ),
+        (sw.DPTabDDPM, {"matched": 9}, "^matched=9 would read the mean and spread"),
         (
             sw.FedPointDiff,
             {"diffusion": {"minutes": 5.0}},

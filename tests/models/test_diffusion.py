@@ -299,6 +299,13 @@ def test_a_stored_model_is_rescaled_as_before(matched, tmp_path):
     assert np.array_equal(read.sample(100, key=KEY), matched.sample(100, key=KEY))
 
 
+def test_a_file_with_the_scalings_of_another_walk_is_refused(matched, tmp_path):
+    half = {name: array[::2] for name, array in matched.scaling.items()}
+    replace(matched, scaling=half).save(tmp_path / "model.safetensors")
+    with pytest.raises(DataError, match="damaged"):
+        TabDDPMModel.load(tmp_path / "model.safetensors")
+
+
 def test_a_label_that_is_given_is_no_fixed_cell():
     fitted = diffusion.fit(toy(1000), BLOCKS, MATCHED, key=KEY, labels="y")
     given = np.full((200, BLOCKS[-1].stop), np.nan, np.float32)

@@ -86,7 +86,7 @@ _SPACING = 1.5
 _FURTHEST = 0.5  # extrapolation by no more than a step as long as the last one
 # Share of variance left where fast samplers start; with less, x̂_0 is noise.
 _SOLVER_START = 1e-4
-# Rows of a pilot walk: with fewer, chance would move spreads by more than three per cent.
+# Rows of a pilot walk: with 512, chance moves a spread by some three per cent.
 _FEWEST_PILOT = 512
 _PILOT = 1  # which key of a fit's is that of its pilot walk
 _LEAST_SPREAD = 1e-6  # of numbers that are divided by their spread
@@ -559,8 +559,8 @@ class TabDDPMModel(eqx.Module):
     def matched_to(self, rows: Rows, *, key: Array) -> TabDDPMModel:
         """Return the model with scalings that a pilot walk shows to be needed.
 
-        The pilot has as many rows as were learned from, `settings.matched` at most: more would say
-        more of the network than of the rows.
+        The pilot draws as many rows as were learned from, but `_FEWEST_PILOT` at least, and
+        `settings.matched` at most.
         """
         numbers = rows.numbers
         pilot = min(self.settings.matched, max(len(numbers), _FEWEST_PILOT))
@@ -672,7 +672,10 @@ class TabDDPMModel(eqx.Module):
         net = network(layout, settings, label)
         scaling = {}
         if "scaled_steps" in facts:
-            shape = (facts["scaled_steps"], len(layout.without(label).numbers))
+            # Where it differs from the default walk's, the file's arrays do not fit.
+            alpha_bars = kept_variance(settings.schedule, settings.timesteps)
+            steps = len(walk(alpha_bars, "solver").times)
+            shape = (steps, len(layout.without(label).numbers))
             scaling = {"gain": jnp.ones(shape), "shift": jnp.zeros(shape)}
         return cls(net, layout, settings, label, shares, ranges, looks, scaling)
 

@@ -388,6 +388,11 @@ def _refuse_unpaid(settings: Any, where: str = "") -> None:
                 f"{where}{name}={value!r} does nothing here: a private training takes all steps "
                 "that are paid for; leave it at None"
             )
+    if settings.matched:
+        raise InputError(
+            f"{where}matched={settings.matched!r} would read the mean and spread of the rows, "
+            "which nobody has paid for; leave it at 0"
+        )
     for name in ("minutes", "watched"):
         value = getattr(settings, name)
         if value:

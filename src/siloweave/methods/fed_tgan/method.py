@@ -380,6 +380,7 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
 
 def _refuse_length(diffusion: DiffusionSettings) -> None:
     """Refuse settings by which a central fit would end its training."""
+    _refuse_matching("", diffusion)
     usual = DiffusionSettings()
     for name in ("steps", "passes", "work", "minutes", "watched"):
         value = getattr(diffusion, name)
@@ -389,6 +390,15 @@ def _refuse_length(diffusion: DiffusionSettings) -> None:
                 f"{name}={value!r} does nothing here: rounds and epochs say how long the "
                 f"network trains; leave it at {default!r}"
             )
+
+
+def _refuse_matching(where: str, diffusion: DiffusionSettings) -> None:
+    """Refuse to match drawn numbers, for which a fit would have to see all rows."""
+    if diffusion.matched:
+        raise InputError(
+            f"{where}matched={diffusion.matched!r} does nothing here: no party has the rows of "
+            "all, to which drawn numbers would be matched; leave it at 0"
+        )
 
 
 def _diffusion(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
@@ -445,6 +455,7 @@ def _check_length(synth: FedPointDiff) -> None:
             f"rounds={synth.rounds} is more than diffusion.steps={synth.diffusion.steps}: a round "
             "takes one step or more; give fewer rounds, or more steps"
         )
+    _refuse_matching("diffusion.", synth.diffusion)
     usual = DiffusionSettings()
     for name in ("minutes", "watched"):
         value = getattr(synth.diffusion, name)
@@ -468,7 +479,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
         rounds, weights: See `PooledRoundsSettings`.
         autoencoder: Settings of the sphere codes, as an object or as a mapping: ``per_bit`` only.
         diffusion: Settings of the diffusion, as an object or as a mapping of what differs, without
-            ``minutes`` and ``watched``.
+            ``matched``, ``minutes`` and ``watched``.
         joint, scaled, numbers: See `LatentSettings`.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
 
@@ -483,7 +494,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     """
 
     autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
-    diffusion: DiffusionSettings = POINTS_DIFFUSION
+    diffusion: DiffusionSettings = replace(POINTS_DIFFUSION, matched=0)
     target: str | None = None
 
     method: ClassVar[Method] = _method(
