@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from siloweave.core.method import REPLIES
 from siloweave.core.party import StageFacts, study_party
 from siloweave.core.run import run_study
 from siloweave.core.settings import agreed
@@ -403,7 +404,7 @@ def test_nothing_that_is_in_rows_alone_crosses_or_stays_at_the_coordinator(
     setup, _ = setup_of(case)
     tags = [tag.encode() for asked in plan_of(case, setup).values() for tag in asked]
     assert not [tag for tag in tags if tag in seen]  # no frame is readable
-    if case.synth.method.transcribed:
+    if REPLIES in case.synth.method.stores:
         assert [tag for tag in tags if tag in office]  # the coordinator's own transcript is
 
 

@@ -38,6 +38,13 @@ GUARANTEES = ("dp", "partial", "refuted", "none")
 """What a method may state."""
 GUARANTEED = ("dp", "partial")
 """Guarantees under which no row may decide the type of a column."""
+REPLIES = "replies"
+"""What a run's folder stores: replies as the coordinator received them. Those of thousands of
+rounds would fill a disk."""
+COORDINATOR_TRAINING = "coordinator's training"
+"""What a run's folder stores: how far the coordinator's training is."""
+PARTY_TRAINING = "party's training"
+"""What a party's folder stores: how far its own training is."""
 OR_PERSONS = ", or every person where the unit is one,"
 """Part of a statement; the report of a run whose unit is a row leaves it out."""
 
@@ -123,7 +130,14 @@ class MethodSettings:
         for kind in type(self).__mro__:
             if kind is not MethodSettings and "__post_init__" in vars(kind):
                 vars(kind)["__post_init__"](self)
-        self.method.check(self)
+        self._check_settings()
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings of the method that do not go together."""
+
+    def _smallest_cohort(self, parties: int) -> int:
+        """Return the fewest parties of a sum in the method's own stage; a method may ask fewer."""
+        return _all_but_dropouts(self, parties)
 
     @property
     def info(self) -> Info:
@@ -237,8 +251,13 @@ def job_for(synth: MethodSettings, budget: Budget | None, **facts: Any) -> Job:
 
 def smallest_cohort(synth: MethodSettings, parties: int, stage: str = "method") -> int:
     """Return the fewest parties whose masked sum an honest coordinator asks for in a stage."""
-    if stage == "method" and synth.method.smallest_cohort is not None:
-        return synth.method.smallest_cohort(synth, parties)
+    if stage == "method":
+        return synth._smallest_cohort(parties)
+    return _all_but_dropouts(synth, parties)
+
+
+def _all_but_dropouts(synth: MethodSettings, parties: int) -> int:
+    """Return how many parties remain where as many vanish as the settings allow."""
     return max(1, parties - int(getattr(synth, "dropouts", 0)))
 
 
@@ -352,7 +371,6 @@ class Method:
         load: Reads the model of a saved fit from its folder.
         forecast: What a run will take, before a row is read, from the setup and a guess of how many
             rows there are; 1 where nobody has one.
-        check: Checks the settings together; raises InputError.
         check_schema: Raises SchemaError or InputError for columns that it cannot learn.
         decode: With split columns: what draws rows whose columns the parties make of what the
             coordinator's model draws; it asks them, at the end of the run. Its last argument is
@@ -361,10 +379,8 @@ class Method:
         affordable: Raises BudgetError where the budget does not pay for a run.
         phase: What the run is called in the list of times.
         party_share: Share of the work that parties do one after the other, for progress.
-        trains_at: Whose unfinished training is kept in the run's folder: "coordinator", "party".
-        transcribed: Whether the coordinator stores the replies, where there is a folder.
-        smallest_cohort: Fewest parties of a sum that its coordinator asks for, from settings and
-            the number of parties; if not given, all but those that may vanish.
+        stores: What is stored of a run besides ledgers: some of `REPLIES`, `COORDINATOR_TRAINING`
+            and `PARTY_TRAINING`.
         counts: Whether a party only counts its rows, so that `prepare` takes a table that is not
             read; for any other method it is loaded.
 
@@ -393,17 +409,14 @@ class Method:
     load: Callable[[Path], Model]
     forecast: Callable[[Setup, int], Forecast]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
-    check: Callable[[Any], None] = lambda synth: None
     check_schema: Callable[[Any, Schema], None] = lambda synth, schema: None
     decode: Callable[[Session, Task, Result, int | None], Model] | None = None
     before: tuple[Stage, ...] = ()
     affordable: Callable[[Setup], None] = lambda setup: None
     phase: str = "training"
     party_share: Callable[[Any], float] = lambda synth: 0.0
-    trains_at: tuple[str, ...] = ()
-    transcribed: bool = True
+    stores: tuple[str, ...] = (REPLIES,)
     counts: bool = False
-    smallest_cohort: Callable[[Any, int], int] | None = None
 
     @property
     def learns(self) -> bool:

@@ -36,7 +36,14 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from siloweave.core.method import Method, MethodSettings, Place, Setup, Stage
+from siloweave.core.method import (
+    PARTY_TRAINING,
+    Method,
+    MethodSettings,
+    Place,
+    Setup,
+    Stage,
+)
 from siloweave.core.settings import SEEDED, Job, agreed, differences
 from siloweave.errors import (
     NAMES_NO_ROW,
@@ -947,7 +954,7 @@ def place_of(
 
     StudyError if it was stopped while it trained, with other settings.
     """
-    trains = isinstance(side, Method) and "party" in side.trains_at
+    trains = isinstance(side, Method) and PARTY_TRAINING in side.stores
     store = training_store(setup, job, home) if trains and home else None
     return Place(name, progress, store)
 

@@ -33,12 +33,6 @@ from siloweave.protocols.workloads import more_candidates
 from siloweave.tables.codes import Domain
 
 
-def _check(synth: AIM) -> None:
-    """Refuse settings with which a round has no noise to draw, or there is no round."""
-    number("gaussian_share", synth.gaussian_share, 0, 1, "()")
-    whole("rounds_per_column", synth.rounds_per_column, 1)
-
-
 def _asked(setup: Setup, columns: int) -> Asked:
     """Count the questions of a run by kind.
 
@@ -125,5 +119,9 @@ class AIM(Synthesizer, AIMSettings):
         handlers=lambda synth: party.HANDLERS,
         coordinate=_coordinate,
         forecast=marginals.marginal_forecast(_rounds, _asked, buys=_buys),
-        check=_check,
     )
+
+    def _check_settings(self) -> None:
+        """Refuse settings with which a round has no noise to draw, or there is no round."""
+        number("gaussian_share", self.gaussian_share, 0, 1, "()")
+        whole("rounds_per_column", self.rounds_per_column, 1)

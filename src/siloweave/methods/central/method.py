@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from siloweave.core import views
 from siloweave.core.conditional import Generator
-from siloweave.core.method import Forecast, Guarantee, Method, Result, Setup, Task
+from siloweave.core.method import (
+    PARTY_TRAINING,
+    REPLIES,
+    Forecast,
+    Guarantee,
+    Method,
+    Result,
+    Setup,
+    Task,
+)
 from siloweave.core.model import FeatureModel
 from siloweave.core.party import OwnerData
 from siloweave.core.run import Synthesizer
@@ -215,7 +224,7 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
         load=partial(FeatureModel.load, net=trainer.load),
         forecast=forecast,
         check_schema=networks.check_trainable,
-        trains_at=("party",),
+        stores=(REPLIES, PARTY_TRAINING),
         party_share=lambda synth: 1.0,
         **facts,
     )

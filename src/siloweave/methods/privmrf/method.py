@@ -26,7 +26,6 @@ from siloweave.federation.session import Session
 from siloweave.methods.privmrf import coordinator, messages, party
 from siloweave.methods.privmrf.settings import PrivMRFSettings
 from siloweave.protocols import marginals, secure_sums
-from siloweave.protocols.random_fields import FieldSettings
 from siloweave.tables.codes import Domain
 
 
@@ -94,5 +93,4 @@ class PrivMRF(Synthesizer, PrivMRFSettings):
             _asked,
             grown=lambda *facts: inf,
         ),
-        check=FieldSettings.check,
     )

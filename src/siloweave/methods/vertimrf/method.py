@@ -70,20 +70,6 @@ _FIT_S_PER_CELL = 4e-6
 _KNOWN = "nothing sound: sketches of a row share one hash"
 
 
-def _check(synth: VertiMRF) -> None:
-    """Raise InputError for settings out of bounds."""
-    for name in ("repetitions", "bins", "refine_steps", "encoded_bins"):
-        value = getattr(synth, name)
-        if value is not None or name != "encoded_bins":
-            whole(name, value, 1)
-    number("repetitions", synth.repetitions, 1, _MOST_REPETITIONS)
-    for name in ("field_share", "rows_share"):
-        number(name, getattr(synth, name), 0, 0.9, "()")
-    number("values_share", synth.values_share, 0, 0.9 - synth.field_share, "()")
-    for name in ("clique_cells", "max_model_mb", "theta", "refined"):
-        number(name, getattr(synth, name), 0, inf, "()")
-
-
 def _check_size(codes: int, instead: str) -> None:
     """Refuse codes too many for a message, before they are paid for."""
     if codes > MAX_BYTES // 2:
@@ -298,8 +284,20 @@ class VertiMRF(Synthesizer, VertiMRFSettings):
         coordinate=coordinator.coordinate,
         load=MarginalModel.load,
         forecast=_forecast,
-        check=_check,
         check_schema=_check_schema,
         affordable=_affordable,
         phase="encoding and fitting",
     )
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings out of bounds."""
+        for name in ("repetitions", "bins", "refine_steps", "encoded_bins"):
+            value = getattr(self, name)
+            if value is not None or name != "encoded_bins":
+                whole(name, value, 1)
+        number("repetitions", self.repetitions, 1, _MOST_REPETITIONS)
+        for name in ("field_share", "rows_share"):
+            number(name, getattr(self, name), 0, 0.9, "()")
+        number("values_share", self.values_share, 0, 0.9 - self.field_share, "()")
+        for name in ("clique_cells", "max_model_mb", "theta", "refined"):
+            number(name, getattr(self, name), 0, inf, "()")
