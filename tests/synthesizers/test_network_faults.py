@@ -192,7 +192,7 @@ def test_rows_that_do_not_fit_are_not_counted_for_the_coordinator(tmp_path, monk
     case = CASES["two_round"]
     with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
 
-        def prepare(table, setup, place):
+        def prepare(table, setup, party):
             raise DataError("column 'age': 5 rows hold 'ninety'")
 
         monkeypatch.setattr(

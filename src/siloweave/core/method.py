@@ -272,15 +272,6 @@ def smallest_sum(synth: MethodSettings, parties: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place where a party works: its name, progress, and folder for checkpoints."""
-
-    name: str
-    progress: Progress = silent
-    store: Path | None = None
-
-
-@dataclass(frozen=True)
 class Task:
     """The task of a coordinator in one stage.
 
@@ -341,7 +332,7 @@ class Stage:
     phase: str
     plan: Callable[[Setup], Setup | None]
     share: Callable[[Setup], float]
-    prepare: Callable[[Table | Codes | Unread, Setup, Place], Any]
+    prepare: Callable[[Table | Codes | Unread, Setup, str], Any]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Any]
     asked: Callable[[Setup], Asked]
@@ -364,7 +355,8 @@ class Method:
         paper: Its source.
         guarantee: What it promises.
         visibility: Who sees what of a run, and what protects it.
-        prepare: A party's data from its table. Raises where rows do not fit; nothing is released.
+        prepare: A party's data from its table, the setup and its name. Raises where rows do not
+            fit; nothing is released.
         facts: What every party is given of the settings, and checks requests against.
         handlers: A party's side: which function answers which request.
         coordinate: The coordinator's side.
@@ -403,7 +395,7 @@ class Method:
     paper: str
     guarantee: Callable[[Any], Guarantee]
     visibility: Callable[[Any], Views]
-    prepare: Callable[[Any, Setup, Place], Any]
+    prepare: Callable[[Any, Setup, str], Any]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Result]
     load: Callable[[Path], Model]

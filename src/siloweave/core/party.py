@@ -40,7 +40,6 @@ from siloweave.core.method import (
     PARTY_TRAINING,
     Method,
     MethodSettings,
-    Place,
     Setup,
     Stage,
 )
@@ -133,14 +132,10 @@ class OwnerData:
     Attributes:
         table: Its rows.
         schema: Facts about its columns.
-        progress: Called with a text and the share that is done of its work.
-        store: Folder for an interrupted training, of this run alone; or None.
     """
 
     table: Table
     schema: Schema
-    progress: Progress = silent
-    store: Path | None = None
 
     def digest(self) -> bytes:
         """Return a digest of rows and schema, by which a resumed run knows them; see `Site`."""
@@ -157,6 +152,8 @@ class PartySide:
         facts: What it was given of the study, and checks requests against.
         smallest_cohort: Fewest parties of a sum that it takes part in.
         apart: Whether the stage has a ledger of its own, which no budget covers: an alignment's.
+        progress: Called with a text and the share that is done of its work.
+        checkpoints: Folder for an interrupted training, of this run alone; or None.
     """
 
     data: PartyData
@@ -164,6 +161,8 @@ class PartySide:
     facts: Mapping[str, Any] = field(default_factory=dict)
     smallest_cohort: int = 1
     apart: bool = False
+    progress: Progress = silent
+    checkpoints: Path | None = None
 
 
 class StageFacts(
@@ -422,9 +421,18 @@ class Party:
                 most_asked,
                 side.smallest_cohort,
             )
-        answered = str if side.apart else self._answered
-        return site_of(
-            self.name, side.data, self.job, self.index, stores, terms, answered
+        ledger, store = stores
+        return Site(
+            self.name,
+            side.data,
+            ledger=ledger,
+            entropy=party_entropy(self.job, self.index),
+            store=store,
+            digest=side.data.digest,
+            terms=terms,
+            answered=str if side.apart else self._answered,
+            progress=side.progress,
+            checkpoints=side.checkpoints,
         )
 
     def _stores_apart(self, run: str) -> PartyStores:
@@ -611,12 +619,17 @@ class StudySide:
                 f"party {party.name!r}: {run!r} is no run of the study {party.job.run!r}"
             )
         side = side_of(setup)
-        place = place_of(setup, side, party.job, party.name, party.home, self.progress)
+        # Refused before rows are read: a training that was stopped had other settings.
+        checkpoints = None
+        if isinstance(side, Method) and PARTY_TRAINING in side.stores and party.home:
+            checkpoints = training_store(setup, party.job, party.home)
         return PartySide(
-            side.prepare(self._rows(party), setup, place),
+            side.prepare(self._rows(party), setup, party.name),
             side.handlers(setup.synth),
             side.facts(setup),
             setup.smallest_cohort,
+            progress=self.progress,
+            checkpoints=checkpoints,
         )
 
     def _check_same_study(self, party: Party, facts: StageFacts) -> None:
@@ -752,30 +765,11 @@ def synthetic_columns(party: Party, setup: Setup) -> tuple[Table, int] | None:
 # Ledgers and stores
 
 
-def site_of(
-    name: str,
-    data: Any,
-    job: Job,
-    index: int,
-    stores: PartyStores,
-    terms: Terms,
-    answered: Callable[[], str] = str,
-) -> Site[Any]:
-    """Build a party's site from its open ledger and store, once the roster is known."""
-    ledger, store = stores
-    entropy: Entropy = OSEntropy()
+def party_entropy(job: Job, index: int) -> Entropy:
+    """Return the source of a party's noise: the operating system, or the seed of a test."""
     if job.is_seeded:
-        entropy = SeededEntropy(f"{job.seed}/{index}".encode())
-    return Site(
-        name,
-        data,
-        ledger=ledger,
-        entropy=entropy,
-        store=store,
-        digest=data.digest,
-        terms=terms,
-        answered=answered,
-    )
+        return SeededEntropy(f"{job.seed}/{index}".encode())
+    return OSEntropy()
 
 
 def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
@@ -940,23 +934,6 @@ def training_store(setup: Setup, job: Job, home: Path) -> Path:
     if home.name == "coordinator":
         (folder / _BEGUN).touch()  # from here on other settings are refused by name
     return folder
-
-
-def place_of(
-    setup: Setup,
-    side: Method | Stage,
-    job: Job,
-    name: str,
-    home: Path | None,
-    progress: Progress = silent,
-) -> Place:
-    """Return where a party works on a stage; `home` is the party's folder.
-
-    StudyError if it was stopped while it trained, with other settings.
-    """
-    trains = isinstance(side, Method) and PARTY_TRAINING in side.stores
-    store = training_store(setup, job, home) if trains and home else None
-    return Place(name, progress, store)
 
 
 # The parties of a run, and their rows

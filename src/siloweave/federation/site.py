@@ -71,6 +71,7 @@ from siloweave.privacy.events import (
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Entry, Ledger, verify
 from siloweave.privacy.mechanisms import Entropy, check_width
+from siloweave.progress import Progress, silent
 
 Rows = TypeVar("Rows")
 T = TypeVar("T")
@@ -363,6 +364,8 @@ class Site(Generic[Rows]):
         terms: What the party knows of the study; if None, it takes part in no sum with others.
         answered: Returns the hash of the ledger's entry that was the last one when the party last
             gave an answer, as it was noted outside of the store; empty where nobody notes it.
+        progress: Called with a text and the share that is done of the party's work.
+        checkpoints: Folder for an interrupted training, of this run alone; or None.
     """
 
     def __init__(
@@ -376,12 +379,16 @@ class Site(Generic[Rows]):
         digest: Callable[[], bytes] = bytes,
         terms: Terms | None = None,
         answered: Callable[[], str] = str,
+        progress: Progress = silent,
+        checkpoints: Path | None = None,
     ) -> None:
         self.name = name
         self.rows = rows
         self._last_answered = answered
         self.ledger = ledger
         self.terms = terms or Terms({name: ledger.key})
+        self.progress = progress
+        self.checkpoints = checkpoints
         self._source = entropy
         self._stream: Entropy | None = entropy  # of the step that is being answered
         self._store = store

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.method import Place, Setup, Stage, Task
+from siloweave.core.method import Setup, Stage, Task
 from siloweave.errors import SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -361,7 +361,7 @@ def _share(setup: Setup) -> float:
     return float(synth.counts_share)
 
 
-def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
+def _prepare(table: Any, setup: Setup, party: str) -> HistogramData:
     """Return the party's rows in the columns to cut, once all rows surely fit the schema."""
     fine: Any = setup.encoder
     coded_part(table, Encoder(setup.schema))

@@ -23,7 +23,6 @@ from siloweave.core.method import (
     Forecast,
     Guarantee,
     Method,
-    Place,
     Result,
     Setup,
     Task,
@@ -156,7 +155,7 @@ def encoder_of(setup: Setup) -> Encoder:
     return setup.encoder or workloads.first_encoder(setup.schema, setup.synth)
 
 
-def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRows:
+def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows:
     """Encode a party's rows, or return what counts them where they are."""
     encoder = encoder_of(setup)
     if isinstance(part, Codes):
@@ -173,7 +172,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     moved = without_others(rows.moved, encoder.schema)
     if moved:
         note = moved_note(moved, encoder.schema, part.num_rows)
-        warnings.warn(f"{place.name}: {note}", stacklevel=2)
+        warnings.warn(f"{party}: {note}", stacklevel=2)
     return rows
 
 

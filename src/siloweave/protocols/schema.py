@@ -35,7 +35,7 @@ import numpy as np
 from msgspec.structs import replace as changed
 
 from siloweave.core import views
-from siloweave.core.method import Asked, Place, Setup, Stage, Task
+from siloweave.core.method import Asked, Setup, Stage, Task
 from siloweave.core.party import OwnerData
 from siloweave.core.settings import NAMING_DELTA
 from siloweave.core.views import View, Views
@@ -561,7 +561,7 @@ def _plan(setup: Setup) -> Setup | None:
     return replace(setup, encoder=None, stage="schema")
 
 
-def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
+def _prepare(table: Any, setup: Setup, party: str) -> OwnerData:
     """Check that rows fit what is declared; return them, or the open columns of a database."""
     schema = setup.schema
     facts = open_facts(schema)

@@ -46,7 +46,7 @@ from math import inf, prod
 from typing import Any, ClassVar
 
 from siloweave.core import views
-from siloweave.core.method import Forecast, Guarantee, Method, Place, Setup
+from siloweave.core.method import Forecast, Guarantee, Method, Setup
 from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
@@ -142,9 +142,9 @@ def _visibility(synth: VertiMRF) -> Views:
     )
 
 
-def _data(table: Table, setup: Setup, place: Place) -> Codes:
+def _data(table: Table, setup: Setup, party: str) -> Codes:
     """Encode a party's columns as codes."""
-    schema = columns.parts_of(setup)[place.name]
+    schema = columns.parts_of(setup)[party]
     synth: Any = setup.synth
     if synth.encoding == "fo":
         _check_size(table.num_rows * len(schema.names), "fewer rows")
