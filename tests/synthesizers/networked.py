@@ -98,7 +98,7 @@ def ends(case, folder, study=b"{}"):
             home.mkdir(parents=True, exist_ok=True)
             host = study_party(
                 name, setup, study, table, jobs_of(case, identity=own[name]), home, roster.parties,
-                asked=plan_of(case, setup),
+                question_limits=plan_of(case, setup),
                 end=lambda party, home=home: write_kept(party, setup, home),
             )  # fmt: skip
             stack.callback(host.close)

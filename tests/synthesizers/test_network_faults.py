@@ -470,7 +470,9 @@ def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
         carrier = Recorded(seals, hosts)
         job = jobs_of(case, folder=tmp_path / "office", rows=_ROWS)
         run_study(setup, job, SealedCarrier(carrier, seals), study=STUDY)
-        plan = {(p, run): hosts[p][0]._sites[run][0].terms.asked for p, run, _ in carrier.last}
+        plan = {
+            (p, run): hosts[p][0]._sites[run][0].terms.question_limits for p, run, _ in carrier.last
+        }
         steps = count(1000)  # none twice
         for (party, run, tag), asked_last in carrier.last.items():
             host, most = hosts[party][0], plan[party, run][tag]
@@ -495,6 +497,6 @@ def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
 def test_a_question_of_no_stage_of_the_plan_is_refused(tmp_path):
     with ends(CASES["two_round"], tmp_path, STUDY) as (setup, seals, hosts):
         host, _ = hosts[setup.roster[0]]
-        host.asked = {"bins": {}}
+        host.question_limits = {"bins": {}}
         with pytest.raises(WireError, match="by the study's plan it answers 0"):
             asked(hosts, seals, facts_of(setup))

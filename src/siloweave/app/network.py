@@ -488,7 +488,7 @@ def party_in(
             roster.parties,
             allow=allow,
             aligned=alignment_data,
-            asked=question_limits,
+            question_limits=question_limits,
             note=ledger_record.note,
             answered=ledger_record.answered,
             end=end,

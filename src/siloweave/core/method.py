@@ -321,7 +321,7 @@ class Stage:
         plan: The setup of the stage, from that of the run; None where there is nothing to do.
         share: Share of the remaining zCDP of the run that it takes.
         prepare, facts, handlers, coordinate: As of `Method`.
-        asked: How often a party is asked each question, at most, from the setup of the stage.
+        questions: How often a party is asked each question, at most, from the setup of the stage.
         refine: The setup after what was found.
         accepts: A party's way to the same: its setup with what the coordinator's setup has more,
             after this stage; raises WireError for what the stage cannot have found.
@@ -335,7 +335,7 @@ class Stage:
     prepare: Callable[[Table | Codes | Unread, Setup, str], Any]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Any]
-    asked: Callable[[Setup], Asked]
+    questions: Callable[[Setup], QuestionCounts]
     refine: Callable[[Setup, Any], Setup]
     accepts: Callable[[Setup, Setup], Setup]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
@@ -469,7 +469,7 @@ class Method:
 
 # Forecasts
 
-Asked = Mapping[type[Request[Any]], int]
+QuestionCounts = Mapping[type[Request[Any]], int]
 """How often a party is asked each question, at most; questions that it is never asked are left
 out."""
 
@@ -551,7 +551,7 @@ class Forecast:
     """The resources that a run will take.
 
     Attributes:
-        asked: How often a party is asked each question of the method, at most.
+        questions: How often a party is asked each question of the method, at most.
         by_rows: Those of them whose number follows from the number of rows, and is a guess as well.
         memory_mb: Peak, with all parties in one process, without their rows.
         bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand; without
@@ -575,7 +575,7 @@ class Forecast:
         warnings: What to look at before running.
     """
 
-    asked: Asked
+    questions: QuestionCounts
     memory_mb: float
     bytes_per_party: int
     seconds: float | None
@@ -596,7 +596,7 @@ class Forecast:
     @property
     def rounds(self) -> int:
         """The most questions that are asked one after the other; the last one closes the run."""
-        return sum(self.asked.values()) + self.waits + (not self.closes)
+        return sum(self.questions.values()) + self.waits + (not self.closes)
 
 
 def same_people_note(epsilon: float) -> str:

@@ -80,11 +80,10 @@ from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.database import Database
-from siloweave.tables.digests import digest_of
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Unread, read, sampled, unread
 from siloweave.tables.schema import Schema
-from siloweave.tables.table import Table
+from siloweave.tables.table import Table, digest_of
 from siloweave.tables.units import bounded_rows
 from siloweave.tables.write import from_parquet, parquet_of
 
@@ -230,7 +229,8 @@ class Party:
         home: Its folder: ledger, key, and what it remembers; in memory if None.
         apart: Where it has the ledger of an alignment; in memory if None.
         roster: Every party's public key for signatures, in the study's order.
-        asked: How often it answers each question at most, by stage and tag; None for no bound.
+        question_limits: How often it answers each question at most, by stage and tag; None for no
+            bound.
         allow: Called before every stage, with the ledger; raises what forbids the study.
         note: Called before an answer is given, with the ledger and the hash of the line that paid
             for it or for what went before; raises what keeps the answer here, such as lines that
@@ -251,7 +251,7 @@ class Party:
         home: Path | None = None,
         apart: Path | None = None,
         roster: Mapping[str, bytes] | None = None,
-        asked: Mapping[str, Mapping[str, float]] | None = None,
+        question_limits: Mapping[str, Mapping[str, float]] | None = None,
         allow: Callable[[Ledger], None] | None = None,
         note: Callable[[Ledger, str], object] = lambda ledger, paid: None,
         answered: Callable[[], str] = str,
@@ -264,7 +264,7 @@ class Party:
         self.home = home
         self._apart = apart
         self.roster = roster or {}
-        self.asked = asked
+        self.question_limits = question_limits
         self._opened = stores
         self._sides: dict[str, PartySide] = {}
         self.prepare = prepare
@@ -406,10 +406,12 @@ class Party:
 
     def _site_of(self, run: str, side: PartySide) -> Site[Any]:
         stage = run.removeprefix(self.job.run).removeprefix("-") or "method"
-        most_asked = None if self.asked is None else self.asked.get(stage, {})
+        stage_limits = None
+        if self.question_limits is not None:
+            stage_limits = self.question_limits.get(stage, {})
         if side.apart:
             stores = self._stores_apart(run)
-            terms = Terms(self.roster, asked=most_asked)
+            terms = Terms(self.roster, question_limits=stage_limits)
         else:
             stores = self.stores
             terms = Terms(
@@ -418,7 +420,7 @@ class Party:
                 side.facts,
                 self.job.dropouts,
                 self.job.run,
-                most_asked,
+                stage_limits,
                 side.smallest_cohort,
             )
         ledger, store = stores

@@ -107,7 +107,8 @@ class Terms:
         study: Name of the whole run, in all stages of which a party has one key for masks; if
             empty, it has one in each.
         dropouts: Parties of a sum that may vanish; in a small one fewer, see dropouts.py.
-        asked: How often it answers each question of a run at most, by its tag; None for no bound.
+        question_limits: How often it answers each question of a run at most, by its tag; None for
+            no bound.
         smallest_cohort: Fewest parties of a sum, also once some have vanished from it: what an
             honest coordinator asks for at the study's settings.
 
@@ -126,7 +127,7 @@ class Terms:
     facts: Mapping[str, Any] = field(default_factory=dict)
     dropouts: int = 0
     study: str = ""
-    asked: Mapping[str, float] | None = None
+    question_limits: Mapping[str, float] | None = None
     smallest_cohort: int = 1
 
     def __post_init__(self) -> None:
@@ -328,7 +329,7 @@ class _Sum(msgspec.Struct, frozen=True):
         return "\0".join((self.run, sender, reader, context)).encode()
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _QuestionCounts(msgspec.Struct, frozen=True):
     """The number of times that a party was asked each question of a run, and the last question."""
 
     step: int = -1
@@ -490,7 +491,7 @@ class Site(Generic[Rows]):
         return f"{self._at.run}/{self._at.step}"
 
     @property
-    def asked(self) -> bytes:
+    def request_digest(self) -> bytes:
         """The digest of the request that is being answered."""
         return messages.body_digest(self._at.body)
 
@@ -1099,13 +1100,15 @@ class Site(Generic[Rows]):
         Stored answers that are sent again do not come here. A question that was counted, and was
         not answered as the process was killed, is the last one.
         """
-        if self.terms.asked is None:
+        if self.terms.question_limits is None:
             return
         name = f"asked/{envelope.run}"
         # A question that the plan lacks is never answered.
-        most = self.terms.asked.get(tag, 0)
+        most = self.terms.question_limits.get(tag, 0)
         stored = self._store.get(name)
-        before = messages.decode(stored, _Asked) if stored else _Asked()
+        before = (
+            messages.decode(stored, _QuestionCounts) if stored else _QuestionCounts()
+        )
         if (before.step, before.tag) == (envelope.step, tag):
             return
 
@@ -1116,7 +1119,7 @@ class Site(Generic[Rows]):
                 f"the study's plan it answers {most}. Nothing was released"
             )
         # Counted before it is answered: a question after a kill must not be free of charge.
-        counted = _Asked(envelope.step, tag, before.times | {tag: times})
+        counted = _QuestionCounts(envelope.step, tag, before.times | {tag: times})
         self._store.put(name, messages.encode(counted))
 
     def _refused(self, envelope: Envelope) -> str:

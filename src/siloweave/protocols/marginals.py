@@ -19,10 +19,10 @@ from typing import Any, ClassVar, cast
 
 from siloweave.core import views
 from siloweave.core.method import (
-    Asked,
     Forecast,
     Guarantee,
     Method,
+    QuestionCounts,
     Result,
     Setup,
     Task,
@@ -297,7 +297,7 @@ def cuts_columns(setup: Setup) -> bool:
 
 def marginal_forecast(
     rounds_of: Callable[[Setup, int, Domain], tuple[float, float]],
-    questions_of: Callable[[Setup, int], Asked],
+    questions_of: Callable[[Setup, int], QuestionCounts],
     *,
     waits: Callable[[Any], int] = lambda synth: 0,
     all_pairs: bool = False,

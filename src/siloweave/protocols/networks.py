@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from siloweave.core.conditional import Generator
-from siloweave.core.method import Asked, Forecast, Setup
+from siloweave.core.method import Forecast, QuestionCounts, Setup
 from siloweave.core.party import OwnerData
 from siloweave.errors import InputError
 from siloweave.federation.site import Site
@@ -289,7 +289,7 @@ def training_forecast(
     setup: Setup,
     rows: int,
     settings: Mapping[str, Any],
-    questions: Asked,
+    questions: QuestionCounts,
     sent: Callable[[int, int], int],
     *,
     numeric: Any = "quantile",

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from siloweave.core.method import Asked, Method, Result, Setup, Task
+from siloweave.core.method import Method, QuestionCounts, Result, Setup, Task
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
 from siloweave.federation.session import Session
@@ -33,7 +33,7 @@ from siloweave.protocols.workloads import more_candidates
 from siloweave.tables.codes import Domain
 
 
-def _asked(setup: Setup, columns: int) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
     """Count the questions of a run by kind.
 
     After one for all single columns there are a choice and a measurement a round.
@@ -118,7 +118,7 @@ class AIM(Synthesizer, AIMSettings):
         paper="McKenna, Mullins, Sheldon & Miklau 2022, AIM, VLDB 15(11)",
         handlers=lambda synth: party.HANDLERS,
         coordinate=_coordinate,
-        forecast=marginals.marginal_forecast(_rounds, _asked, buys=_buys),
+        forecast=marginals.marginal_forecast(_rounds, _question_counts, buys=_buys),
     )
 
     def _check_settings(self) -> None:

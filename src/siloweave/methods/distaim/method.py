@@ -47,10 +47,10 @@ from siloweave.core import views
 from siloweave.core.method import (
     COORDINATOR_TRAINING,
     REPLIES,
-    Asked,
     Forecast,
     Guarantee,
     Method,
+    QuestionCounts,
     Setup,
 )
 from siloweave.core.run import Synthesizer
@@ -153,7 +153,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     )
 
 
-def _question_counts(setup: Setup, columns: int) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
     """Count how often a party is asked each question at most.
 
     Every party sends its counts once; the two that serve open tables twice.

@@ -85,11 +85,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from siloweave.core import views
 from siloweave.core.method import (
     COORDINATOR_TRAINING,
-    Asked,
     CountsSettings,
     Forecast,
     Guarantee,
     Method,
+    QuestionCounts,
     Setup,
 )
 from siloweave.core.model import FeatureModel
@@ -220,7 +220,7 @@ def _forecast(trainer: PrivateTrainer, setup: Setup, rows: int) -> Forecast:
     steps, _ = trainer.length(synth)
     # As in the coordinator: the number of rows is public, and asked for.
     is_public = len(setup.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
-    questions: Asked = {
+    questions: QuestionCounts = {
         secure_sums.KeyRequest: 1,
         histograms.CountColumns: 1,
         histograms.CountRows: int(is_public),

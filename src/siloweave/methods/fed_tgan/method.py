@@ -52,7 +52,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siloweave.core import views
-from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
+from siloweave.core.method import Forecast, Guarantee, Method, QuestionCounts, Setup
 from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
@@ -200,7 +200,7 @@ def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     rounds = int(synth.rounds)
     # Networks go both ways in every round, but the last answer is the result.
     sent = rounds * (2 * shared_bytes + _SUMS * width) - shared_bytes + result_bytes
-    questions: Asked = {
+    questions: QuestionCounts = {
         messages.Describe: 1,
         messages.Prepare: 1,
         messages.Round: rounds,
@@ -227,7 +227,7 @@ def _forecast_critics(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecas
     steps_of_round = synth.epochs * max(rows // len(setup.roster) // synth.batch, 1)
     steps = synth.rounds * steps_of_round
     moves = synth.rounds - 1
-    questions: Asked = {
+    questions: QuestionCounts = {
         messages.Describe: 1,
         messages.Prepare: 1,
         messages.Judge: steps,
@@ -240,7 +240,7 @@ def _forecast_critics(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecas
     row_bytes = 3 * 4 * width + 2 * 4
     sent = steps * synth.batch * row_bytes + 2 * moves * critic_bytes
     return replace(
-        averaging, asked=questions, by_rows=(messages.Judge,), bytes_per_party=sent
+        averaging, questions=questions, by_rows=(messages.Judge,), bytes_per_party=sent
     )
 
 

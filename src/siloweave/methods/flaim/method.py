@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from siloweave.core import views
-from siloweave.core.method import OR_PERSONS, Asked, Guarantee, Method, Setup
+from siloweave.core.method import OR_PERSONS, Guarantee, Method, QuestionCounts, Setup
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
 from siloweave.errors import InputError, number, whole
@@ -103,7 +103,7 @@ def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
     return rounds, float(synth.cap or synth.participation * rounds)
 
 
-def _question_counts(setup: Setup, columns: int) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
     """Count how often a party is asked each question at most.
 
     There are three in a round that it joins, and fewer where parties choose nothing.

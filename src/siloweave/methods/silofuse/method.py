@@ -85,10 +85,10 @@ from siloweave.core.method import (
     COORDINATOR_TRAINING,
     PARTY_TRAINING,
     REPLIES,
-    Asked,
     Forecast,
     Guarantee,
     Method,
+    QuestionCounts,
     Setup,
 )
 from siloweave.core.run import Synthesizer
@@ -217,7 +217,10 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
         * _latents(setup.schema, synth.latent.autoencoder)
         // len(setup.roster)
     )
-    questions: Asked = {messages.Code: 1, columns.ShareColumns: int(synth.shared)}
+    questions: QuestionCounts = {
+        messages.Code: 1,
+        columns.ShareColumns: int(synth.shared),
+    }
     if is_noised:
         questions = {messages.CodeNoised: 1}
     return training_forecast(
@@ -341,7 +344,7 @@ def _forecast_steps(setup: Setup, rows: int) -> Forecast:
     # Four matrices, of four bytes a number.
     latents = _latents(setup.schema, synth.autoencoder)
     sent = 4 * 4 * steps * batch * latents // len(setup.roster)
-    questions: Asked = {
+    questions: QuestionCounts = {
         messages.BeginJoint: 1,
         messages.Forward: steps,
         messages.Backward: steps,

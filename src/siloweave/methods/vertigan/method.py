@@ -54,10 +54,10 @@ from siloweave.core.method import (
     COORDINATOR_TRAINING,
     PARTY_TRAINING,
     REPLIES,
-    Asked,
     Forecast,
     Guarantee,
     Method,
+    QuestionCounts,
     Setup,
     same_people_note,
 )
@@ -149,7 +149,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     synth: Any = setup.synth
     # Four bytes a number.
     sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
-    questions: Asked = {
+    questions: QuestionCounts = {
         messages.CountOwnColumns: int(synth.private),
         messages.BeginVertiGAN: 1,
         messages.TrainCritics: synth.rounds,
