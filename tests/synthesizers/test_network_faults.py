@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from siloweave.core.method import REPLIES
-from siloweave.core.party import StageFacts, study_party
+from siloweave.core.party import OwnerHooks, StageFacts, study_party
 from siloweave.core.run import run_study
 from siloweave.core.settings import agreed
 from siloweave.errors import (
@@ -315,7 +315,7 @@ def test_a_policy_is_asked_before_every_stage(tmp_path, kind):
             raise kind("policy.toml does not allow it: study 'asthma' has spent 2.0")
 
         for host, _ in hosts.values():
-            host._allow = forbidden
+            host.owner = OwnerHooks(allow=forbidden)
         with pytest.raises(StudyError, match="does not allow the study any more") as caught:
             asked(hosts, seals, facts_of(setup))
         assert "asthma" not in str(caught.value)
@@ -438,7 +438,7 @@ def test_a_study_that_is_refused_leaves_no_ledger_behind(tmp_path):
     with pytest.raises(InputError, match="does not allow it"):
         study_party(
             name, setup, STUDY, tables[name], jobs_of(case, identity=Identity.create()), tmp_path,
-            {}, allow=forbidden,
+            {}, owner=OwnerHooks(allow=forbidden),
         )  # fmt: skip
     assert not (tmp_path / "ledger.jsonl").exists()
 

@@ -217,6 +217,28 @@ def side_of(setup: Setup) -> Method | Stage:
 # A party
 
 
+@dataclass(frozen=True)
+class OwnerHooks:
+    """What the owner of a party's rows decides and is told while a study runs.
+
+    Attributes:
+        allow: Called before every stage, with the ledger; raises what forbids the study. None
+            allows it.
+        note: Called before an answer is given, with the ledger and the hash of the line that paid
+            for it or for what went before; raises what keeps the answer here, such as lines that
+            are missing.
+        answered: Returns the last such hash; empty where nobody notes it.
+        end: Called with the party, before the study's last answer is given.
+        part: Called once the coordinator says that it has its result, with what it sends along.
+    """
+
+    allow: Callable[[Ledger], None] | None = None
+    note: Callable[[Ledger, str], object] = lambda ledger, paid: None
+    answered: Callable[[], str] = str
+    end: Callable[[Party], object] = lambda party: None
+    part: Callable[[Part], object] = lambda message: None
+
+
 class Party:
     """One party of one run, for as long as its process lives.
 
@@ -231,13 +253,7 @@ class Party:
         roster: Every party's public key for signatures, in the study's order.
         question_limits: How often it answers each question at most, by stage and tag; None for no
             bound.
-        allow: Called before every stage, with the ledger; raises what forbids the study.
-        note: Called before an answer is given, with the ledger and the hash of the line that paid
-            for it or for what went before; raises what keeps the answer here, such as lines that
-            are missing.
-        answered: Returns the last such hash; empty where nobody notes it.
-        end: Called with the party, before the study's last answer is given.
-        part: Called once the coordinator says that it has its result, with what it sends along.
+        owner: What the owner of its rows decides and is told; see `OwnerHooks`.
     """
 
     def __init__(
@@ -252,11 +268,7 @@ class Party:
         apart: Path | None = None,
         roster: Mapping[str, bytes] | None = None,
         question_limits: Mapping[str, Mapping[str, float]] | None = None,
-        allow: Callable[[Ledger], None] | None = None,
-        note: Callable[[Ledger, str], object] = lambda ledger, paid: None,
-        answered: Callable[[], str] = str,
-        end: Callable[[Party], object] = lambda party: None,
-        part: Callable[[Part], object] = lambda message: None,
+        owner: OwnerHooks | None = None,
     ) -> None:
         self.name = name
         self.job = job
@@ -268,11 +280,7 @@ class Party:
         self._opened = stores
         self._sides: dict[str, PartySide] = {}
         self.prepare = prepare
-        self._allow = allow
-        self._note = note
-        self._answered = answered
-        self._end = end
-        self._part = part
+        self.owner = owner or OwnerHooks()
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
         self._aligning: PartyStores | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
@@ -310,7 +318,7 @@ class Party:
         Raises:
             StudyError: The coordinator's study is another one, or it was begun with other settings.
             WireError: The facts do not follow from the study.
-            SiloweaveError: Rows do not fit the study, or `allow` forbids it.
+            SiloweaveError: Rows do not fit the study, or its owner forbids it.
         """
         if run in self._sides:
             return
@@ -345,7 +353,7 @@ class Party:
             envelope = messages.decode(question.data, Envelope)
             # Of no site: it reads no row and no ledger.
             if envelope.run == self.job.named(PARTING):
-                self._part(messages.decode(envelope.body, Part))
+                self.owner.part(messages.decode(envelope.body, Part))
                 return messages.encode(envelope.answered(messages.encode(Parted())))
             try:
                 self._begin_from(envelope.run, question.facts)
@@ -359,7 +367,7 @@ class Party:
                 envelope.body,
                 envelope.then,
             ):
-                self._end(self)
+                self.owner.end(self)
             _log.info(
                 "run %s: a question of %d bytes, answered with %d",
                 envelope.run, len(question.data), len(answer),
@@ -432,7 +440,7 @@ class Party:
             store=store,
             digest=side.data.digest,
             terms=terms,
-            answered=str if side.apart else self._answered,
+            answered=str if side.apart else self.owner.answered,
             progress=side.progress,
             checkpoints=side.checkpoints,
         )
@@ -452,10 +460,10 @@ class Party:
     # Errors, as far as they leave the party
 
     def _check_allowed(self) -> None:
-        if self._allow is None:
+        if self.owner.allow is None:
             return
         try:
-            self._allow(self.ledger)
+            self.owner.allow(self.ledger)
         except SiloweaveError as error:  # its text may name other studies
             _log.warning("%s", error)
             raise StudyError(
@@ -465,7 +473,7 @@ class Party:
 
     def _note_ledger(self, paid: str) -> None:
         try:
-            self._note(self.ledger, paid)
+            self.owner.note(self.ledger, paid)
         except SiloweaveError as error:  # its text may name a folder of this user
             _log.warning("%s", error)
             raise LedgerError(
@@ -537,9 +545,9 @@ def study_party(
     home: Path,
     roster: Mapping[str, bytes],
     *,
-    allow: Callable[[Ledger], None] = lambda ledger: None,
+    owner: OwnerHooks | None = None,
+    question_limits: Mapping[str, Mapping[str, float]] | None = None,
     aligned: AlignmentData | None = None,
-    **hooks: Any,
 ) -> Party:
     """Open the party of a study whose other parties run elsewhere.
 
@@ -551,21 +559,22 @@ def study_party(
         job: Budget, name of the run, where noise comes from, and the party's private key.
         home: Its folder.
         roster: Every party's public key for signatures, in the study's order.
-        allow: As of `Party`; called before anything is paid for, too.
+        owner: As of `Party`; it allows the study before anything is paid for, too.
+        question_limits: As of `Party`.
         aligned: What it brings to find the rows that all parties have, where that is done first;
             a ledger of its own, below `home`, has what that releases.
-        hooks: Further arguments of `Party`.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
         LedgerError: The ledger was changed.
-        SiloweaveError: `allow` forbids the study.
+        SiloweaveError: The owner forbids the study.
     """
     home = home.absolute()  # as errors about its files begin
     is_new = not (home / LEDGER_FILE).exists()
     stores = open_stores(name, job, home)
     try:
-        allow(stores[0])
+        if owner is not None and owner.allow is not None:
+            owner.allow(stores[0])
     except BaseException:
         stores[0].close()
         if is_new:  # a study that never began counts for nothing
@@ -582,8 +591,8 @@ def study_party(
         home=home,
         apart=home / ALIGNMENT,
         roster=roster,
-        allow=allow,
-        **hooks,
+        question_limits=question_limits,
+        owner=owner,
     )
 
 
