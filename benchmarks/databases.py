@@ -20,7 +20,7 @@ import sources
 
 import siloweave as sw
 from siloweave.datasets import adult, adult_schema
-from siloweave.tables.digests import digest_of
+from siloweave.tables.table import digest_of
 from siloweave.tables.write import write
 
 

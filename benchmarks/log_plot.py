@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from siloweave.report import plots
+from siloweave.report import svg
 
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#1b1f27}.ax{fill:#5f6673;font-size:11px}"
@@ -56,34 +56,34 @@ def panel(
     seen = [*chain(*series.values()), *chain(*guides)]
     x = Scale([a for a, _ in seen], offset + LEFT, offset + PANEL - 14, base)
     y = Scale([b for _, b in seen], BOTTOM, TOP, 10)
-    body = plots.text(offset + LEFT, TOP - 14, title, "title")
+    body = svg.text(offset + LEFT, TOP - 14, title, "title")
     for mark in y.marks:
-        body += plots.line(x.start, y(mark), x.end, y(mark), "grid")
-        body += plots.text(x.start - 6, y(mark) + 4, short(mark), "ax", "end")
+        body += svg.line(x.start, y(mark), x.end, y(mark), "grid")
+        body += svg.text(x.start - 6, y(mark) + 4, short(mark), "ax", "end")
     for mark in x.marks:
-        body += plots.text(x(mark), BOTTOM + 16, short(mark), "ax", "middle")
+        body += svg.text(x(mark), BOTTOM + 16, short(mark), "ax", "middle")
     for guide in guides:
-        body += plots.path([(x(a), y(b)) for a, b in guide], "guide")
+        body += svg.path([(x(a), y(b)) for a, b in guide], "guide")
     for i, line in enumerate(series.values()):
-        body += plots.path([(x(a), y(b)) for a, b in line], f"curve s{i}")
+        body += svg.path([(x(a), y(b)) for a, b in line], f"curve s{i}")
         for a, b in line:
-            body += f'<circle cx="{plots.num(x(a))}" cy="{plots.num(y(b))}" r="3" class="f{i}"/>'
+            body += f'<circle cx="{svg.num(x(a))}" cy="{svg.num(y(b))}" r="3" class="f{i}"/>'
     return body
 
 
 def picture(file: Path, label: str, panels: list[tuple], base: int, guide: str = "") -> None:
     width = PANEL * len(panels)
-    body = f"<style>{STYLE}</style>" + plots.rect(0, 0, width, HEIGHT, "paper")
+    body = f"<style>{STYLE}</style>" + svg.rect(0, 0, width, HEIGHT, "paper")
     x = LEFT
     for i, name in enumerate(panels[0][1]):
         text = name
-        body += f'<circle cx="{plots.num(x)}" cy="16" r="4" class="f{i}"/>'
-        body += plots.text(x + 10, 20, text)
+        body += f'<circle cx="{svg.num(x)}" cy="16" r="4" class="f{i}"/>'
+        body += svg.text(x + 10, 20, text)
         x += 26 + 7 * len(text)
     if guide:
-        body += plots.path([(x, 16), (x + 26, 16)], "guide") + plots.text(x + 32, 20, guide)
+        body += svg.path([(x, 16), (x + 26, 16)], "guide") + svg.text(x + 32, 20, guide)
     for i, (title, series, guides) in enumerate(panels):
         body += panel(PANEL * i, title, series, guides, base)
-    body += plots.text(width / 2, HEIGHT - 12, label, "ax", "middle")
-    drawn = plots.figure(width, HEIGHT, body, title=f"Cost against {label}", desc=guide or label)
+    body += svg.text(width / 2, HEIGHT - 12, label, "ax", "middle")
+    drawn = svg.figure(width, HEIGHT, body, title=f"Cost against {label}", desc=guide or label)
     file.write_text(drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n")

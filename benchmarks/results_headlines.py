@@ -25,7 +25,7 @@ import verdicts
 from log_plot import STYLE
 from tabular_run import TABLES
 
-from siloweave.report import plots
+from siloweave.report import svg
 
 Row = dict[str, Any]
 WIDTH = 620.0
@@ -77,16 +77,16 @@ def chart(title: str, axis: str, bars: Sequence[Bar], decimals: int) -> str:
     height = TOP + PITCH * len(bars) + 12
     room = WIDTH - NAMES - FIGURES
     most = max(bar.value for bar in bars)
-    body = f"<style>{STYLE}{EXTRA}</style>" + plots.rect(0, 0, WIDTH, height, "paper")
-    body += plots.text(NAMES, 20, axis, "ax")
+    body = f"<style>{STYLE}{EXTRA}</style>" + svg.rect(0, 0, WIDTH, height, "paper")
+    body += svg.text(NAMES, 20, axis, "ax")
     for place, bar in enumerate(bars):
         y = TOP + PITCH * place
         figure = f"{bar.value:.{decimals}f}"
-        body += plots.text(NAMES - 8, y + THICK - 2, bar.name, anchor="end")
-        body += plots.rect(NAMES, y, room * bar.value / most, THICK, bar.colour)
-        body += plots.text(NAMES + room * bar.value / most + 6, y + THICK - 2, figure)
+        body += svg.text(NAMES - 8, y + THICK - 2, bar.name, anchor="end")
+        body += svg.rect(NAMES, y, room * bar.value / most, THICK, bar.colour)
+        body += svg.text(NAMES + room * bar.value / most + 6, y + THICK - 2, figure)
     listed = ", ".join(f"{bar.name} {bar.value:.{decimals}f}" for bar in bars)
-    drawn = plots.figure(WIDTH, height, body, title=title, desc=f"{axis}: {listed}.")
+    drawn = svg.figure(WIDTH, height, body, title=title, desc=f"{axis}: {listed}.")
     return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
 
 
@@ -375,7 +375,7 @@ def draw_errors(results: Path, file: Path) -> None:
     floors = rows_of(results / "columns_split_floors.jsonl")
     epsilons = sorted({row["epsilon"] for row in runs})
     width, height, top, bottom = 860.0, 310.0, ERRORS_TOP, ERRORS_BOTTOM
-    body = f"<style>{STYLE}{EXTRA}</style>" + plots.rect(0, 0, width, height, "paper")
+    body = f"<style>{STYLE}{EXTRA}</style>" + svg.rect(0, 0, width, height, "paper")
     for panel, (table, title) in enumerate(tables.items()):
         left, room = 60.0 + 320 * panel, 240.0
         here = [
@@ -383,16 +383,16 @@ def draw_errors(results: Path, file: Path) -> None:
             for row in runs
             if (row["table"], row["rows"]) == (table, columns_split_page.PAPER[table])
         ]
-        body += plots.text(left, top - 18, title, "title")
+        body += svg.text(left, top - 18, title, "title")
         for mark in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3):
-            body += plots.line(left, error_height(mark), left + room, error_height(mark), "grid")
-            body += plots.text(left - 6, error_height(mark) + 4, f"{mark:g}", "ax", "end")
+            body += svg.line(left, error_height(mark), left + room, error_height(mark), "grid")
+            body += svg.text(left - 6, error_height(mark) + 4, f"{mark:g}", "ax", "end")
         for place, epsilon in enumerate(epsilons):
             x = left + room * place / (len(epsilons) - 1)
-            body += plots.text(x, bottom + 18, f"{epsilon:g}", "ax", "middle")
+            body += svg.text(x, bottom + 18, f"{epsilon:g}", "ax", "middle")
         (floor,) = [row for row in floors if (row["table"], row["parties"]) == (table, "each")]
         level = error_height(mean(floor["3way"]))
-        body += plots.path([(left, level), (left + room, level)], "guide")
+        body += svg.path([(left, level), (left + room, level)], "guide")
         for (method, parties), colour in zip(CURVES, COLOURS, strict=True):
             points = []
             for place, epsilon in enumerate(epsilons):
@@ -404,20 +404,20 @@ def draw_errors(results: Path, file: Path) -> None:
                 if found:
                     x = left + room * place / (len(epsilons) - 1)
                     points.append((x, error_height(mean(found))))
-            drawn = " ".join(f"{plots.num(x)},{plots.num(y)}" for x, y in points)
+            drawn = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in points)
             body += f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2"/>'
             for x, y in points:
-                body += f'<circle cx="{plots.num(x)}" cy="{plots.num(y)}" r="3" fill="{colour}"/>'
-        body += plots.text(left + room / 2, bottom + 38, "ε", "ax", "middle")
+                body += f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3" fill="{colour}"/>'
+        body += svg.text(left + room / 2, bottom + 38, "ε", "ax", "middle")
     for place, (name, colour) in enumerate(zip(CURVES.values(), COLOURS, strict=True)):
         y = top + 14 + 26 * place
-        body += f'<circle cx="652" cy="{plots.num(y - 4)}" r="5" fill="{colour}"/>'
-        body += plots.text(664, y, name)
+        body += f'<circle cx="652" cy="{svg.num(y - 4)}" r="5" fill="{colour}"/>'
+        body += svg.text(664, y, name)
     y = top + 14 + 26 * len(CURVES)
-    body += plots.path([(642, y - 4), (660, y - 4)], "guide")
-    body += plots.text(664, y, "columns without any link")
+    body += svg.path([(642, y - 4), (660, y - 4)], "guide")
+    body += svg.text(664, y, "columns without any link")
     desc = "Mean total variation distance of three columns, by ε, for six methods on two tables."
-    drawn = plots.figure(width, height, body, title="Error by ε", desc=desc)
+    drawn = svg.figure(width, height, body, title="Error by ε", desc=desc)
     file.write_text(drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n")
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from log_plot import STYLE
 
-from siloweave.report import plots
+from siloweave.report import svg
 
 WIDTH, HEIGHT, TOP, BOTTOM = 924.0, 380.0, 56.0, 300.0
 PANELS = ((56.0, 330.0), (450.0, 330.0))
@@ -49,21 +49,21 @@ def draw(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     seconds = [dot.seconds for dot in points if dot.seconds]
     first = math.floor(math.log10(max(min(seconds), 0.1)))
     last = math.ceil(math.log10(max(seconds)))
-    body = f"<style>{STYLE}</style>" + plots.rect(0, 0, WIDTH, HEIGHT, "paper")
+    body = f"<style>{STYLE}</style>" + svg.rect(0, 0, WIDTH, HEIGHT, "paper")
     titles = ("XGB-C2ST by processor seconds of a fit", "XGB-C2ST by members found, %")
     for (left, width), title in zip(PANELS, titles, strict=True):
-        body += plots.text(left, TOP - 18, title, "title")
+        body += svg.text(left, TOP - 18, title, "title")
         for mark in (0, 25, 50, 75, 100):
             height = _height(mark)
-            body += plots.line(left, height, left + width, height, "grid")
-            body += plots.text(left - 6, height + 4, str(mark), "ax", "end")
+            body += svg.line(left, height, left + width, height, "grid")
+            body += svg.text(left - 6, height + 4, str(mark), "ax", "end")
     (left, width), (right, leak_width) = PANELS
     for power in range(first, last + 1):
         place = left + width * (power - first) / (last - first)
-        body += plots.text(place, BOTTOM + 18, f"{10.0**power:g} s", "ax", "middle")
+        body += svg.text(place, BOTTOM + 18, f"{10.0**power:g} s", "ax", "middle")
     for percent in (0, 2, 4, 6, 8, 10):
         place = right + leak_width * percent / MOST_LEAK
-        body += plots.text(place, BOTTOM + 18, f"{percent}", "ax", "middle")
+        body += svg.text(place, BOTTOM + 18, f"{percent}", "ax", "middle")
     for dot in points:
         colour = COLOURS[methods.index(dot.method) % len(COLOURS)]
         name = f"{dot.method}, {dot.table}: {dot.score:.0f}"
@@ -77,9 +77,9 @@ def draw(file: Path, rows: Sequence[dict[str, Any]]) -> None:
         x, y = PANELS[0][0] + 170 * (place % 5), BOTTOM + 44 + 20 * (place // 5)
         colour = COLOURS[place % len(COLOURS)]
         body += f'<circle cx="{x:g}" cy="{y:g}" r="5" fill="{colour}"/>'
-        body += plots.text(x + 10, y + 4, method)
+        body += svg.text(x + 10, y + 4, method)
     desc = "Each dot is one run on one table; higher is closer to real rows."
-    drawn = plots.figure(WIDTH, HEIGHT, body, title="Seconds, leak and fidelity", desc=desc)
+    drawn = svg.figure(WIDTH, HEIGHT, body, title="Seconds, leak and fidelity", desc=desc)
     file.write_text(drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n")
 
 
@@ -90,7 +90,7 @@ def _height(score: float) -> float:
 
 def _circle(x: float, score: float, colour: str, name: str) -> str:
     """Return a dot with its name, which a browser shows under the pointer."""
-    place = f'cx="{plots.num(x)}" cy="{plots.num(_height(score))}"'
+    place = f'cx="{svg.num(x)}" cy="{svg.num(_height(score))}"'
     return (
         f'<circle {place} r="4.5" fill="{colour}" fill-opacity=".75"><title>{name}</title></circle>'
     )

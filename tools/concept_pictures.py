@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from siloweave.report import plots, words
+from siloweave.report import svg, words
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -59,22 +59,22 @@ class Box(NamedTuple):
 
     def draw(self) -> str:
         """Return the box."""
-        body = plots.rect(self.x, self.y, self.width, self.height, self.kind, rx=6)
-        body += plots.text(self.x + 10, self.y + 21, self.heading, "head")
+        body = svg.rect(self.x, self.y, self.width, self.height, self.kind, rx=6)
+        body += svg.text(self.x + 10, self.y + 21, self.heading, "head")
         for place, line in enumerate(self.lines):
-            body += plots.text(self.x + 10, self.y + 39 + 17 * place, line, "small")
+            body += svg.text(self.x + 10, self.y + 39 + 17 * place, line, "small")
         return body
 
 
 def arrow(x1: float, y1: float, x2: float, y2: float, label: str = "") -> str:
     """Return an arrow to the right or down, and what travels on it."""
-    body = plots.line(x1, y1, x2, y2, "flow")
+    body = svg.line(x1, y1, x2, y2, "flow")
     if x2 > x1:
-        body += plots.path([(x2, y2), (x2 - 9, y2 - 5), (x2 - 9, y2 + 5)], "tip", close=True)
+        body += svg.path([(x2, y2), (x2 - 9, y2 - 5), (x2 - 9, y2 + 5)], "tip", close=True)
     else:
-        body += plots.path([(x2, y2), (x2 - 5, y2 - 9), (x2 + 5, y2 - 9)], "tip", close=True)
+        body += svg.path([(x2, y2), (x2 - 5, y2 - 9), (x2 + 5, y2 - 9)], "tip", close=True)
     if label:
-        body += plots.text((x1 + x2) / 2, min(y1, y2) - 8, label, "small", "middle")
+        body += svg.text((x1 + x2) / 2, min(y1, y2) - 8, label, "small", "middle")
     return body
 
 
@@ -84,14 +84,14 @@ def cells(x: float, y: float, rows: Sequence[int], columns: Sequence[int]) -> st
     for row in range(4):
         for column in range(4):
             kind = "cell mine" if row in rows and column in columns else "cell"
-            body += plots.rect(x + 11 * column, y + 11 * row, 11, 11, kind)
+            body += svg.rect(x + 11 * column, y + 11 * row, 11, 11, kind)
     return body
 
 
 def written(name: str, width: float, height: float, body: str, title: str, desc: str) -> None:
     """Write a picture."""
-    whole = f"<style>{STYLE}</style>" + plots.rect(0, 0, width, height, "paper") + body
-    drawn = plots.figure(width, height, whole, title=title, desc=desc)
+    whole = f"<style>{STYLE}</style>" + svg.rect(0, 0, width, height, "paper") + body
+    drawn = svg.figure(width, height, whole, title=title, desc=desc)
     text = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     (IMAGES / name).write_text(text + "\n", "utf-8")
 
@@ -113,7 +113,7 @@ def protocol(
             end += (box.y - holders[0][0].y) / 8 - 8
         body += arrow(box.x + box.width, box.y + box.height / 2, hub.x, end)
     first = holders[0][0]
-    body += plots.text((first.x + first.width + hub.x) / 2, 20, sent, "small head", "middle")
+    body += svg.text((first.x + first.width + hub.x) / 2, 20, sent, "small head", "middle")
     body += hub.draw() + out.draw()
     middle = hub.y + hub.height / 2
     body += arrow(hub.x + hub.width, middle, out.x, middle)
@@ -173,36 +173,36 @@ def largest_share(epsilon: float) -> float:
 def draw_epsilon() -> None:
     """Draw the attacker's odds of docs/concepts/epsilon.md from the bound on every attack."""
     left, top, size = 60.0, 68.0, 260.0
-    body = plots.text(left, 26, "Best possible attack", "head")
+    body = svg.text(left, 26, "Best possible attack", "head")
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         place = top + size * (1 - share)
-        body += plots.line(left, place, left + size, place, "grid")
-        body += plots.text(left - 8, place + 4, f"{share:.0%}", "small", "end")
-        body += plots.text(left + size * share, top + size + 18, f"{share:.0%}", "small", "middle")
-    body += plots.path([(left, top + size), (left + size, top)], "curve chance")
+        body += svg.line(left, place, left + size, place, "grid")
+        body += svg.text(left - 8, place + 4, f"{share:.0%}", "small", "end")
+        body += svg.text(left + size * share, top + size + 18, f"{share:.0%}", "small", "middle")
+    body += svg.path([(left, top + size), (left + size, top)], "curve chance")
     for place, epsilon in enumerate(EPSILONS):
         points = []
         for step in range(201):
             alarms = step / 200
             power = words.attacker_power(alarms, epsilon, DELTA)
             points.append((left + size * alarms, top + size * (1 - power)))
-        body += plots.path(points, f"curve c{place}")
+        body += svg.path(points, f"curve c{place}")
         label_x, label_y = LABELS[place]
         spot = (left + size * label_x, top + size * (1 - label_y))
-        body += plots.text(*spot, f"ε = {epsilon:g}", "small")
-    body += plots.text(left + size / 2, top + size + 38, "false alarms", "small", "middle")
-    body += plots.text(left, 42, "people in the table that are found, at most", "small")
+        body += svg.text(*spot, f"ε = {epsilon:g}", "small")
+    body += svg.text(left + size / 2, top + size + 38, "false alarms", "small", "middle")
+    body += svg.text(left, 42, "people in the table that are found, at most", "small")
 
     right, width = 500.0, 210.0
-    body += plots.text(right - 40, 26, "Found at most, at 1 % false alarms", "head")
-    body += plots.text(right - 40, 186, "A suspicion of 50 % becomes at most", "head")
+    body += svg.text(right - 40, 26, "Found at most, at 1 % false alarms", "head")
+    body += svg.text(right - 40, 186, "A suspicion of 50 % becomes at most", "head")
     for place, epsilon in enumerate(EPSILONS):
         power = words.attacker_power(FALSE_ALARMS, epsilon, DELTA)
         for start, share in ((42.0, power), (202.0, largest_share(epsilon))):
             y = start + 30 * place
-            body += plots.text(right - 8, y + 15, f"ε = {epsilon:g}", "small", "end")
-            body += plots.rect(right, y, width * share, 20, f"b{place}")
-            body += plots.text(right + width * share + 6, y + 15, shown(share), "small")
+            body += svg.text(right - 8, y + 15, f"ε = {epsilon:g}", "small", "end")
+            body += svg.rect(right, y, width * share, 20, f"b{place}")
+            body += svg.text(right + width * share + 6, y + 15, shown(share), "small")
     desc = "; ".join(
         f"at epsilon {epsilon:g} at most "
         f"{shown(words.attacker_power(FALSE_ALARMS, epsilon, DELTA))} are found, and a suspicion "
@@ -306,8 +306,8 @@ def draw_tree() -> None:
     """Draw the decision tree; its methods are links where the picture is opened by itself."""
     rows = leaves(TREE)
     pitch, top = 46.0, 54.0
-    body = plots.text(20, 28, TREE.text, "head")
-    body += plots.text(560, 28, "Take", "head")
+    body = svg.text(20, 28, TREE.text, "head")
+    body += svg.text(560, 28, "Take", "head")
     seen: set[str] = set()
     for place, (holder, asked, answer, method) in enumerate(rows):
         y = top + pitch * place
@@ -316,17 +316,17 @@ def draw_tree() -> None:
             several = len(asked.branches)
             middle = y + pitch * (several - 1) / 2
             body += Box(4, middle - 6, 228, holder, ()).draw()
-            body += plots.text(252, y - 8, asked.text, "small head")
+            body += svg.text(252, y - 8, asked.text, "small head")
             for step in range(several):
                 reached = y + pitch * step + 12
                 points = [(232.0, middle + 10), (242.0, middle + 10), (242.0, reached)]
-                body += plots.path([*points, (252.0, reached)], "flow")
-        body += plots.text(258, y + 16, answer)
+                body += svg.path([*points, (252.0, reached)], "flow")
+        body += svg.text(258, y + 16, answer)
         body += arrow(478, y + 12, 548, y + 12)
-        body += plots.rect(552, y - 5, 292, 34, "out", rx=6)
-        named = plots.text(562, y + 17, method.method, "head")
+        body += svg.rect(552, y - 5, 292, 34, "out", rx=6)
+        named = svg.text(562, y + 17, method.method, "head")
         body += f'<a href="{escape(target(method.page))}">{named}</a>'
-        body += plots.text(834, y + 17, method.note, "small", "end")
+        body += svg.text(834, y + 17, method.note, "small", "end")
     desc = "; ".join(f"{holder}, {answer}: {method.method}" for holder, _, answer, method in rows)
     written("choosing.svg", 860, top + pitch * len(rows), body, "Which method to take", desc)
 

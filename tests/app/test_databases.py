@@ -15,8 +15,8 @@ from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import InputError
 from siloweave.tables.database import Database, source_of
-from siloweave.tables.digests import digest_of
 from siloweave.tables.read import read
+from siloweave.tables.table import digest_of
 from siloweave.tables.write import write
 
 ROWS = '{ database = "sqlite:///ward.sqlite", query = "SELECT age, sex, job FROM stays" }'

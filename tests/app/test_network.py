@@ -547,7 +547,7 @@ def test_no_table_is_sent_at_the_end_where_columns_stay_with_their_parties(folde
     policy = ends["clinic"] / "policy.toml"
     policy.write_text(policy.read_text() + "results = true\n")
     with party_at(ends["clinic"], noise="seeded") as (host, _):
-        host._part(Part(b"a table", b"a report"))
+        host.owner.part(Part(b"a table", b"a report"))
     assert not (ends["clinic"] / network.RESULTS).exists()
 
 

@@ -1,7 +1,9 @@
-"""How many files of the package a run calls into: upper ends, by decisions 0001 and 0056."""
+"""Files of the package that a run calls, and hand-overs between them: upper ends, decision 0001."""
 
 import sys
 import threading
+from dataclasses import dataclass, field
+from inspect import CO_NEWLOCALS
 from pathlib import Path
 
 import numpy as np
@@ -31,25 +33,50 @@ def people(rows=300):
     return pd.DataFrame(columns)
 
 
-def called_files(run):
-    """Files of the package with a function that `run` calls; importing a module does not count."""
-    found = set()
+@dataclass
+class Walk:
+    """What a run calls of the package.
 
-    def seen(frame, event, arg):
+    Attributes:
+        files: Files with a function that the run calls.
+        hand_overs: Pairs of files of which the first calls the second, or has a library call it.
+    """
+
+    files: set = field(default_factory=set)
+    hand_overs: set = field(default_factory=set)
+
+
+def walk_of(run):
+    """Follow a run through the package; importing a module does not count."""
+    walk = Walk()
+
+    def follow(frame, event, arg):
         code = frame.f_code
-        function = code.co_flags & 0x2  # CO_NEWLOCALS: neither a module's body nor a class's
-        if event == "call" and function and code.co_filename.startswith(PACKAGE):
-            found.add(code.co_filename)
+        is_function = code.co_flags & CO_NEWLOCALS  # neither a module's body nor a class's
+        if event != "call" or not is_function or not code.co_filename.startswith(PACKAGE):
+            return
+        walk.files.add(code.co_filename)
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
+            caller = caller.f_back
+        if caller is not None and caller.f_code.co_filename != code.co_filename:
+            walk.hand_overs.add((caller.f_code.co_filename, code.co_filename))
 
     before = sys.getprofile()
-    sys.setprofile(seen)
-    threading.setprofile(seen)
+    sys.setprofile(follow)
+    threading.setprofile(follow)
     try:
         run()
     finally:
         sys.setprofile(before)
         threading.setprofile(None)
-    return found
+    return walk
+
+
+def check_walk(walk, method, *, files, hand_overs):
+    assert any(method in file for file in walk.files)
+    assert len(walk.files) <= files
+    assert len(walk.hand_overs) <= hand_overs
 
 
 def test_a_study_with_flaim(tmp_path, monkeypatch):
@@ -59,25 +86,39 @@ def test_a_study_with_flaim(tmp_path, monkeypatch):
     study = Path("study.toml")
     study.write_text(study.read_text().replace('name = "aim"', 'name = "flaim"'))
 
-    found = called_files(lambda: main(["run", "study.toml"]))
+    walk = walk_of(lambda: main(["run", "study.toml"]))
     assert Path("run/report.html").is_file()
-    assert any("flaim" in file for file in found)
-    assert len(found) <= 78
+    check_walk(walk, "flaim", files=79, hand_overs=325)
+
+
+def test_fits_of_counts():
+    schema = sw.Schema(COLUMNS).with_fallbacks()
+    # With seeded noise a run makes the same choices each time.
+    paid = {"budget": sw.Budget(1.0, 1e-6), "noise": "seeded"}
+    halves = [people().iloc[:150], people().iloc[150:]]
+    flaim, aim, secure = sw.FLAIM(rounds=3), sw.AIM(), sw.SecureTwoRound()
+    walk = walk_of(lambda: flaim.fit(halves, schema, **paid))
+    check_walk(walk, "flaim", files=53, hand_overs=183)
+
+    walk = walk_of(lambda: aim.fit(people(), schema, **paid))
+    check_walk(walk, "aim", files=50, hand_overs=178)
+
+    walk = walk_of(lambda: secure.fit(columns_apart(), schema, **paid))
+    check_walk(walk, "secure_two_round", files=54, hand_overs=170)
+
+
+def columns_apart():
+    return [people()[["sex", "age"]], people()[["job", "pay"]]]
 
 
 def test_a_diffusion_of_one_owner():
     table, schema, diffusion = people(), sw.Schema(COLUMNS).with_fallbacks(), sw.TabDDPM(steps=20)
-    found = called_files(lambda: diffusion.fit(table, schema, seed=0))
-    assert any("diffusion" in file for file in found)
-    assert len(found) <= 43
+    walk = walk_of(lambda: diffusion.fit(table, schema, seed=0))
+    check_walk(walk, "diffusion", files=42, hand_overs=125)
 
 
 def test_a_diffusion_over_split_columns():
-    halves, schema = (
-        [people()[["sex", "age"]], people()[["job", "pay"]]],
-        sw.Schema(COLUMNS).with_fallbacks(),
-    )
+    schema = sw.Schema(COLUMNS).with_fallbacks()
     silofuse = sw.SiloFuse(diffusion={"steps": 5})
-    found = called_files(lambda: silofuse.fit(halves, schema, seed=0))
-    assert any("silofuse" in file for file in found)
-    assert len(found) <= 53
+    walk = walk_of(lambda: silofuse.fit(columns_apart(), schema, seed=0))
+    check_walk(walk, "silofuse", files=52, hand_overs=165)

@@ -17,9 +17,8 @@ from siloweave.core.settings import Job
 from siloweave.errors import InputError
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables import write
-from siloweave.tables.digests import digest_of
 from siloweave.tables.read import sampled, unread
-from siloweave.tables.table import Table
+from siloweave.tables.table import Table, digest_of
 from tests.methods.test_fed_tgan import GAN, SCHEMA, table
 from tests.tables.databases import duckdb, in_duckdb, in_sqlite, needs_duckdb
 

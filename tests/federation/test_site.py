@@ -603,7 +603,8 @@ def test_less_noise_than_the_study_promises_is_refused():
 
 def test_a_question_is_counted_at_the_step_of_another_that_was_refused():
     """Else a coordinator would have as many answers as it can think of questions to be refused."""
-    site = site_with("clinic", (1, 2, 3), replace(terms_of(KNOWN), asked={"Ask": 2, "Hello": 1}))
+    terms = replace(terms_of(KNOWN), question_limits={"Ask": 2, "Hello": 1})
+    site = site_with("clinic", (1, 2, 3), terms)
     site.answer(frame(Hello(), step=0), HANDLERS)
     for step in (1, 2):
         with pytest.raises(InputError):

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Place, Setup
+from siloweave.core.method import Setup
 from siloweave.core.party import OwnerData
 from siloweave.methods.registry import METHODS
 from siloweave.tables import Encoder, read
@@ -42,7 +42,7 @@ def counts_at_parties(name: str, rows: list[list[str]], folder: Path) -> list[np
     counts: list[np.ndarray] = []
     for party, columns in parts.items():
         table = read(folder / "rows.csv", names=SCHEMA.names).select(columns)
-        counts += counts_of(synth.method.prepare(table, setup, Place(party)))
+        counts += counts_of(synth.method.prepare(table, setup, party))
     return counts
 
 

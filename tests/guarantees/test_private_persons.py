@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from siloweave.core.method import Place, Setup, Task
+from siloweave.core.method import Setup, Task
 from siloweave.errors import DataError, WireError
 from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd import party
@@ -218,7 +218,7 @@ def test_a_person_with_more_rows_than_are_paid_for_is_refused_before_anything_is
     study, table = replace(Study(), most=2), read(visits(most=3))
     setup = Setup(study.made, SCHEMA, study.budget, ("curator",))
     with pytest.raises(DataError, match="more than rows_per_unit = 2 rows of one unit") as refused:
-        party.party_data(table, setup, Place("curator"))
+        party.party_data(table, setup, "curator")
     assert "3" not in str(refused.value)  # how many rows somebody has stays there
     run, setup = study.opened({"curator": part(visits(most=3))})
     session = Session(("curator",), run.wire, run="r")

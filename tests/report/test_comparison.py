@@ -9,7 +9,7 @@ from siloweave.errors import InputError
 from siloweave.evaluate.scoring import score
 from siloweave.report import results, words
 from siloweave.report.page import render, render_comparison
-from siloweave.report.plots import distances, receiver_curves
+from siloweave.report.run_plots import distances, receiver_curves
 from siloweave.tables import Table
 from tests.report.outline import Outline
 

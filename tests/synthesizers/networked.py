@@ -6,7 +6,13 @@ from threading import Thread
 
 from siloweave.app.plan import forecast_of, messages_over, most_asked
 from siloweave.core.method import Setup, job_for
-from siloweave.core.party import columns_of, parties_of, study_party, synthetic_columns
+from siloweave.core.party import (
+    OwnerHooks,
+    columns_of,
+    parties_of,
+    study_party,
+    synthetic_columns,
+)
 from siloweave.core.run import run_study
 from siloweave.core.settings import agreed
 from siloweave.errors import StudyError
@@ -98,8 +104,8 @@ def ends(case, folder, study=b"{}"):
             home.mkdir(parents=True, exist_ok=True)
             host = study_party(
                 name, setup, study, table, jobs_of(case, identity=own[name]), home, roster.parties,
-                asked=plan_of(case, setup),
-                end=lambda party, home=home: write_kept(party, setup, home),
+                question_limits=plan_of(case, setup),
+                owner=OwnerHooks(end=lambda party, home=home: write_kept(party, setup, home)),
             )  # fmt: skip
             stack.callback(host.close)
             hosts[name] = host, Seals(name, own[name], roster, Nonces(home / "nonces"))

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.core.party import StageFacts, study_party
+from siloweave.core.method import REPLIES
+from siloweave.core.party import OwnerHooks, StageFacts, study_party
 from siloweave.core.run import run_study
 from siloweave.core.settings import agreed
 from siloweave.errors import (
@@ -191,7 +192,7 @@ def test_rows_that_do_not_fit_are_not_counted_for_the_coordinator(tmp_path, monk
     case = CASES["two_round"]
     with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
 
-        def prepare(table, setup, place):
+        def prepare(table, setup, party):
             raise DataError("column 'age': 5 rows hold 'ninety'")
 
         monkeypatch.setattr(
@@ -314,7 +315,7 @@ def test_a_policy_is_asked_before_every_stage(tmp_path, kind):
             raise kind("policy.toml does not allow it: study 'asthma' has spent 2.0")
 
         for host, _ in hosts.values():
-            host._allow = forbidden
+            host.owner = OwnerHooks(allow=forbidden)
         with pytest.raises(StudyError, match="does not allow the study any more") as caught:
             asked(hosts, seals, facts_of(setup))
         assert "asthma" not in str(caught.value)
@@ -403,7 +404,7 @@ def test_nothing_that_is_in_rows_alone_crosses_or_stays_at_the_coordinator(
     setup, _ = setup_of(case)
     tags = [tag.encode() for asked in plan_of(case, setup).values() for tag in asked]
     assert not [tag for tag in tags if tag in seen]  # no frame is readable
-    if case.synth.method.transcribed:
+    if REPLIES in case.synth.method.stores:
         assert [tag for tag in tags if tag in office]  # the coordinator's own transcript is
 
 
@@ -437,7 +438,7 @@ def test_a_study_that_is_refused_leaves_no_ledger_behind(tmp_path):
     with pytest.raises(InputError, match="does not allow it"):
         study_party(
             name, setup, STUDY, tables[name], jobs_of(case, identity=Identity.create()), tmp_path,
-            {}, allow=forbidden,
+            {}, owner=OwnerHooks(allow=forbidden),
         )  # fmt: skip
     assert not (tmp_path / "ledger.jsonl").exists()
 
@@ -469,7 +470,9 @@ def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
         carrier = Recorded(seals, hosts)
         job = jobs_of(case, folder=tmp_path / "office", rows=_ROWS)
         run_study(setup, job, SealedCarrier(carrier, seals), study=STUDY)
-        plan = {(p, run): hosts[p][0]._sites[run][0].terms.asked for p, run, _ in carrier.last}
+        plan = {
+            (p, run): hosts[p][0]._sites[run][0].terms.question_limits for p, run, _ in carrier.last
+        }
         steps = count(1000)  # none twice
         for (party, run, tag), asked_last in carrier.last.items():
             host, most = hosts[party][0], plan[party, run][tag]
@@ -494,6 +497,6 @@ def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
 def test_a_question_of_no_stage_of_the_plan_is_refused(tmp_path):
     with ends(CASES["two_round"], tmp_path, STUDY) as (setup, seals, hosts):
         host, _ = hosts[setup.roster[0]]
-        host.asked = {"bins": {}}
+        host.question_limits = {"bins": {}}
         with pytest.raises(WireError, match="by the study's plan it answers 0"):
             asked(hosts, seals, facts_of(setup))

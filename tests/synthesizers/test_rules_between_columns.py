@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Place, Setup
+from siloweave.core.method import Setup
 from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import METHODS
 from siloweave.tables import Encoder
@@ -188,7 +188,7 @@ def test_an_odd_row_under_a_guarantee_moves_itself_alone(name, odd):
 def prepared_counts(setup, table):
     inside = setup.modelled.inside(sw.read(table))
     assert set(inside.names) == set(LEARNED)
-    prepared = setup.synth.method.prepare(inside, setup, Place("north"))
+    prepared = setup.synth.method.prepare(inside, setup, "north")
     assert prepared is not None
     codes = Encoder(setup.schema, 16).encode(inside)
     return [

@@ -27,9 +27,8 @@ from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.digests import digest_of
 from siloweave.tables.read import ParquetFile, read, rows_of, sampled, unread
-from siloweave.tables.table import Table
+from siloweave.tables.table import Table, digest_of
 from siloweave.tables.write import write
 
 

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from siloweave.tables.codes import Codes, Domain
-from siloweave.tables.digests import digest_of
 from siloweave.tables.read import read
+from siloweave.tables.table import digest_of
 
 FRAME = pl.DataFrame(
     {

@@ -13,8 +13,8 @@ from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, encoding_of, read, read_batches, write
 from siloweave.tables.cells import placed_cells
 from siloweave.tables.dialect import Dialect
-from siloweave.tables.digests import digest_of
 from siloweave.tables.read import names_in, readings
+from siloweave.tables.table import digest_of
 
 
 def pandas_frame():

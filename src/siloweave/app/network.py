@@ -73,6 +73,7 @@ from siloweave.core.method import Setup
 from siloweave.core.party import (
     ALIGNMENT,
     PARTING,
+    OwnerHooks,
     Party,
     lost_ledger,
     study_party,
@@ -486,13 +487,11 @@ def party_in(
             job,
             folder,
             roster.parties,
-            allow=allow,
+            owner=OwnerHooks(
+                allow, ledger_record.note, ledger_record.answered, end, part
+            ),
+            question_limits=question_limits,
             aligned=alignment_data,
-            asked=question_limits,
-            note=ledger_record.note,
-            answered=ledger_record.answered,
-            end=end,
-            part=part,
         )
     try:
         # From here on, a ledger that is gone or is an old copy is noticed.

@@ -26,7 +26,7 @@ import msgspec
 
 from siloweave.app.study import Study
 from siloweave.core.fit import Cost
-from siloweave.core.method import Asked, Forecast, Setup, smallest_sum
+from siloweave.core.method import Forecast, QuestionCounts, Setup, smallest_sum
 from siloweave.core.party import PARTING
 from siloweave.core.settings import NAMING_DELTA, agreed, differences
 from siloweave.core.views import View, Views
@@ -506,12 +506,14 @@ def messages_of(setup: Setup, forecast: Forecast) -> Iterator[PlannedMessage]:
         share = stage.share(setup)
         stage_views = stage.views(views, setup)
         payment = _payment(remaining * share, private=is_private)
-        yield from _described(stage.name, stage.asked(planned), stage_views, payment)
+        yield from _described(
+            stage.name, stage.questions(planned), stage_views, payment
+        )
         remaining *= 1 - share
 
     tags_by_rows = [_tag(request) for request in forecast.by_rows]
     payment = _payment(remaining, private=is_private)
-    for message in _described("method", forecast.asked, views, payment):
+    for message in _described("method", forecast.questions, views, payment):
         yield msgspec.structs.replace(message, guessed=message.tag in tags_by_rows)
 
 
@@ -520,7 +522,7 @@ def _decoding(setup: Setup) -> Iterator[PlannedMessage]:
     if setup.synth.method.decode is None:
         return
     if getattr(setup.synth, "shared", True):
-        questions: Asked = {DecodeColumns: most_decoded(setup)}
+        questions: QuestionCounts = {DecodeColumns: most_decoded(setup)}
         field = PlannedField("columns", _MADE)
     else:
         questions = {KeepColumns: 1}
@@ -558,7 +560,7 @@ def _payment(share: float, *, private: bool) -> str:
 
 
 def _described(
-    stage: str, questions: Asked, views: Views, payment: str
+    stage: str, questions: QuestionCounts, views: Views, payment: str
 ) -> Iterator[PlannedMessage]:
     """Describe the questions of a stage that are asked at all.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from siloweave.app.review_rows import values_of
-from siloweave.report import plots, words
+from siloweave.report import svg, words
 from siloweave.tables.column import Column
 from siloweave.tables.table import Table
 
@@ -61,7 +61,7 @@ def _histogram(name: str, values: np.ndarray[Any, Any], missing_share: float) ->
 
     bottom = _HEIGHT - 18
     width = _WIDTH / len(counts)
-    body = plots.line(0, bottom, _WIDTH, bottom, "base")
+    body = svg.line(0, bottom, _WIDTH, bottom, "base")
     for number, count in enumerate(counts):
         height = (bottom - 4) * count / tallest
         share = words.percent(count / max(len(numbers), 1))
@@ -70,18 +70,18 @@ def _histogram(name: str, values: np.ndarray[Any, Any], missing_share: float) ->
         tip = f"{low} to below {high}: {share}"
         x = width * number + 0.5
         bar_width = max(width - 1, 0.8)
-        body += plots.rect(x, bottom - height, bar_width, height, "real", tip=tip)
+        body += svg.rect(x, bottom - height, bar_width, height, "real", tip=tip)
 
     least = _label(numbers.min(), is_time=is_time)
     most = _label(numbers.max(), is_time=is_time)
-    body += plots.text(0, _HEIGHT - 4, least, "ax")
-    body += plots.text(_WIDTH, _HEIGHT - 4, most, "ax", "end")
+    body += svg.text(0, _HEIGHT - 4, least, "ax")
+    body += svg.text(_WIDTH, _HEIGHT - 4, most, "ax", "end")
     if missing_share:
         label = f"{words.percent(missing_share)} missing"
-        body += plots.text(_WIDTH / 2, _HEIGHT - 4, label, "ax", "middle")
+        body += svg.text(_WIDTH / 2, _HEIGHT - 4, label, "ax", "middle")
     title = f"{name} in the rows"
     desc = f"Values from {least} to {most}; {words.percent(missing_share)} are missing."
-    return plots.figure(_WIDTH, _HEIGHT, body, title=title, desc=desc)
+    return svg.figure(_WIDTH, _HEIGHT, body, title=title, desc=desc)
 
 
 def _edges(numbers: np.ndarray[Any, Any], *, is_whole: bool) -> np.ndarray[Any, Any]:
@@ -158,15 +158,15 @@ def _bars(name: str, values: Sequence[Any], missing_share: float) -> str:
     for number, share in enumerate(shares):
         y = _PITCH * number + 2
         label = short_labels[number]
-        body += plots.text(
+        body += svg.text(
             left - _LABEL_GAP, y + 11, label, "ax", "end", whole=labels[number]
         )
         width = span * share / longest
-        body += plots.rect(left, y + 2, width, 11, "real", rx=1.5)
-        body += plots.text(left + width + 5, y + 11, words.percent(share), "ax")
+        body += svg.rect(left, y + 2, width, 11, "real", rx=1.5)
+        body += svg.text(left + width + 5, y + 11, words.percent(share), "ax")
     if not shares:
-        body = plots.text(0, 13, "no rows", "ax")
+        body = svg.text(0, 13, "no rows", "ax")
     height = _PITCH * max(len(shares), 1) + 4
     title = f"{name} in the rows"
     desc = f"{len(counts):,} values; {words.percent(missing_share)} are missing."
-    return plots.figure(_WIDTH, height, body, title=title, desc=desc)
+    return svg.figure(_WIDTH, height, body, title=title, desc=desc)

@@ -81,11 +81,10 @@ from siloweave.progress import Progress, silent
 from siloweave.protocols.columns import DrawnRows
 from siloweave.report.page import Audience, render
 from siloweave.report.record import AlignmentCost, Overhead, Phase, Record
-from siloweave.tables.digests import digest_of
 from siloweave.tables.ids import IdPolicy
 from siloweave.tables.read import Unread, read
 from siloweave.tables.schema import Schema
-from siloweave.tables.table import Table
+from siloweave.tables.table import Table, digest_of
 from siloweave.tables.write import write
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from siloweave.tables.origin import Frame
 from siloweave.tables.write import frame_of
 
 if TYPE_CHECKING:
-    from siloweave.report.plots import Picture
+    from siloweave.report.svg import Picture
 
 
 class RiskPart(msgspec.Struct, frozen=True):
@@ -238,7 +238,8 @@ class Risks(msgspec.Struct, frozen=True):
 
         A notebook shows the picture, and its `save` stores it as SVG.
         """
-        from siloweave.report.plots import Picture, receiver_curves
+        from siloweave.report.run_plots import receiver_curves
+        from siloweave.report.svg import Picture
 
         if not self.memberships:
             raise InputError(

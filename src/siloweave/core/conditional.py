@@ -540,7 +540,7 @@ def accepted(
     model: Generator,
     features: Features,
     count: int,
-    asked: Sequence[VectorCondition],
+    conditions: Sequence[VectorCondition],
     *,
     tries: int,
     key: Key,
@@ -553,7 +553,7 @@ def accepted(
         model: What draws.
         features: Vectors to table and back.
         count: How many rows.
-        asked: What they must have, one entry per column that is given.
+        conditions: What they must have, one entry per column that is given.
         tries: Rows that are drawn at most for each that is wanted.
         key: Everything random.
 
@@ -562,12 +562,12 @@ def accepted(
     """
     if tries < 1:
         raise InputError(f"tries={tries} must be 1 or more")
-    for condition in asked:
+    for condition in conditions:
         condition.check(model.shares(condition.name))
-    conditioned_on = _given(model, features, count, asked)
+    conditioned_on = _given(model, features, count, conditions)
     # A model that keeps what it is given needs no check of these columns.
     guaranteed = model.takes if model.keeps else frozenset()
-    checked = [condition for condition in asked if condition.name not in guaranteed]
+    checked = [c for c in conditions if c.name not in guaranteed]
 
     X = np.zeros((count, features.width), dtype=np.float32)
     missed = np.arange(count)
@@ -599,13 +599,16 @@ def accepted(
 
 
 def _given(
-    model: Generator, features: Features, count: int, asked: Sequence[VectorCondition]
+    model: Generator,
+    features: Features,
+    count: int,
+    conditions: Sequence[VectorCondition],
 ) -> Matrix | None:
     """Return the vectors that the model itself is conditioned on, NaN wherever a row is free.
 
     None where it takes nothing of what is asked.
     """
-    met_by_model = [condition for condition in asked if condition.name in model.takes]
+    met_by_model = [c for c in conditions if c.name in model.takes]
     if not met_by_model:
         return None
     vectors = np.full((count, features.width), np.nan, dtype=np.float32)

@@ -173,14 +173,14 @@ class _Drawing:
             return None
         names = set(self.model.schema.names)
         direct = [condition for condition in cells if condition.name in names]
-        wanted_cells = {condition.name: _asked(condition) for condition in cells}
+        wanted_cells = {condition.name: _wanted_cells(condition) for condition in cells}
         if self.modelled.takes(wanted_cells):
             # Columns that follow from others: what is wanted of them takes a row of the model.
             pilot = self._of_model(
                 len(rows), tuple(direct) or None, fold_in(seed, "pilot")
             )
             random = generator(fold_in(seed, "pilots"))
-            translated = self.modelled.asked(
+            translated = self.modelled.translated(
                 wanted_cells, pilot, self.model.schema, random
             )
             direct = [
@@ -491,7 +491,7 @@ def _known_to(like: Table, schema: Schema) -> Table | None:
     return like.select(names) if names else None
 
 
-def _asked(condition: Condition) -> WantedCells:
+def _wanted_cells(condition: Condition) -> WantedCells:
     """Return a condition as numbers or codes, with a mask of the rows that it fixes."""
     fixed = ~condition.free
     if not condition.table.num_rows:
@@ -503,10 +503,10 @@ def _asked(condition: Condition) -> WantedCells:
     return WantedCells(cells_of(condition.column, condition.table).take(places), fixed)
 
 
-def condition_of(column: Column, asked: WantedCells) -> Condition:
+def condition_of(column: Column, wanted: WantedCells) -> Condition:
     """Build a condition from numbers or codes."""
-    rows = np.flatnonzero(asked.fixed)
-    places = np.full(len(asked.fixed), -1, dtype=np.int64)
+    rows = np.flatnonzero(wanted.fixed)
+    places = np.full(len(wanted.fixed), -1, dtype=np.int64)
     places[rows] = np.arange(len(rows))
-    values = written(column, asked.cells.take(rows), None)
+    values = written(column, wanted.cells.take(rows), None)
     return Condition.of(column, Table.from_columns({column.name: values}), places)

@@ -38,6 +38,13 @@ GUARANTEES = ("dp", "partial", "refuted", "none")
 """What a method may state."""
 GUARANTEED = ("dp", "partial")
 """Guarantees under which no row may decide the type of a column."""
+REPLIES = "replies"
+"""What a run's folder stores: replies as the coordinator received them. Those of thousands of
+rounds would fill a disk."""
+COORDINATOR_TRAINING = "coordinator's training"
+"""What a run's folder stores: how far the coordinator's training is."""
+PARTY_TRAINING = "party's training"
+"""What a party's folder stores: how far its own training is."""
 OR_PERSONS = ", or every person where the unit is one,"
 """Part of a statement; the report of a run whose unit is a row leaves it out."""
 
@@ -123,7 +130,14 @@ class MethodSettings:
         for kind in type(self).__mro__:
             if kind is not MethodSettings and "__post_init__" in vars(kind):
                 vars(kind)["__post_init__"](self)
-        self.method.check(self)
+        self._check_settings()
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings of the method that do not go together."""
+
+    def _smallest_cohort(self, parties: int) -> int:
+        """Return the fewest parties of a sum in the method's own stage; a method may ask fewer."""
+        return _all_but_dropouts(self, parties)
 
     @property
     def info(self) -> Info:
@@ -237,8 +251,13 @@ def job_for(synth: MethodSettings, budget: Budget | None, **facts: Any) -> Job:
 
 def smallest_cohort(synth: MethodSettings, parties: int, stage: str = "method") -> int:
     """Return the fewest parties whose masked sum an honest coordinator asks for in a stage."""
-    if stage == "method" and synth.method.smallest_cohort is not None:
-        return synth.method.smallest_cohort(synth, parties)
+    if stage == "method":
+        return synth._smallest_cohort(parties)
+    return _all_but_dropouts(synth, parties)
+
+
+def _all_but_dropouts(synth: MethodSettings, parties: int) -> int:
+    """Return how many parties remain where as many vanish as the settings allow."""
     return max(1, parties - int(getattr(synth, "dropouts", 0)))
 
 
@@ -250,15 +269,6 @@ def smallest_sum(synth: MethodSettings, parties: int) -> int | None:
     if synth.method.split != "rows" or synth.info.trust not in ("secure-sum", "mpc"):
         return None
     return min(smallest_cohort(synth, parties, stage) for stage in ("before", "method"))
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place where a party works: its name, progress, and folder for checkpoints."""
-
-    name: str
-    progress: Progress = silent
-    store: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -311,7 +321,7 @@ class Stage:
         plan: The setup of the stage, from that of the run; None where there is nothing to do.
         share: Share of the remaining zCDP of the run that it takes.
         prepare, facts, handlers, coordinate: As of `Method`.
-        asked: How often a party is asked each question, at most, from the setup of the stage.
+        questions: How often a party is asked each question, at most, from the setup of the stage.
         refine: The setup after what was found.
         accepts: A party's way to the same: its setup with what the coordinator's setup has more,
             after this stage; raises WireError for what the stage cannot have found.
@@ -322,10 +332,10 @@ class Stage:
     phase: str
     plan: Callable[[Setup], Setup | None]
     share: Callable[[Setup], float]
-    prepare: Callable[[Table | Codes | Unread, Setup, Place], Any]
+    prepare: Callable[[Table | Codes | Unread, Setup, str], Any]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Any]
-    asked: Callable[[Setup], Asked]
+    questions: Callable[[Setup], QuestionCounts]
     refine: Callable[[Setup, Any], Setup]
     accepts: Callable[[Setup, Setup], Setup]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
@@ -345,14 +355,14 @@ class Method:
         paper: Its source.
         guarantee: What it promises.
         visibility: Who sees what of a run, and what protects it.
-        prepare: A party's data from its table. Raises where rows do not fit; nothing is released.
+        prepare: A party's data from its table, the setup and its name. Raises where rows do not
+            fit; nothing is released.
         facts: What every party is given of the settings, and checks requests against.
         handlers: A party's side: which function answers which request.
         coordinate: The coordinator's side.
         load: Reads the model of a saved fit from its folder.
         forecast: What a run will take, before a row is read, from the setup and a guess of how many
             rows there are; 1 where nobody has one.
-        check: Checks the settings together; raises InputError.
         check_schema: Raises SchemaError or InputError for columns that it cannot learn.
         decode: With split columns: what draws rows whose columns the parties make of what the
             coordinator's model draws; it asks them, at the end of the run. Its last argument is
@@ -361,10 +371,8 @@ class Method:
         affordable: Raises BudgetError where the budget does not pay for a run.
         phase: What the run is called in the list of times.
         party_share: Share of the work that parties do one after the other, for progress.
-        trains_at: Whose unfinished training is kept in the run's folder: "coordinator", "party".
-        transcribed: Whether the coordinator stores the replies, where there is a folder.
-        smallest_cohort: Fewest parties of a sum that its coordinator asks for, from settings and
-            the number of parties; if not given, all but those that may vanish.
+        stores: What is stored of a run besides ledgers: some of `REPLIES`, `COORDINATOR_TRAINING`
+            and `PARTY_TRAINING`.
         counts: Whether a party only counts its rows, so that `prepare` takes a table that is not
             read; for any other method it is loaded.
 
@@ -387,23 +395,20 @@ class Method:
     paper: str
     guarantee: Callable[[Any], Guarantee]
     visibility: Callable[[Any], Views]
-    prepare: Callable[[Any, Setup, Place], Any]
+    prepare: Callable[[Any, Setup, str], Any]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Result]
     load: Callable[[Path], Model]
     forecast: Callable[[Setup, int], Forecast]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
-    check: Callable[[Any], None] = lambda synth: None
     check_schema: Callable[[Any, Schema], None] = lambda synth, schema: None
     decode: Callable[[Session, Task, Result, int | None], Model] | None = None
     before: tuple[Stage, ...] = ()
     affordable: Callable[[Setup], None] = lambda setup: None
     phase: str = "training"
     party_share: Callable[[Any], float] = lambda synth: 0.0
-    trains_at: tuple[str, ...] = ()
-    transcribed: bool = True
+    stores: tuple[str, ...] = (REPLIES,)
     counts: bool = False
-    smallest_cohort: Callable[[Any, int], int] | None = None
 
     @property
     def learns(self) -> bool:
@@ -464,7 +469,7 @@ class Method:
 
 # Forecasts
 
-Asked = Mapping[type[Request[Any]], int]
+QuestionCounts = Mapping[type[Request[Any]], int]
 """How often a party is asked each question, at most; questions that it is never asked are left
 out."""
 
@@ -546,7 +551,7 @@ class Forecast:
     """The resources that a run will take.
 
     Attributes:
-        asked: How often a party is asked each question of the method, at most.
+        questions: How often a party is asked each question of the method, at most.
         by_rows: Those of them whose number follows from the number of rows, and is a guess as well.
         memory_mb: Peak, with all parties in one process, without their rows.
         bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand; without
@@ -570,7 +575,7 @@ class Forecast:
         warnings: What to look at before running.
     """
 
-    asked: Asked
+    questions: QuestionCounts
     memory_mb: float
     bytes_per_party: int
     seconds: float | None
@@ -591,7 +596,7 @@ class Forecast:
     @property
     def rounds(self) -> int:
         """The most questions that are asked one after the other; the last one closes the run."""
-        return sum(self.asked.values()) + self.waits + (not self.closes)
+        return sum(self.questions.values()) + self.waits + (not self.closes)
 
 
 def same_people_note(epsilon: float) -> str:

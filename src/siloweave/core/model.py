@@ -229,7 +229,7 @@ class FeatureModel:
         count, cells = conditions(
             self.schema, names, wanted.given, wanted.num_rows, otherwise
         )
-        asked = [
+        vector_conditions = [
             VectorCondition.of(
                 condition, features, fold_in(seed, "given", condition.name)
             )
@@ -239,10 +239,13 @@ class FeatureModel:
             column = balanced_column(self.schema, wanted.balanced, self.target, cells)
             shares = shares_in(self.net, features, column, seed)
             even = equally(column, shares, count, seed)
-            asked.append(VectorCondition.of(even, features, fold_in(seed, "given")))
-        X = accepted(self.net, features, count, asked, tries=wanted.tries, key=seed)
+            even_key = fold_in(seed, "given")
+            vector_conditions.append(VectorCondition.of(even, features, even_key))
+        X = accepted(
+            self.net, features, count, vector_conditions, tries=wanted.tries, key=seed
+        )
         rows = features.decode(X, key=fold_in(seed, "values"), like=like)
-        return imposed(rows, [condition.cells for condition in asked], like)
+        return imposed(rows, [condition.cells for condition in vector_conditions], like)
 
     def with_values(self, names: Sequence[str]) -> FeatureModel:
         """Return the model itself: it draws missing values, and callers reject these rows."""

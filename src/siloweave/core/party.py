@@ -36,7 +36,13 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from siloweave.core.method import Method, MethodSettings, Place, Setup, Stage
+from siloweave.core.method import (
+    PARTY_TRAINING,
+    Method,
+    MethodSettings,
+    Setup,
+    Stage,
+)
 from siloweave.core.settings import SEEDED, Job, agreed, differences
 from siloweave.errors import (
     NAMES_NO_ROW,
@@ -74,11 +80,10 @@ from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.database import Database
-from siloweave.tables.digests import digest_of
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Unread, read, sampled, unread
 from siloweave.tables.schema import Schema
-from siloweave.tables.table import Table
+from siloweave.tables.table import Table, digest_of
 from siloweave.tables.units import bounded_rows
 from siloweave.tables.write import from_parquet, parquet_of
 
@@ -126,14 +131,10 @@ class OwnerData:
     Attributes:
         table: Its rows.
         schema: Facts about its columns.
-        progress: Called with a text and the share that is done of its work.
-        store: Folder for an interrupted training, of this run alone; or None.
     """
 
     table: Table
     schema: Schema
-    progress: Progress = silent
-    store: Path | None = None
 
     def digest(self) -> bytes:
         """Return a digest of rows and schema, by which a resumed run knows them; see `Site`."""
@@ -150,6 +151,8 @@ class PartySide:
         facts: What it was given of the study, and checks requests against.
         smallest_cohort: Fewest parties of a sum that it takes part in.
         apart: Whether the stage has a ledger of its own, which no budget covers: an alignment's.
+        progress: Called with a text and the share that is done of its work.
+        checkpoints: Folder for an interrupted training, of this run alone; or None.
     """
 
     data: PartyData
@@ -157,6 +160,8 @@ class PartySide:
     facts: Mapping[str, Any] = field(default_factory=dict)
     smallest_cohort: int = 1
     apart: bool = False
+    progress: Progress = silent
+    checkpoints: Path | None = None
 
 
 class StageFacts(
@@ -212,6 +217,28 @@ def side_of(setup: Setup) -> Method | Stage:
 # A party
 
 
+@dataclass(frozen=True)
+class OwnerHooks:
+    """What the owner of a party's rows decides and is told while a study runs.
+
+    Attributes:
+        allow: Called before every stage, with the ledger; raises what forbids the study. None
+            allows it.
+        note: Called before an answer is given, with the ledger and the hash of the line that paid
+            for it or for what went before; raises what keeps the answer here, such as lines that
+            are missing.
+        answered: Returns the last such hash; empty where nobody notes it.
+        end: Called with the party, before the study's last answer is given.
+        part: Called once the coordinator says that it has its result, with what it sends along.
+    """
+
+    allow: Callable[[Ledger], None] | None = None
+    note: Callable[[Ledger, str], object] = lambda ledger, paid: None
+    answered: Callable[[], str] = str
+    end: Callable[[Party], object] = lambda party: None
+    part: Callable[[Part], object] = lambda message: None
+
+
 class Party:
     """One party of one run, for as long as its process lives.
 
@@ -224,14 +251,9 @@ class Party:
         home: Its folder: ledger, key, and what it remembers; in memory if None.
         apart: Where it has the ledger of an alignment; in memory if None.
         roster: Every party's public key for signatures, in the study's order.
-        asked: How often it answers each question at most, by stage and tag; None for no bound.
-        allow: Called before every stage, with the ledger; raises what forbids the study.
-        note: Called before an answer is given, with the ledger and the hash of the line that paid
-            for it or for what went before; raises what keeps the answer here, such as lines that
-            are missing.
-        answered: Returns the last such hash; empty where nobody notes it.
-        end: Called with the party, before the study's last answer is given.
-        part: Called once the coordinator says that it has its result, with what it sends along.
+        question_limits: How often it answers each question at most, by stage and tag; None for no
+            bound.
+        owner: What the owner of its rows decides and is told; see `OwnerHooks`.
     """
 
     def __init__(
@@ -245,12 +267,8 @@ class Party:
         home: Path | None = None,
         apart: Path | None = None,
         roster: Mapping[str, bytes] | None = None,
-        asked: Mapping[str, Mapping[str, float]] | None = None,
-        allow: Callable[[Ledger], None] | None = None,
-        note: Callable[[Ledger, str], object] = lambda ledger, paid: None,
-        answered: Callable[[], str] = str,
-        end: Callable[[Party], object] = lambda party: None,
-        part: Callable[[Part], object] = lambda message: None,
+        question_limits: Mapping[str, Mapping[str, float]] | None = None,
+        owner: OwnerHooks | None = None,
     ) -> None:
         self.name = name
         self.job = job
@@ -258,15 +276,11 @@ class Party:
         self.home = home
         self._apart = apart
         self.roster = roster or {}
-        self.asked = asked
+        self.question_limits = question_limits
         self._opened = stores
         self._sides: dict[str, PartySide] = {}
         self.prepare = prepare
-        self._allow = allow
-        self._note = note
-        self._answered = answered
-        self._end = end
-        self._part = part
+        self.owner = owner or OwnerHooks()
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
         self._aligning: PartyStores | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
@@ -304,7 +318,7 @@ class Party:
         Raises:
             StudyError: The coordinator's study is another one, or it was begun with other settings.
             WireError: The facts do not follow from the study.
-            SiloweaveError: Rows do not fit the study, or `allow` forbids it.
+            SiloweaveError: Rows do not fit the study, or its owner forbids it.
         """
         if run in self._sides:
             return
@@ -339,7 +353,7 @@ class Party:
             envelope = messages.decode(question.data, Envelope)
             # Of no site: it reads no row and no ledger.
             if envelope.run == self.job.named(PARTING):
-                self._part(messages.decode(envelope.body, Part))
+                self.owner.part(messages.decode(envelope.body, Part))
                 return messages.encode(envelope.answered(messages.encode(Parted())))
             try:
                 self._begin_from(envelope.run, question.facts)
@@ -353,7 +367,7 @@ class Party:
                 envelope.body,
                 envelope.then,
             ):
-                self._end(self)
+                self.owner.end(self)
             _log.info(
                 "run %s: a question of %d bytes, answered with %d",
                 envelope.run, len(question.data), len(answer),
@@ -400,10 +414,12 @@ class Party:
 
     def _site_of(self, run: str, side: PartySide) -> Site[Any]:
         stage = run.removeprefix(self.job.run).removeprefix("-") or "method"
-        most_asked = None if self.asked is None else self.asked.get(stage, {})
+        stage_limits = None
+        if self.question_limits is not None:
+            stage_limits = self.question_limits.get(stage, {})
         if side.apart:
             stores = self._stores_apart(run)
-            terms = Terms(self.roster, asked=most_asked)
+            terms = Terms(self.roster, question_limits=stage_limits)
         else:
             stores = self.stores
             terms = Terms(
@@ -412,12 +428,21 @@ class Party:
                 side.facts,
                 self.job.dropouts,
                 self.job.run,
-                most_asked,
+                stage_limits,
                 side.smallest_cohort,
             )
-        answered = str if side.apart else self._answered
-        return site_of(
-            self.name, side.data, self.job, self.index, stores, terms, answered
+        ledger, store = stores
+        return Site(
+            self.name,
+            side.data,
+            ledger=ledger,
+            entropy=party_entropy(self.job, self.index),
+            store=store,
+            digest=side.data.digest,
+            terms=terms,
+            answered=str if side.apart else self.owner.answered,
+            progress=side.progress,
+            checkpoints=side.checkpoints,
         )
 
     def _stores_apart(self, run: str) -> PartyStores:
@@ -435,10 +460,10 @@ class Party:
     # Errors, as far as they leave the party
 
     def _check_allowed(self) -> None:
-        if self._allow is None:
+        if self.owner.allow is None:
             return
         try:
-            self._allow(self.ledger)
+            self.owner.allow(self.ledger)
         except SiloweaveError as error:  # its text may name other studies
             _log.warning("%s", error)
             raise StudyError(
@@ -448,7 +473,7 @@ class Party:
 
     def _note_ledger(self, paid: str) -> None:
         try:
-            self._note(self.ledger, paid)
+            self.owner.note(self.ledger, paid)
         except SiloweaveError as error:  # its text may name a folder of this user
             _log.warning("%s", error)
             raise LedgerError(
@@ -520,9 +545,9 @@ def study_party(
     home: Path,
     roster: Mapping[str, bytes],
     *,
-    allow: Callable[[Ledger], None] = lambda ledger: None,
+    owner: OwnerHooks | None = None,
+    question_limits: Mapping[str, Mapping[str, float]] | None = None,
     aligned: AlignmentData | None = None,
-    **hooks: Any,
 ) -> Party:
     """Open the party of a study whose other parties run elsewhere.
 
@@ -534,21 +559,22 @@ def study_party(
         job: Budget, name of the run, where noise comes from, and the party's private key.
         home: Its folder.
         roster: Every party's public key for signatures, in the study's order.
-        allow: As of `Party`; called before anything is paid for, too.
+        owner: As of `Party`; it allows the study before anything is paid for, too.
+        question_limits: As of `Party`.
         aligned: What it brings to find the rows that all parties have, where that is done first;
             a ledger of its own, below `home`, has what that releases.
-        hooks: Further arguments of `Party`.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
         LedgerError: The ledger was changed.
-        SiloweaveError: `allow` forbids the study.
+        SiloweaveError: The owner forbids the study.
     """
     home = home.absolute()  # as errors about its files begin
     is_new = not (home / LEDGER_FILE).exists()
     stores = open_stores(name, job, home)
     try:
-        allow(stores[0])
+        if owner is not None and owner.allow is not None:
+            owner.allow(stores[0])
     except BaseException:
         stores[0].close()
         if is_new:  # a study that never began counts for nothing
@@ -565,8 +591,8 @@ def study_party(
         home=home,
         apart=home / ALIGNMENT,
         roster=roster,
-        allow=allow,
-        **hooks,
+        question_limits=question_limits,
+        owner=owner,
     )
 
 
@@ -604,12 +630,17 @@ class StudySide:
                 f"party {party.name!r}: {run!r} is no run of the study {party.job.run!r}"
             )
         side = side_of(setup)
-        place = place_of(setup, side, party.job, party.name, party.home, self.progress)
+        # Refused before rows are read: a training that was stopped had other settings.
+        checkpoints = None
+        if isinstance(side, Method) and PARTY_TRAINING in side.stores and party.home:
+            checkpoints = training_store(setup, party.job, party.home)
         return PartySide(
-            side.prepare(self._rows(party), setup, place),
+            side.prepare(self._rows(party), setup, party.name),
             side.handlers(setup.synth),
             side.facts(setup),
             setup.smallest_cohort,
+            progress=self.progress,
+            checkpoints=checkpoints,
         )
 
     def _check_same_study(self, party: Party, facts: StageFacts) -> None:
@@ -745,30 +776,11 @@ def synthetic_columns(party: Party, setup: Setup) -> tuple[Table, int] | None:
 # Ledgers and stores
 
 
-def site_of(
-    name: str,
-    data: Any,
-    job: Job,
-    index: int,
-    stores: PartyStores,
-    terms: Terms,
-    answered: Callable[[], str] = str,
-) -> Site[Any]:
-    """Build a party's site from its open ledger and store, once the roster is known."""
-    ledger, store = stores
-    entropy: Entropy = OSEntropy()
+def party_entropy(job: Job, index: int) -> Entropy:
+    """Return the source of a party's noise: the operating system, or the seed of a test."""
     if job.is_seeded:
-        entropy = SeededEntropy(f"{job.seed}/{index}".encode())
-    return Site(
-        name,
-        data,
-        ledger=ledger,
-        entropy=entropy,
-        store=store,
-        digest=data.digest,
-        terms=terms,
-        answered=answered,
-    )
+        return SeededEntropy(f"{job.seed}/{index}".encode())
+    return OSEntropy()
 
 
 def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
@@ -933,23 +945,6 @@ def training_store(setup: Setup, job: Job, home: Path) -> Path:
     if home.name == "coordinator":
         (folder / _BEGUN).touch()  # from here on other settings are refused by name
     return folder
-
-
-def place_of(
-    setup: Setup,
-    side: Method | Stage,
-    job: Job,
-    name: str,
-    home: Path | None,
-    progress: Progress = silent,
-) -> Place:
-    """Return where a party works on a stage; `home` is the party's folder.
-
-    StudyError if it was stopped while it trained, with other settings.
-    """
-    trains = isinstance(side, Method) and "party" in side.trains_at
-    store = training_store(setup, job, home) if trains and home else None
-    return Place(name, progress, store)
 
 
 # The parties of a run, and their rows

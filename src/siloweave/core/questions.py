@@ -104,8 +104,8 @@ class Questions:
             is_fixed = ~values.gone
             if column.missing:  # elsewhere a missing value is none of the column's
                 is_fixed = is_fixed | ~gaps.get(name, np.zeros_like(is_fixed))
-            asked = WantedCells(values.take(rows), is_fixed[rows])
-            conditions.append(condition_of(column, asked))
+            wanted = WantedCells(values.take(rows), is_fixed[rows])
+            conditions.append(condition_of(column, wanted))
         needed = {name: is_gap[rows] for name, is_gap in gaps.items()}
         new_rows = self._drawn(conditions, needed, table, "impute", self.wanted.seed)
 

@@ -34,6 +34,8 @@ import msgspec
 
 from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import (
+    COORDINATOR_TRAINING,
+    REPLIES,
     Forecast,
     Method,
     MethodSettings,
@@ -627,9 +629,9 @@ def open_session(
     if job.folder is not None and not carrier.simulated:
         status = course.StatusFile(job.folder / course.STATUS, run)
         carrier.noticed = status.refused
-    transcribed = setup.synth.method.transcribed
+    is_transcribed = REPLIES in setup.synth.method.stores
     try:
-        yield session_with(carrier, job, run, transcribed=transcribed, status=status)
+        yield session_with(carrier, job, run, transcribed=is_transcribed, status=status)
     except BaseException as error:
         if status is not None:
             with suppress(OSError):  # which would hide the error
@@ -701,7 +703,7 @@ def _task_of(setup: Setup, side: Method | Stage, job: Job, share: float) -> Task
     store = None
     if (
         isinstance(side, Method)
-        and "coordinator" in side.trains_at
+        and COORDINATOR_TRAINING in side.stores
         and job.folder is not None
     ):
         store = training_store(setup, job, job.folder / "coordinator")

@@ -14,7 +14,7 @@ from siloweave.tables.origin import Frame
 from siloweave.tables.write import frame_of
 
 if TYPE_CHECKING:
-    from siloweave.report.plots import Picture
+    from siloweave.report.svg import Picture
 
 _FRAME_COLUMNS = (
     "name",
@@ -260,7 +260,7 @@ class Scores(msgspec.Struct, frozen=True):
             InputError: There is no such column, or only one for pairs, or no such pair.
         """
         from siloweave.report.page import column_chart, pair_chart, pairs_view
-        from siloweave.report.plots import Picture
+        from siloweave.report.svg import Picture
 
         if other is not None:
             for pair in self.pairs:

@@ -19,9 +19,8 @@ from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Public, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
-from siloweave.tables.digests import digest_of
 from siloweave.tables.ids import IdPolicy, Ids, normal_ids, shape_of
-from siloweave.tables.table import Table
+from siloweave.tables.table import Table, digest_of
 
 MOST_POINTS = 2**22
 """Largest part, in points: half of what a message may hold."""

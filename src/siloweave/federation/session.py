@@ -134,12 +134,14 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
 
 
 @contextmanager
-def naming_step(asked: Envelope) -> Iterator[None]:
+def naming_step(question: Envelope) -> Iterator[None]:
     """Add the party and the step to an error about an answer."""
     try:
         yield
     except WireError as error:
-        raise WireError(f"party {asked.to!r}, step {asked.step}: {error}") from error
+        raise WireError(
+            f"party {question.to!r}, step {question.step}: {error}"
+        ) from error
 
 
 def _never(answered: Set[str]) -> bool:

@@ -71,6 +71,7 @@ from siloweave.privacy.events import (
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Entry, Ledger, verify
 from siloweave.privacy.mechanisms import Entropy, check_width
+from siloweave.progress import Progress, silent
 
 Rows = TypeVar("Rows")
 T = TypeVar("T")
@@ -106,7 +107,8 @@ class Terms:
         study: Name of the whole run, in all stages of which a party has one key for masks; if
             empty, it has one in each.
         dropouts: Parties of a sum that may vanish; in a small one fewer, see dropouts.py.
-        asked: How often it answers each question of a run at most, by its tag; None for no bound.
+        question_limits: How often it answers each question of a run at most, by its tag; None for
+            no bound.
         smallest_cohort: Fewest parties of a sum, also once some have vanished from it: what an
             honest coordinator asks for at the study's settings.
 
@@ -125,7 +127,7 @@ class Terms:
     facts: Mapping[str, Any] = field(default_factory=dict)
     dropouts: int = 0
     study: str = ""
-    asked: Mapping[str, float] | None = None
+    question_limits: Mapping[str, float] | None = None
     smallest_cohort: int = 1
 
     def __post_init__(self) -> None:
@@ -327,7 +329,7 @@ class _Sum(msgspec.Struct, frozen=True):
         return "\0".join((self.run, sender, reader, context)).encode()
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _QuestionCounts(msgspec.Struct, frozen=True):
     """The number of times that a party was asked each question of a run, and the last question."""
 
     step: int = -1
@@ -363,6 +365,8 @@ class Site(Generic[Rows]):
         terms: What the party knows of the study; if None, it takes part in no sum with others.
         answered: Returns the hash of the ledger's entry that was the last one when the party last
             gave an answer, as it was noted outside of the store; empty where nobody notes it.
+        progress: Called with a text and the share that is done of the party's work.
+        checkpoints: Folder for an interrupted training, of this run alone; or None.
     """
 
     def __init__(
@@ -376,12 +380,16 @@ class Site(Generic[Rows]):
         digest: Callable[[], bytes] = bytes,
         terms: Terms | None = None,
         answered: Callable[[], str] = str,
+        progress: Progress = silent,
+        checkpoints: Path | None = None,
     ) -> None:
         self.name = name
         self.rows = rows
         self._last_answered = answered
         self.ledger = ledger
         self.terms = terms or Terms({name: ledger.key})
+        self.progress = progress
+        self.checkpoints = checkpoints
         self._source = entropy
         self._stream: Entropy | None = entropy  # of the step that is being answered
         self._store = store
@@ -483,7 +491,7 @@ class Site(Generic[Rows]):
         return f"{self._at.run}/{self._at.step}"
 
     @property
-    def asked(self) -> bytes:
+    def request_digest(self) -> bytes:
         """The digest of the request that is being answered."""
         return messages.body_digest(self._at.body)
 
@@ -1092,13 +1100,15 @@ class Site(Generic[Rows]):
         Stored answers that are sent again do not come here. A question that was counted, and was
         not answered as the process was killed, is the last one.
         """
-        if self.terms.asked is None:
+        if self.terms.question_limits is None:
             return
         name = f"asked/{envelope.run}"
         # A question that the plan lacks is never answered.
-        most = self.terms.asked.get(tag, 0)
+        most = self.terms.question_limits.get(tag, 0)
         stored = self._store.get(name)
-        before = messages.decode(stored, _Asked) if stored else _Asked()
+        before = (
+            messages.decode(stored, _QuestionCounts) if stored else _QuestionCounts()
+        )
         if (before.step, before.tag) == (envelope.step, tag):
             return
 
@@ -1109,7 +1119,7 @@ class Site(Generic[Rows]):
                 f"the study's plan it answers {most}. Nothing was released"
             )
         # Counted before it is answered: a question after a kill must not be free of charge.
-        counted = _Asked(envelope.step, tag, before.times | {tag: times})
+        counted = _QuestionCounts(envelope.step, tag, before.times | {tag: times})
         self._store.put(name, messages.encode(counted))
 
     def _refused(self, envelope: Envelope) -> str:

@@ -293,63 +293,55 @@ class Moments(NamedTuple):
         return {"gain": gain, "shift": mean - gain * numbers.mean(0)}
 
 
+class ReverseWalk(NamedTuple):
+    """What a walk from noise to clean rows begins with."""
+
+    net: Denoiser
+    plan: dict[str, Array]  # a `table` of steps
+    key: Array
+    labels: Array  # (n,)
+    ranges: tuple[Array, Array]  # ends of clean numbers, from below and above
+
+
 @partial(jax.jit, static_argnames="kind")
 def denoise(
-    net: Denoiser,
-    plan: dict[str, Array],
-    key: Array,
-    labels: Array,
-    fixed: _FixedCells | None,
-    ranges: tuple[Array, Array],
-    kind: ReverseKind,
+    reverse: ReverseWalk, fixed: _FixedCells | None, kind: ReverseKind
 ) -> tuple[Array, Array]:
-    """Walk from noise to clean rows: numbers (n, d) and codes (n, c).
-
-    `plan` is a `table` of steps; clean numbers are clipped to `ranges`, their ends from below and
-    above.
-    """
-    rows, _ = _walked(net, plan, key, labels, fixed, ranges, kind)
+    """Walk from noise to clean rows: numbers (n, d) and codes (n, c)."""
+    rows, _ = _walked(reverse, kind, fixed=fixed)
     return rows
 
 
 @partial(jax.jit, static_argnames="kind")
 def scalings(
-    net: Denoiser,
-    plan: dict[str, Array],
-    key: Array,
-    labels: Array,
-    ranges: tuple[Array, Array],
-    moments: Moments,
-    kind: ReverseKind,
+    reverse: ReverseWalk, moments: Moments, kind: ReverseKind
 ) -> dict[str, Array]:
     """Walk as `denoise` does, matched to `moments`, and return every step's gain and shift.
 
     Each is (steps, d). What earlier steps lacked is made good before a later one is measured.
     """
-    _, scaling = _walked(net, plan, key, labels, None, ranges, kind, moments)
+    _, scaling = _walked(reverse, kind, moments=moments)
     return scaling
 
 
 def _walked(
-    net: Denoiser,
-    plan: dict[str, Array],
-    key: Array,
-    labels: Array,
-    fixed: _FixedCells | None,
-    ranges: tuple[Array, Array],
+    reverse: ReverseWalk,
     kind: ReverseKind,
+    *,
+    fixed: _FixedCells | None = None,
     moments: Moments | None = None,
 ) -> tuple[tuple[Array, Array], dict[str, Array]]:
     """Return the rows at the end of a walk, and how numbers were scaled at every step of it.
 
     Numbers are scaled as the plan says, or, where there are moments, to these.
     """
+    net, plan, first_key, labels, ranges = reverse
     n = kind.rows
     head = kind.numbers
     groups = kind.groups
     d = head.count
     c = sum(count for count, _ in groups)
-    keys = jax.random.split(key, 1 + len(plan["times"]))
+    keys = jax.random.split(first_key, 1 + len(plan["times"]))
 
     # Pure noise: standard normal numbers, and uniform codes.
     uniform = jax.random.uniform(keys[0], (n, d + c))
@@ -533,15 +525,10 @@ class TabDDPMModel(eqx.Module):
         for i, (start, stop, size) in enumerate(pieces(n, _CHUNK)):
             chunk_labels, chunk_fixed = padded((labels, fixed), start, stop, size)
             chunk_key = jax.random.fold_in(key, i)
-            out = denoise(
-                self.net,
-                plan,
-                chunk_key,
-                chunk_labels,
-                chunk_fixed,
-                self._ends,
-                self._reverse_kind(size),
+            chunk_walk = ReverseWalk(
+                self.net, plan, chunk_key, chunk_labels, self._ends
             )
+            out = denoise(chunk_walk, chunk_fixed, self._reverse_kind(size))
             chunks.append(jax.tree.map(np.asarray, out))
         return self._joined(n, chunks, labels)
 
@@ -566,15 +553,10 @@ class TabDDPMModel(eqx.Module):
         pilot = min(self.settings.matched, max(len(numbers), _FEWEST_PILOT))
         plan = self._plan(None, None, None, 1, has_given=False)
         label_key, key = jax.random.split(key)
-        scaling = scalings(
-            self.net,
-            plan,
-            key,
-            self._labels(pilot, label_key, None),
-            self._ends,
-            Moments(numbers.mean(0), numbers.std(0)),
-            self._reverse_kind(pilot),
-        )
+        labels = self._labels(pilot, label_key, None)
+        pilot_walk = ReverseWalk(self.net, plan, key, labels, self._ends)
+        moments = Moments(numbers.mean(0), numbers.std(0))
+        scaling = scalings(pilot_walk, moments, self._reverse_kind(pilot))
         return replace(self, scaling=scaling)
 
     def _plan(

@@ -24,7 +24,7 @@ import numpy as np
 
 from siloweave.core.conditional import Generator, Model, Wanted
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.method import Place, Result, Setup, Task
+from siloweave.core.method import Result, Setup, Task
 from siloweave.core.model import FeatureModel, Pool
 from siloweave.core.party import OwnerData, keep_synthetic
 from siloweave.core.views import READERS, View
@@ -64,13 +64,13 @@ def parts_of(setup: Setup) -> dict[str, Schema]:
     return parts
 
 
-def columns_data(table: Table, setup: Setup, place: Place) -> OwnerData:
+def columns_data(table: Table, setup: Setup, party: str) -> OwnerData:
     """Return a party's columns, whose rows must fit the schema."""
-    schema = parts_of(setup)[place.name]
+    schema = parts_of(setup)[party]
     columns = table.select(list(schema.names))
     # Refuses a value that does not fit now, rather than in the middle of a run.
     Encoder(schema).encode(columns)
-    return OwnerData(columns, schema, place.progress, place.store)
+    return OwnerData(columns, schema)
 
 
 def column_facts(setup: Setup) -> dict[str, Any]:

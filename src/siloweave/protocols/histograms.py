@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.method import Place, Setup, Stage, Task
+from siloweave.core.method import Setup, Stage, Task
 from siloweave.errors import SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -51,12 +51,11 @@ from siloweave.tables.codes import (
     ResolutionLevels,
 )
 from siloweave.tables.column import Column
-from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.read import rows_of
 from siloweave.tables.schema import Schema
-from siloweave.tables.table import Table
+from siloweave.tables.table import Table, digest_of
 
 # Rows of the product of the columns; shares are right to one in as many.
 _DRAWN = 20_000
@@ -361,7 +360,7 @@ def _share(setup: Setup) -> float:
     return float(synth.counts_share)
 
 
-def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
+def _prepare(table: Any, setup: Setup, party: str) -> HistogramData:
     """Return the party's rows in the columns to cut, once all rows surely fit the schema."""
     fine: Any = setup.encoder
     coded_part(table, Encoder(setup.schema))
@@ -441,7 +440,7 @@ BINS = Stage(
     prepare=_prepare,
     handlers=lambda synth: HANDLERS,
     coordinate=_cut,
-    asked=lambda setup: secure_sums.with_openings(
+    questions=lambda setup: secure_sums.with_openings(
         {secure_sums.KeyRequest: 1, CountColumns: 1}, setup.synth, len(setup.roster)
     ),
     refine=_refine,

@@ -19,11 +19,10 @@ from typing import Any, ClassVar, cast
 
 from siloweave.core import views
 from siloweave.core.method import (
-    Asked,
     Forecast,
     Guarantee,
     Method,
-    Place,
+    QuestionCounts,
     Result,
     Setup,
     Task,
@@ -156,7 +155,7 @@ def encoder_of(setup: Setup) -> Encoder:
     return setup.encoder or workloads.first_encoder(setup.schema, setup.synth)
 
 
-def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRows:
+def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows:
     """Encode a party's rows, or return what counts them where they are."""
     encoder = encoder_of(setup)
     if isinstance(part, Codes):
@@ -173,7 +172,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     moved = without_others(rows.moved, encoder.schema)
     if moved:
         note = moved_note(moved, encoder.schema, part.num_rows)
-        warnings.warn(f"{place.name}: {note}", stacklevel=2)
+        warnings.warn(f"{party}: {note}", stacklevel=2)
     return rows
 
 
@@ -298,7 +297,7 @@ def cuts_columns(setup: Setup) -> bool:
 
 def marginal_forecast(
     rounds_of: Callable[[Setup, int, Domain], tuple[float, float]],
-    questions_of: Callable[[Setup, int], Asked],
+    questions_of: Callable[[Setup, int], QuestionCounts],
     *,
     waits: Callable[[Any], int] = lambda synth: 0,
     all_pairs: bool = False,

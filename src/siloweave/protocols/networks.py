@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from siloweave.core.conditional import Generator
-from siloweave.core.method import Asked, Forecast, Place, Setup
+from siloweave.core.method import Forecast, QuestionCounts, Setup
 from siloweave.core.party import OwnerData
 from siloweave.errors import InputError
 from siloweave.federation.site import Site
@@ -38,11 +38,11 @@ _T = TypeVar("_T")
 _WALKS = 4
 
 
-def owner_data(table: Table, setup: Setup, place: Place) -> OwnerData:
+def owner_data(table: Table, setup: Setup, party: str) -> OwnerData:
     """Check that a party's rows fit the schema, and return them as its data."""
     check_columns(setup.schema, table)
     Encoder(setup.schema).encode(table)
-    return OwnerData(table, setup.schema, place.progress, place.store)
+    return OwnerData(table, setup.schema)
 
 
 def check_trainable(synth: Any, schema: Schema) -> None:
@@ -289,7 +289,7 @@ def training_forecast(
     setup: Setup,
     rows: int,
     settings: Mapping[str, Any],
-    questions: Asked,
+    questions: QuestionCounts,
     sent: Callable[[int, int], int],
     *,
     numeric: Any = "quantile",

@@ -97,7 +97,7 @@ class FieldSettings:
     final_sweeps: int = 60
     shrinkage: float = 0.5
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Raise InputError where a setting is out of bounds."""
         for name in ("scores_share", "errors_share"):
             number(name, getattr(self, name), 0, 0.5, "()")

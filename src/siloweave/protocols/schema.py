@@ -35,7 +35,7 @@ import numpy as np
 from msgspec.structs import replace as changed
 
 from siloweave.core import views
-from siloweave.core.method import Asked, Place, Setup, Stage, Task
+from siloweave.core.method import QuestionCounts, Setup, Stage, Task
 from siloweave.core.party import OwnerData
 from siloweave.core.settings import NAMING_DELTA
 from siloweave.core.views import View, Views
@@ -561,7 +561,7 @@ def _plan(setup: Setup) -> Setup | None:
     return replace(setup, encoder=None, stage="schema")
 
 
-def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
+def _prepare(table: Any, setup: Setup, party: str) -> OwnerData:
     """Check that rows fit what is declared; return them, or the open columns of a database."""
     schema = setup.schema
     facts = open_facts(schema)
@@ -589,12 +589,12 @@ def _learn(session: Session, task: Task) -> Schema:
     return agree_schema(session, setup.schema, learning)
 
 
-def _asked(setup: Setup) -> Asked:
+def _question_counts(setup: Setup) -> QuestionCounts:
     """Count how often a party is asked each question."""
     facts = open_facts(setup.schema).values()
     has_categories = ("categories",) in facts
     has_bounds = any(column_facts != ("categories",) for column_facts in facts)
-    questions: Asked = {
+    questions: QuestionCounts = {
         Declare: 1,
         Name: int(has_categories),
         Magnitudes: int(has_bounds),
@@ -664,7 +664,7 @@ LEARNING = Stage(
     prepare=_prepare,
     handlers=lambda synth: HANDLERS,
     coordinate=_learn,
-    asked=_asked,
+    questions=_question_counts,
     refine=lambda setup, schema: replace(setup, schema=schema, encoder=None),
     accepts=_accepts,
     views=_views,

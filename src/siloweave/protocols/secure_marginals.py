@@ -44,9 +44,9 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.core.method import (
-    Asked,
     ErrorForecast,
     Forecast,
+    QuestionCounts,
     Setup,
     Task,
     same_people_note,
@@ -1539,7 +1539,7 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     # So many coins take one more message, each time.
     if 4 * coins > _FEW_COINS * MAX_BYTES:
         measured += 2
-    questions: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
+    questions: QuestionCounts = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if len(setup.roster) > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
 
@@ -1556,7 +1556,7 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     nanoseconds = _ROW_NS * masked_bytes + _WORD_NS * wide_words
     return replace(
         base,
-        asked=questions,
+        questions=questions,
         notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from siloweave.core.method import Asked, Forecast
+from siloweave.core.method import Forecast, QuestionCounts
 from siloweave.errors import InputError, RosterError, SchemaError, WireError
 from siloweave.federation import dropouts
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
@@ -371,7 +371,9 @@ HANDLERS: Handlers = {KeyRequest: send_key, Count: count, **OPENING}
 # Coordinator
 
 
-def with_openings(questions: Asked, synth: Any, parties: int) -> Asked:
+def with_openings(
+    questions: QuestionCounts, synth: Any, parties: int
+) -> QuestionCounts:
     """Add to a party's questions one more for each sum where parties may vanish."""
     if not _plan_of(synth, parties).vanish:
         return questions
@@ -395,7 +397,7 @@ def with_dropouts(
     """
     dropouts.MaskPlan.require(parties, synth.tolerated, synth.dropouts)
     plan = _plan_of(synth, round(cohort))
-    questions = with_openings(forecast.asked, synth, parties)
+    questions = with_openings(forecast.questions, synth, parties)
     if not synth.dropouts:
         return forecast
 
@@ -415,7 +417,7 @@ def with_dropouts(
     )
     return replace(
         forecast,
-        asked=questions,
+        questions=questions,
         bytes_per_party=forecast.bytes_per_party + sum_bytes * sums,
         notes=(*forecast.notes, note),
         waits=forecast.waits + forecast.waits * 2 // 3,

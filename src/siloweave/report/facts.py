@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from siloweave.report import plots, words
+from siloweave.report import table_plots, words
 from siloweave.report.record import AlignmentCost, PartyCost, Record, SchemaFact
 
 Verdict = Literal[
@@ -132,8 +132,8 @@ class RunFacts:
     delta_of_two: float
     undeclared_columns: tuple[str, ...]
     undeclared_rules: tuple[str, ...]
-    lost_links: tuple[plots.ColumnLink, ...]
-    invented_links: tuple[plots.ColumnLink, ...]
+    lost_links: tuple[table_plots.ColumnLink, ...]
+    invented_links: tuple[table_plots.ColumnLink, ...]
     public_facts: tuple[PublicFact, ...]
     questions: int
     releases: int
@@ -273,7 +273,7 @@ def _is_overspent(record: Record) -> bool:
     return most > record.budget.epsilon * (1 + _ROUNDING)
 
 
-def _gaps(record: Record) -> list[tuple[plots.ColumnLink, float]]:
+def _gaps(record: Record) -> list[tuple[table_plots.ColumnLink, float]]:
     """Return how much stronger each two columns go together in the real rows, if a page shows that.
 
     Empty on a public page, and where synthetic columns stay with their parties.
@@ -284,7 +284,7 @@ def _gaps(record: Record) -> list[tuple[plots.ColumnLink, float]]:
         return []
     if synthetic.names != real.names:
         return []
-    links = plots.strongest_pairs(synthetic, real, len(synthetic.names) ** 2)
+    links = table_plots.strongest_pairs(synthetic, real, len(synthetic.names) ** 2)
     return [
         (link, link.real - link.synthetic) for link in links if link.real is not None
     ]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from siloweave.errors import InputError
 from siloweave.progress import duration
-from siloweave.report import plots, results, words
+from siloweave.report import results, run_plots, table_plots, words
 from siloweave.report.facts import facts_of
 from siloweave.report.record import (
     Association,
@@ -142,7 +142,7 @@ def render(
     owner = record.owner
     training = ""
     if owner and len(owner.training) > 1:
-        training = plots.training_curve(owner.training)
+        training = run_plots.training_curve(owner.training)
     facts = facts_of(record)
     # Where no sound ε covers the run, nothing limits an attack.
     bound = record.epsilon_spent if facts.is_sound else math.inf
@@ -156,7 +156,7 @@ def render(
         digest=record.digest(),
         trust=words.TRUST[record.method.trust],
         is_simulation=record.simulated and record.method.split != "central",
-        power=plots.power_curve(bound, record.budget.delta),
+        power=run_plots.power_curve(bound, record.budget.delta),
         ledgers=_ledger_view(record),
         charts=_charts(record.synthetic, owner),
         hidden_columns=max(len(record.synthetic.marginals) - COLUMNS, 0),
@@ -236,7 +236,7 @@ class LedgerView:
 
 def _ledger_view(record: Record) -> LedgerView:
     """Return a plot, a summary per mechanism, and the ledgers of the most expensive parties."""
-    parties = plots.by_party(record.ledgers)
+    parties = run_plots.by_party(record.ledgers)
     epsilons = {party.name: party.epsilon for party in record.parties}
     by_cost = sorted(parties, key=lambda name: -epsilons.get(name, 0.0))
     dearest = by_cost[0] if by_cost else ""
@@ -256,12 +256,14 @@ def _ledger_view(record: Record) -> LedgerView:
     }
     has_curve = any(math.isfinite(row.cumulative_epsilon) for row in record.ledgers)
     return LedgerView(
-        svg=plots.staircase(record.ledgers, record.budget.epsilon) if has_curve else "",
+        svg=run_plots.staircase(record.ledgers, record.budget.epsilon)
+        if has_curve
+        else "",
         mechanisms=_mechanisms(record.ledgers, parties.get(dearest, [])),
         dearest=dearest,
         listed=listed,
         num_parties=len(parties),
-        is_dotted=len(curves) <= plots.MANY,
+        is_dotted=len(curves) <= run_plots.MANY,
     )
 
 
@@ -272,11 +274,13 @@ def _mechanisms(
     total = sum(row.rho or 0.0 for row in dearest)
     has_shares = all(row.rho is not None for row in dearest) and 0 < total < math.inf
     mechanisms = []
-    for number, name in enumerate(plots.mechanisms(ledgers)):
+    for number, name in enumerate(run_plots.mechanisms(ledgers)):
         count = sum(row.mechanism == name for row in ledgers)
         rho = sum(row.rho or 0.0 for row in dearest if row.mechanism == name)
         share = rho / total if has_shares else None
-        mechanisms.append(MechanismShare(name, count, share, plots.colour_of(number)))
+        mechanisms.append(
+            MechanismShare(name, count, share, run_plots.colour_of(number))
+        )
     return mechanisms
 
 
@@ -310,8 +314,10 @@ def _charts(synthetic: PublicView, owner: OwnerView | None) -> list[ColumnChart]
             real = None
         distance = None
         if real:
-            distance = plots.total_variation(marginal.proportions, real.proportions)
-        svg = plots.distribution(marginal, real)
+            distance = table_plots.total_variation(
+                marginal.proportions, real.proportions
+            )
+        svg = table_plots.distribution(marginal, real)
         charts.append(ColumnChart(marginal.column, marginal.kind, svg, distance))
     return charts
 
@@ -330,7 +336,7 @@ class PairsView:
     """
 
     svg: str
-    links: Sequence[plots.ColumnLink]
+    links: Sequence[table_plots.ColumnLink]
     measure: str
     is_compared: bool
     is_dotted: bool = False
@@ -347,12 +353,12 @@ def _pairs_view(synthetic: PublicView, owner: OwnerView | None) -> PairsView | N
         real = None
     columns = len(association.names)
     return PairsView(
-        svg=plots.heat_maps(association, real, synthetic.cliques),
-        links=plots.strongest_pairs(association, real),
+        svg=table_plots.heat_maps(association, real, synthetic.cliques),
+        links=table_plots.strongest_pairs(association, real),
         measure=association.measure,
         is_compared=real is not None,
-        is_dotted=bool(synthetic.cliques) and columns <= plots.CELLS,
-        num_left_out=max(columns - plots.WIDEST, 0),
+        is_dotted=bool(synthetic.cliques) and columns <= table_plots.CELLS,
+        num_left_out=max(columns - table_plots.WIDEST, 0),
     )
 
 
@@ -403,7 +409,7 @@ def _cost_view(parties: Sequence[PartyCost]) -> CostView:
     # Bars are shares of the largest; 0 bytes leave no bar.
     most_bytes = max(summary["bytes_sent"].most, summary["bytes_received"].most) or 1
     return CostView(
-        svg=plots.byte_profile(parties) if is_folded else "",
+        svg=run_plots.byte_profile(parties) if is_folded else "",
         listed=by_cost[:PARTIES] if is_folded else list(parties),
         summary=summary,
         most_bytes=most_bytes,
@@ -523,7 +529,7 @@ def column_chart(column: Mapping[str, Any]) -> ColumnChart:
     """Draw how one column is distributed in both tables, from a part of `Scores.columns`."""
     synthetic = _marginal(column, "synthetic")
     real = _marginal(column, "real")
-    svg = plots.distribution(synthetic, real)
+    svg = table_plots.distribution(synthetic, real)
     return ColumnChart(column["name"], column["kind"], svg, column["distance"])
 
 
@@ -579,8 +585,8 @@ def pairs_view(associations: Mapping[str, Any]) -> PairsView | None:
     synthetic = _association(associations, "synthetic")
     real = _association(associations, "real")
     return PairsView(
-        svg=plots.heat_maps(synthetic, real),
-        links=plots.strongest_pairs(synthetic, real),
+        svg=table_plots.heat_maps(synthetic, real),
+        links=table_plots.strongest_pairs(synthetic, real),
         measure=synthetic.measure,
         is_compared=True,
     )
@@ -591,7 +597,7 @@ def pair_chart(pair: Mapping[str, Any]) -> PairChart:
     first, second = pair["columns"]
     first_labels, second_labels = pair["labels"]
     in_real, in_synthetic = pair["strengths"]
-    svg = plots.pair_grids(
+    svg = table_plots.pair_grids(
         (first, second), (first_labels, second_labels), pair["real"], pair["synthetic"]
     )
     return PairChart(f"{first} and {second}", in_real, in_synthetic, svg)
@@ -645,7 +651,9 @@ def _risk_view(risks: Mapping[str, Any]) -> RiskView:
     if closest:
         train = closest["to_train"]
         control = closest["to_control"]
-        histogram = plots.distances(train["edges"], train["counts"], control["counts"])
+        histogram = run_plots.distances(
+            train["edges"], train["counts"], control["counts"]
+        )
 
     worst = risks["worst"]
     parts = results.ranked(risks["parts"])
@@ -658,6 +666,6 @@ def _risk_view(risks: Mapping[str, Any]) -> RiskView:
         table=results.risk_table(risks),
         memberships=results.membership_table(risks) if curves else None,
         copies=results.copies_table(risks) if worst and worst["copies"] else None,
-        curves=plots.receiver_curves(curves) if curves else "",
+        curves=run_plots.receiver_curves(curves) if curves else "",
         distances=histogram,
     )

@@ -45,11 +45,10 @@ from siloweave.tables.bins import (
 )
 from siloweave.tables.cells import PlacedCells, check_values, label_series, placed_cells
 from siloweave.tables.column import Column
-from siloweave.tables.digests import digest_of
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import read
 from siloweave.tables.schema import VERSION, Schema, check_columns, versioned
-from siloweave.tables.table import Table
+from siloweave.tables.table import Table, digest_of
 
 Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""

@@ -44,12 +44,11 @@ from siloweave.tables.cells import check_days, check_fit
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
 from siloweave.tables.column import Column
 from siloweave.tables.database import BYTES, Database, DatabaseKind, quoted
-from siloweave.tables.digests import digest_of
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import DATETIME, DURATION, LARGEST, texts_of
 from siloweave.tables.read import read, rows_of
 from siloweave.tables.schema import check_columns
-from siloweave.tables.table import Table, check_numbers
+from siloweave.tables.table import Table, check_numbers, digest_of
 
 # Cells of a grouping that answers several cliques; and of one clique.
 _MOST_SHARED_CELLS = 2**16

@@ -1068,7 +1068,7 @@ class Modelled:
                 )
 
     def takes(self, wanted: Mapping[str, WantedCells]) -> bool:
-        """Return whether wanted values of these columns must be translated by `asked`."""
+        """Return whether wanted values of these columns must be translated by `translated`."""
         names: set[str] = set()
         for transform in self._transforms:
             names |= {*transform.targets}
@@ -1398,7 +1398,7 @@ class Modelled:
             columns.append(restored)
         return Schema(tuple(columns), tuple(rules.values()))
 
-    def asked(
+    def translated(
         self,
         wanted: Mapping[str, WantedCells],
         pilot: Table,

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from siloweave.core.method import Asked, Method, Result, Setup, Task
+from siloweave.core.method import Method, QuestionCounts, Result, Setup, Task
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
 from siloweave.federation.session import Session
@@ -33,13 +33,7 @@ from siloweave.protocols.workloads import more_candidates
 from siloweave.tables.codes import Domain
 
 
-def _check(synth: AIM) -> None:
-    """Refuse settings with which a round has no noise to draw, or there is no round."""
-    number("gaussian_share", synth.gaussian_share, 0, 1, "()")
-    whole("rounds_per_column", synth.rounds_per_column, 1)
-
-
-def _asked(setup: Setup, columns: int) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
     """Count the questions of a run by kind.
 
     After one for all single columns there are a choice and a measurement a round.
@@ -124,6 +118,10 @@ class AIM(Synthesizer, AIMSettings):
         paper="McKenna, Mullins, Sheldon & Miklau 2022, AIM, VLDB 15(11)",
         handlers=lambda synth: party.HANDLERS,
         coordinate=_coordinate,
-        forecast=marginals.marginal_forecast(_rounds, _asked, buys=_buys),
-        check=_check,
+        forecast=marginals.marginal_forecast(_rounds, _question_counts, buys=_buys),
     )
+
+    def _check_settings(self) -> None:
+        """Refuse settings with which a round has no noise to draw, or there is no round."""
+        number("gaussian_share", self.gaussian_share, 0, 1, "()")
+        whole("rounds_per_column", self.rounds_per_column, 1)

@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from siloweave.core import views
 from siloweave.core.conditional import Generator
-from siloweave.core.method import Forecast, Guarantee, Method, Result, Setup, Task
+from siloweave.core.method import (
+    PARTY_TRAINING,
+    REPLIES,
+    Forecast,
+    Guarantee,
+    Method,
+    Result,
+    Setup,
+    Task,
+)
 from siloweave.core.model import FeatureModel
 from siloweave.core.party import OwnerData
 from siloweave.core.run import Synthesizer
@@ -137,7 +146,7 @@ def train(
     site.require_first()
     event = NonPrivate(f"{title} is trained without noise")
 
-    data.progress("learning encoders", 0.0)
+    site.progress("learning encoders", 0.0)
     features_key = fold_in(key, "features")
     features = Features.fit(
         data.table, data.schema, numeric=trainer.numeric, key=features_key
@@ -145,14 +154,14 @@ def train(
     trainer.check_width(features)
 
     def training_progress(text: str, done: float) -> None:
-        data.progress(text, _ENCODED + (1.0 - _ENCODED) * done)
+        site.progress(text, _ENCODED + (1.0 - _ENCODED) * done)
 
     def trained_weights() -> bytes:
-        data.progress("encoding rows", _ENCODED / 2)
+        site.progress("encoding rows", _ENCODED / 2)
         X = features.encode(data.table, key=fold_in(key, "encode"))
         model_key = fold_in(key, "model")
         training = Training(
-            synth, X, features, model_key, training_progress, data.store
+            synth, X, features, model_key, training_progress, site.checkpoints
         )
         return networks.saved_bytes(trainer.fit(training))
 
@@ -215,7 +224,7 @@ def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
         load=partial(FeatureModel.load, net=trainer.load),
         forecast=forecast,
         check_schema=networks.check_trainable,
-        trains_at=("party",),
+        stores=(REPLIES, PARTY_TRAINING),
         party_share=lambda synth: 1.0,
         **facts,
     )

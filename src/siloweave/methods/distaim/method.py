@@ -44,7 +44,15 @@ from typing import Any, ClassVar
 import msgspec
 
 from siloweave.core import views
-from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
+from siloweave.core.method import (
+    COORDINATOR_TRAINING,
+    REPLIES,
+    Forecast,
+    Guarantee,
+    Method,
+    QuestionCounts,
+    Setup,
+)
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
 from siloweave.errors import count_of, number, whole
@@ -55,13 +63,6 @@ from siloweave.privacy.budget import refuse_several_rows, rho_for
 from siloweave.protocols import marginals, secure_sums, workloads
 
 _COPIES = 4.0  # in memory, of the message with coins
-
-
-def _check(synth: DistAIM) -> None:
-    """Raise InputError for settings out of bounds."""
-    whole("rounds", synth.rounds, 1)
-    number("participation", synth.participation, 0, 1, "(]")
-    number("gaussian_share", synth.gaussian_share, 0, 1, "()")
 
 
 def _guarantee(synth: DistAIM) -> Guarantee:
@@ -152,7 +153,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     )
 
 
-def _question_counts(setup: Setup, columns: int) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
     """Count how often a party is asked each question at most.
 
     Every party sends its counts once; the two that serve open tables twice.
@@ -230,10 +231,16 @@ class DistAIM(Synthesizer, DistAIMSettings):
         handlers=lambda synth: party.HANDLERS,
         coordinate=coordinator.coordinate,
         forecast=_forecast,
-        check=_check,
         affordable=_affordable,
-        smallest_cohort=lambda synth, parties: secure_sums.smallest_drawn(
-            synth.participation, parties
-        ),
-        trains_at=("coordinator",),
+        stores=(REPLIES, COORDINATOR_TRAINING),
     )
+
+    def _smallest_cohort(self, parties: int) -> int:
+        """Return the fewest parties that are drawn into a round."""
+        return secure_sums.smallest_drawn(self.participation, parties)
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings out of bounds."""
+        whole("rounds", self.rounds, 1)
+        number("participation", self.participation, 0, 1, "(]")
+        number("gaussian_share", self.gaussian_share, 0, 1, "()")

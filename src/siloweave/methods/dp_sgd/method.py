@@ -84,11 +84,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from siloweave.core import views
 from siloweave.core.method import (
-    Asked,
+    COORDINATOR_TRAINING,
     CountsSettings,
     Forecast,
     Guarantee,
     Method,
+    QuestionCounts,
     Setup,
 )
 from siloweave.core.model import FeatureModel
@@ -219,7 +220,7 @@ def _forecast(trainer: PrivateTrainer, setup: Setup, rows: int) -> Forecast:
     steps, _ = trainer.length(synth)
     # As in the coordinator: the number of rows is public, and asked for.
     is_public = len(setup.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
-    questions: Asked = {
+    questions: QuestionCounts = {
         secure_sums.KeyRequest: 1,
         histograms.CountColumns: 1,
         histograms.CountRows: int(is_public),
@@ -283,8 +284,7 @@ def _method(
         forecast=partial(_forecast, trainer),
         check_schema=networks.check_trainable,
         affordable=partial(coordinator.check_affordable, trainer),
-        trains_at=("coordinator",),
-        transcribed=False,
+        stores=(COORDINATOR_TRAINING,),
         **facts,
     )
 
@@ -455,8 +455,11 @@ class DPTabDDPM(Synthesizer, PrivateSettings, DiffusionSettings):
         title="DP-TabDDPM",
         family="diffusion",
         paper=_ZHU,
-        check=_refuse_unpaid,
     )
+
+    def _check_settings(self) -> None:
+        """Refuse a diffusion that would read rows which nobody has paid for."""
+        _refuse_unpaid(self)
 
 
 _SMALL = DiffusionSettings(
@@ -504,9 +507,12 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
         family="diffusion",
         paper="Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by DP-SGD (Abadi et "
         "al. 2016) over masked sums (Kairouz, Liu & Steinke 2021)",
-        check=_refuse_unpaid,
         sent="the network",
     )
+
+    def _check_settings(self) -> None:
+        """Refuse a diffusion that would read rows which nobody has paid for."""
+        _refuse_unpaid(self)
 
 
 # Latent diffusions
@@ -532,22 +538,6 @@ def _latent_length(synth: DPTLDM) -> tuple[int, int]:
     if not party.trains_unpaid(synth):
         paid_steps += synth.diffusion.steps
     return paid_steps, synth.autoencoder.batch
-
-
-def _check_latent(synth: DPTLDM) -> None:
-    """Raise InputError for settings of the two stages that contradict each other."""
-    LatentSettings(numbers=synth.numbers)
-    _refuse_unpaid(synth.diffusion, "diffusion.")
-    if not synth.autoencoder.divergence > 0:
-        raise InputError(
-            f"autoencoder.divergence={synth.autoencoder.divergence} must be above 0: without it "
-            "latents have no scale of their own, and theirs must not be taken from the rows"
-        )
-    if synth.autoencoder.batch != synth.diffusion.batch:
-        raise InputError(
-            f"autoencoder.batch={synth.autoencoder.batch} and diffusion.batch="
-            f"{synth.diffusion.batch} must be the same: all steps are paid as one"
-        )
 
 
 @dataclass(frozen=True)
@@ -592,8 +582,22 @@ class DPTLDM(Synthesizer, PrivateSettings):
         title="DP-TLDM",
         family="latent diffusion",
         paper=_ZHU,
-        check=_check_latent,
     )
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings of the two stages that contradict each other."""
+        LatentSettings(numbers=self.numbers)
+        _refuse_unpaid(self.diffusion, "diffusion.")
+        if not self.autoencoder.divergence > 0:
+            raise InputError(
+                f"autoencoder.divergence={self.autoencoder.divergence} must be above 0: without it "
+                "latents have no scale of their own, and theirs must not be taken from the rows"
+            )
+        if self.autoencoder.batch != self.diffusion.batch:
+            raise InputError(
+                f"autoencoder.batch={self.autoencoder.batch} and diffusion.batch="
+                f"{self.diffusion.batch} must be the same: all steps are paid as one"
+            )
 
 
 def _sphere_codes(
@@ -645,6 +649,9 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
         family="latent diffusion",
         paper="Our own: diffusion of our sphere codes, by DP-SGD (Abadi et al. 2016) over masked "
         "sums (Kairouz, Liu & Steinke 2021)",
-        check=lambda synth: _refuse_unpaid(synth.diffusion, "diffusion."),
         sent="the network",
     )
+
+    def _check_settings(self) -> None:
+        """Refuse a diffusion that would read rows which nobody has paid for."""
+        _refuse_unpaid(self.diffusion, "diffusion.")

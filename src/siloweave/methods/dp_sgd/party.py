@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from siloweave.core.method import Place, Setup
+from siloweave.core.method import Setup
 from siloweave.errors import DataError, InputError, SiloweaveError, WireError
 from siloweave.federation.messages import Public
 from siloweave.federation.site import Handlers, Site
@@ -80,7 +80,7 @@ class PrivateState:
     empty: dict[int, Any] = field(default_factory=dict)  # messages of zeros, by stage
 
 
-def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
+def party_data(table: Table, setup: Setup, party: str) -> HistogramData:
     """Return a party's rows, which must fit the schema, with the public bins to count them in."""
     synth: Any = setup.synth
     check_columns(setup.schema, table)

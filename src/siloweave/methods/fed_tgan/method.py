@@ -52,7 +52,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siloweave.core import views
-from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
+from siloweave.core.method import Forecast, Guarantee, Method, QuestionCounts, Setup
 from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
@@ -200,7 +200,7 @@ def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     rounds = int(synth.rounds)
     # Networks go both ways in every round, but the last answer is the result.
     sent = rounds * (2 * shared_bytes + _SUMS * width) - shared_bytes + result_bytes
-    questions: Asked = {
+    questions: QuestionCounts = {
         messages.Describe: 1,
         messages.Prepare: 1,
         messages.Round: rounds,
@@ -227,7 +227,7 @@ def _forecast_critics(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecas
     steps_of_round = synth.epochs * max(rows // len(setup.roster) // synth.batch, 1)
     steps = synth.rounds * steps_of_round
     moves = synth.rounds - 1
-    questions: Asked = {
+    questions: QuestionCounts = {
         messages.Describe: 1,
         messages.Prepare: 1,
         messages.Judge: steps,
@@ -240,7 +240,7 @@ def _forecast_critics(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecas
     row_bytes = 3 * 4 * width + 2 * 4
     sent = steps * synth.batch * row_bytes + 2 * moves * critic_bytes
     return replace(
-        averaging, asked=questions, by_rows=(messages.Judge,), bytes_per_party=sent
+        averaging, questions=questions, by_rows=(messages.Judge,), bytes_per_party=sent
     )
 
 
@@ -268,7 +268,7 @@ def _method(
         load=partial(FeatureModel.load, net=trainer.model.load),
         forecast=partial(forecast, trainer),
         check_schema=networks.check_trainable,
-        transcribed=False,
+        stores=(),
         **facts,
     )
 
@@ -330,15 +330,6 @@ def _critics_views(synth: MDTGAN) -> Views:
     )
 
 
-def _check_critics(synth: MDTGAN) -> None:
-    """Refuse settings of a GAN that MD-TGAN has no use for."""
-    if synth.average or synth.identifiability:
-        raise InputError(
-            f"average={synth.average!r}, identifiability={synth.identifiability!r}: MD-TGAN has "
-            "neither a moving average nor a distance from real rows; leave both out"
-        )
-
-
 @dataclass(frozen=True)
 class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
     """CTGAN with its generator at the coordinator and a critic at every party.
@@ -367,12 +358,19 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
         family="GAN",
         paper="Hardy, Le Merrer & Sericola 2019, MD-GAN, IPDPS, with CTGAN's networks as in Zhao, "
         "Birke, Kunar & Chen 2021, Fed-TGAN",
-        check=_check_critics,
         answers=party.CRITICS,
         run=coordinator.coordinate_critics,
         visibility=_critics_views,
         forecast=_forecast_critics,
     )
+
+    def _check_settings(self) -> None:
+        """Refuse settings of a GAN that MD-TGAN has no use for."""
+        if self.average or self.identifiability:
+            raise InputError(
+                f"average={self.average!r}, identifiability={self.identifiability!r}: MD-TGAN has "
+                "neither a moving average nor a distance from real rows; leave both out"
+            )
 
 
 # Diffusions
@@ -436,8 +434,11 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
         family="diffusion",
         paper="Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by the federated "
         "averaging of McMahan et al. 2017",
-        check=_refuse_length,
     )
+
+    def _check_settings(self) -> None:
+        """Refuse settings by which a central fit would end its training."""
+        _refuse_length(self)
 
 
 def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
@@ -446,25 +447,6 @@ def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
 
     settings = part_of(LatentSettings, synth)
     return PooledPointLearner.of(settings, blocks, synth.target, parties)
-
-
-def _check_length(synth: FedPointDiff) -> None:
-    """Refuse rounds without a step, and settings that would end one party's training early."""
-    if synth.rounds > synth.diffusion.steps:
-        raise InputError(
-            f"rounds={synth.rounds} is more than diffusion.steps={synth.diffusion.steps}: a round "
-            "takes one step or more; give fewer rounds, or more steps"
-        )
-    _refuse_matching("diffusion.", synth.diffusion)
-    usual = DiffusionSettings()
-    for name in ("minutes", "watched"):
-        value = getattr(synth.diffusion, name)
-        default = getattr(usual, name)
-        if value != default:
-            raise InputError(
-                f"diffusion.{name}={value!r} does nothing here: all parties take equally many "
-                f"steps, by diffusion.steps, passes and work; leave it at {default!r}"
-            )
 
 
 @dataclass(frozen=True)
@@ -505,5 +487,22 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
         family="latent diffusion",
         paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et "
         "al. 2017",
-        check=_check_length,
     )
+
+    def _check_settings(self) -> None:
+        """Refuse rounds without a step, and settings that would end one party's training early."""
+        if self.rounds > self.diffusion.steps:
+            raise InputError(
+                f"rounds={self.rounds} is more than diffusion.steps={self.diffusion.steps}: a "
+                "round takes one step or more; give fewer rounds, or more steps"
+            )
+        _refuse_matching("diffusion.", self.diffusion)
+        usual = DiffusionSettings()
+        for name in ("minutes", "watched"):
+            value = getattr(self.diffusion, name)
+            default = getattr(usual, name)
+            if value != default:
+                raise InputError(
+                    f"diffusion.{name}={value!r} does nothing here: all parties take equally many "
+                    f"steps, by diffusion.steps, passes and work; leave it at {default!r}"
+                )

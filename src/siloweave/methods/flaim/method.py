@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from siloweave.core import views
-from siloweave.core.method import OR_PERSONS, Asked, Guarantee, Method, Setup
+from siloweave.core.method import OR_PERSONS, Guarantee, Method, QuestionCounts, Setup
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
 from siloweave.errors import InputError, number, whole
@@ -42,27 +42,6 @@ from siloweave.methods.flaim import coordinator, messages, party
 from siloweave.methods.flaim.settings import FLAIMSettings
 from siloweave.protocols import marginals, secure_sums
 from siloweave.tables.codes import Domain
-
-
-def _check(synth: FLAIM) -> None:
-    """Raise InputError for settings out of bounds, or that do not go together."""
-    for name in ("participation", "gaussian_share"):
-        number(name, getattr(synth, name), 0, 1, "(]")
-    for name in ("rounds", "local_steps", "cap"):
-        if getattr(synth, name) is not None:
-            whole(name, getattr(synth, name), 1)
-    number("size_share", synth.size_share, 0, 1, "()")
-
-    if synth.cap is None:
-        return
-    # A cap spreads parties over rounds, so the number of rounds must be fixed before.
-    if not (synth.rounds and 1 <= synth.cap <= synth.rounds):
-        raise InputError(
-            f"cap={synth.cap} must lie between 1 and a fixed number of rounds, not {synth.rounds}"
-        )
-    # Other variants measure one-ways once, before the rounds, in cohorts that no cap spreads.
-    if synth.variant not in ("private", "naive_bayes"):
-        raise InputError(f"cap={synth.cap} works with 'private' and 'naive_bayes' only")
 
 
 def _guarantee(synth: FLAIM) -> Guarantee:
@@ -124,7 +103,7 @@ def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
     return rounds, float(synth.cap or synth.participation * rounds)
 
 
-def _question_counts(setup: Setup, columns: int) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
     """Count how often a party is asked each question at most.
 
     There are three in a round that it joins, and fewer where parties choose nothing.
@@ -204,6 +183,30 @@ class FLAIM(Synthesizer, FLAIMSettings):
             waits=_waits,
             grown=coordinator.tree_of_noise,
         ),
-        check=_check,
-        smallest_cohort=coordinator.smallest_cohort,
     )
+
+    def _smallest_cohort(self, parties: int) -> int:
+        """Return the fewest parties of a round that are drawn, or that a cap's schedule has."""
+        return coordinator.smallest_cohort(self, parties)
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings out of bounds, or that do not go together."""
+        for name in ("participation", "gaussian_share"):
+            number(name, getattr(self, name), 0, 1, "(]")
+        for name in ("rounds", "local_steps", "cap"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        number("size_share", self.size_share, 0, 1, "()")
+
+        if self.cap is None:
+            return
+        # A cap spreads parties over rounds, so the number of rounds must be fixed before.
+        if not (self.rounds and 1 <= self.cap <= self.rounds):
+            raise InputError(
+                f"cap={self.cap} must lie between 1 and a fixed number of rounds, not {self.rounds}"
+            )
+        # Other variants measure one-ways once, before the rounds, in cohorts that no cap spreads.
+        if self.variant not in ("private", "naive_bayes"):
+            raise InputError(
+                f"cap={self.cap} works with 'private' and 'naive_bayes' only"
+            )

@@ -178,7 +178,7 @@ def select(request: messages.Select, site: Site[CountedRows]) -> messages.Chosen
 
     queries = [request.candidates[choice.value] for choice in choices]
     site.remember("chosen", msgspec.msgpack.encode(queries))
-    site.remember("selected", site.asked)
+    site.remember("selected", site.request_digest)
     return messages.Chosen(tuple(choices))
 
 

@@ -20,17 +20,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
-from siloweave.core.method import Asked, Method, Result, Setup, Task
+from siloweave.core.method import Method, QuestionCounts, Result, Setup, Task
 from siloweave.core.run import Synthesizer
 from siloweave.federation.session import Session
 from siloweave.methods.privmrf import coordinator, messages, party
 from siloweave.methods.privmrf.settings import PrivMRFSettings
 from siloweave.protocols import marginals, secure_sums
-from siloweave.protocols.random_fields import FieldSettings
 from siloweave.tables.codes import Domain
 
 
-def _asked(setup: Setup, columns: int) -> Asked:
+def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
     """Count the questions of a run by kind.
 
     They are about rows and the graph's marginals, then in each step about errors and a measurement.
@@ -91,8 +90,7 @@ class PrivMRF(Synthesizer, PrivMRFSettings):
         coordinate=_coordinate,
         forecast=marginals.marginal_forecast(
             _rounds,
-            _asked,
+            _question_counts,
             grown=lambda *facts: inf,
         ),
-        check=FieldSettings.check,
     )

@@ -27,7 +27,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from siloweave.core import views
-from siloweave.core.method import Guarantee, Method, Result, Task
+from siloweave.core.method import (
+    COORDINATOR_TRAINING,
+    REPLIES,
+    Guarantee,
+    Method,
+    Result,
+    Task,
+)
 from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
@@ -187,5 +194,5 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         forecast=secure_marginals.secure_forecast,
         affordable=secure_marginals.check_codes,
         phase="rounds with the parties",
-        trains_at=("coordinator",),
+        stores=(REPLIES, COORDINATOR_TRAINING),
     )

@@ -81,7 +81,16 @@ from functools import partial
 from typing import Any, ClassVar
 
 from siloweave.core import views
-from siloweave.core.method import Asked, Forecast, Guarantee, Method, Setup
+from siloweave.core.method import (
+    COORDINATOR_TRAINING,
+    PARTY_TRAINING,
+    REPLIES,
+    Forecast,
+    Guarantee,
+    Method,
+    QuestionCounts,
+    Setup,
+)
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import plain
 from siloweave.core.views import View, Views
@@ -113,7 +122,6 @@ _COMMON: Mapping[str, Any] = {
         coder=coordinator.load_coder,
     ),
     "check_schema": check_trainable,
-    "trains_at": ("coordinator", "party"),
 }
 _INVERTED = "nothing: codes may be inverted"
 
@@ -143,25 +151,6 @@ def _latents(schema: Schema, coder: AutoencoderSettings | SphereCodeSettings) ->
 
 
 # SiloFuse
-
-
-def _check(synth: SiloFuse) -> None:
-    """Raise InputError for settings that are out of bounds, or contradict each other."""
-    is_noised = synth.privacy == "latents"
-    # The bound on a latent follows from public facts, which an autoencoder's weights are not.
-    if is_noised and (synth.coder != "points" or synth.target is not None):
-        raise InputError(
-            "privacy='latents' codes all columns with points and sends no class: leave coder and "
-            "target out"
-        )
-    number("clip", synth.clip, 0, 1, "(]")
-    idle = "half" if is_noised else "clip"
-    if getattr(synth, idle) != getattr(SiloFuse, idle):
-        raise InputError(
-            f"{idle}={getattr(synth, idle)!r} does nothing where privacy={synth.privacy!r}; leave "
-            "it out"
-        )
-    synth.latent  # noqa: B018  (raises where one of its settings is wrong)
 
 
 _WITH_NOISE = "SiloFuse(privacy='latents') adds noise."
@@ -228,7 +217,10 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
         * _latents(setup.schema, synth.latent.autoencoder)
         // len(setup.roster)
     )
-    questions: Asked = {messages.Code: 1, columns.ShareColumns: int(synth.shared)}
+    questions: QuestionCounts = {
+        messages.Code: 1,
+        columns.ShareColumns: int(synth.shared),
+    }
     if is_noised:
         questions = {messages.CodeNoised: 1}
     return training_forecast(
@@ -290,11 +282,29 @@ class SiloFuse(Synthesizer, SiloFuseSettings):
         handlers=columns.with_decoding(party.handlers, coordinator.load_coder),
         coordinate=coordinator.coordinate,
         forecast=_forecast,
-        check=_check,
         affordable=_affordable,
+        stores=(REPLIES, COORDINATOR_TRAINING, PARTY_TRAINING),
         # Points learn nothing.
         party_share=lambda synth: 0.02 if synth.coder == "points" else 0.5,
     )
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings that are out of bounds, or contradict each other."""
+        is_noised = self.privacy == "latents"
+        # The bound on a latent follows from public facts, which an autoencoder's weights are not.
+        if is_noised and (self.coder != "points" or self.target is not None):
+            raise InputError(
+                "privacy='latents' codes all columns with points and sends no class: leave coder "
+                "and target out"
+            )
+        number("clip", self.clip, 0, 1, "(]")
+        idle = "half" if is_noised else "clip"
+        if getattr(self, idle) != getattr(SiloFuse, idle):
+            raise InputError(
+                f"{idle}={getattr(self, idle)!r} does nothing where privacy={self.privacy!r}; "
+                "leave it out"
+            )
+        self.latent  # noqa: B018  (raises where one of its settings is wrong)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings as plain values, those of coder and diffusion in full."""
@@ -334,7 +344,7 @@ def _forecast_steps(setup: Setup, rows: int) -> Forecast:
     # Four matrices, of four bytes a number.
     latents = _latents(setup.schema, synth.autoencoder)
     sent = 4 * 4 * steps * batch * latents // len(setup.roster)
-    questions: Asked = {
+    questions: QuestionCounts = {
         messages.BeginJoint: 1,
         messages.Forward: steps,
         messages.Backward: steps,
@@ -383,5 +393,5 @@ class E2EDistr(Synthesizer, E2EDistrSettings):
         coordinate=coordinator.coordinate_steps,
         forecast=_forecast_steps,
         party_share=lambda synth: 0.02,
-        transcribed=False,
+        stores=(COORDINATOR_TRAINING, PARTY_TRAINING),
     )

@@ -61,7 +61,9 @@ def code(
     X = features.encode(data.table, key=fold_in(key, "encode"))
     layout = Layout(features.blocks)
     coding = _coding(synth.target, synth.latent, layout, request.seed, site)
-    coder = coders.fit(X, layout, progress=data.progress, store=data.store, **coding)
+    coder = coders.fit(
+        X, layout, progress=site.progress, store=site.checkpoints, **coding
+    )
     # The decoder stays here, and is stored before anything is sent: without it the latents that
     # come back cannot be decoded.
     columns.keep_decoder(site, features, coder)

@@ -30,7 +30,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from siloweave.core import views
-from siloweave.core.method import OR_PERSONS, Asked, Forecast, Guarantee, Method, Setup
+from siloweave.core.method import (
+    OR_PERSONS,
+    Forecast,
+    Guarantee,
+    Method,
+    QuestionCounts,
+    Setup,
+)
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
 from siloweave.federation.dropouts import MaskPlan
@@ -65,7 +72,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     def rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
         return 2, 2.0
 
-    def questions(setup: Setup, columns: int) -> Asked:
+    def questions(setup: Setup, columns: int) -> QuestionCounts:
         exchanges = 0 if marginals.cuts_columns(setup) else 1
         return {secure_sums.KeyRequest: exchanges, secure_sums.Count: 2}
 

@@ -51,10 +51,13 @@ from typing import Any, ClassVar
 
 from siloweave.core import views
 from siloweave.core.method import (
-    Asked,
+    COORDINATOR_TRAINING,
+    PARTY_TRAINING,
+    REPLIES,
     Forecast,
     Guarantee,
     Method,
+    QuestionCounts,
     Setup,
     same_people_note,
 )
@@ -70,19 +73,6 @@ from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.protocols.private_steps import MOST_NUMBERS
 
 _MOST_BINS = 2**20
-
-
-def _check(synth: VertiGAN) -> None:
-    """Raise InputError for settings out of bounds, or too large for a party."""
-    number("clip", synth.clip, 0, inf, "()")
-    widest = max(synth.noise, *synth.trunk, *synth.head, *synth.critic)
-    sizes = (widest**2, synth.made * widest, synth.steps)
-    if max(sizes) > MOST_NUMBERS or synth.finest_bins > _MOST_BINS:
-        raise InputError(
-            "networks, hidden rows, steps or finest_bins are more than a party takes: layers times "
-            f"layers, made times layers, and rounds times critic_steps must be {MOST_NUMBERS:,} at "
-            f"most, and finest_bins {_MOST_BINS:,}"
-        )
 
 
 _NOISE_OR_NONE = "VertiGAN() adds noise, VertiGAN(private=False) adds none."
@@ -159,7 +149,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     synth: Any = setup.synth
     # Four bytes a number.
     sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
-    questions: Asked = {
+    questions: QuestionCounts = {
         messages.CountOwnColumns: int(synth.private),
         messages.BeginVertiGAN: 1,
         messages.TrainCritics: synth.rounds,
@@ -229,8 +219,19 @@ class VertiGAN(Synthesizer, VertiGANFitSettings):
             coder=coordinator.load_head,
         ),
         forecast=_forecast,
-        check=_check,
         check_schema=check_trainable,
         affordable=_affordable,
-        trains_at=("coordinator", "party"),
+        stores=(REPLIES, COORDINATOR_TRAINING, PARTY_TRAINING),
     )
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings out of bounds, or too large for a party."""
+        number("clip", self.clip, 0, inf, "()")
+        widest = max(self.noise, *self.trunk, *self.head, *self.critic)
+        sizes = (widest**2, self.made * widest, self.steps)
+        if max(sizes) > MOST_NUMBERS or self.finest_bins > _MOST_BINS:
+            raise InputError(
+                "networks, hidden rows, steps or finest_bins are more than a party takes: layers "
+                "times layers, made times layers, and rounds times critic_steps must be "
+                f"{MOST_NUMBERS:,} at most, and finest_bins {_MOST_BINS:,}"
+            )

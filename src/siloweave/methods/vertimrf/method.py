@@ -46,7 +46,7 @@ from math import inf, prod
 from typing import Any, ClassVar
 
 from siloweave.core import views
-from siloweave.core.method import Forecast, Guarantee, Method, Place, Setup
+from siloweave.core.method import Forecast, Guarantee, Method, Setup
 from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
@@ -68,20 +68,6 @@ _PAIR_COPIES = 4.0  # of such a pair in memory
 # Of a fit, by adult's, of which a tree has about ten times the pairs' cells.
 _FIT_S_PER_CELL = 4e-6
 _KNOWN = "nothing sound: sketches of a row share one hash"
-
-
-def _check(synth: VertiMRF) -> None:
-    """Raise InputError for settings out of bounds."""
-    for name in ("repetitions", "bins", "refine_steps", "encoded_bins"):
-        value = getattr(synth, name)
-        if value is not None or name != "encoded_bins":
-            whole(name, value, 1)
-    number("repetitions", synth.repetitions, 1, _MOST_REPETITIONS)
-    for name in ("field_share", "rows_share"):
-        number(name, getattr(synth, name), 0, 0.9, "()")
-    number("values_share", synth.values_share, 0, 0.9 - synth.field_share, "()")
-    for name in ("clique_cells", "max_model_mb", "theta", "refined"):
-        number(name, getattr(synth, name), 0, inf, "()")
 
 
 def _check_size(codes: int, instead: str) -> None:
@@ -156,9 +142,9 @@ def _visibility(synth: VertiMRF) -> Views:
     )
 
 
-def _data(table: Table, setup: Setup, place: Place) -> Codes:
+def _data(table: Table, setup: Setup, party: str) -> Codes:
     """Encode a party's columns as codes."""
-    schema = columns.parts_of(setup)[place.name]
+    schema = columns.parts_of(setup)[party]
     synth: Any = setup.synth
     if synth.encoding == "fo":
         _check_size(table.num_rows * len(schema.names), "fewer rows")
@@ -298,8 +284,20 @@ class VertiMRF(Synthesizer, VertiMRFSettings):
         coordinate=coordinator.coordinate,
         load=MarginalModel.load,
         forecast=_forecast,
-        check=_check,
         check_schema=_check_schema,
         affordable=_affordable,
         phase="encoding and fitting",
     )
+
+    def _check_settings(self) -> None:
+        """Raise InputError for settings out of bounds."""
+        for name in ("repetitions", "bins", "refine_steps", "encoded_bins"):
+            value = getattr(self, name)
+            if value is not None or name != "encoded_bins":
+                whole(name, value, 1)
+        number("repetitions", self.repetitions, 1, _MOST_REPETITIONS)
+        for name in ("field_share", "rows_share"):
+            number(name, getattr(self, name), 0, 0.9, "()")
+        number("values_share", self.values_share, 0, 0.9 - self.field_share, "()")
+        for name in ("clique_cells", "max_model_mb", "theta", "refined"):
+            number(name, getattr(self, name), 0, inf, "()")
