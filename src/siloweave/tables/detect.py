@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import polars as pl
 
 from siloweave.errors import count_of
 from siloweave.tables.display import listed
@@ -60,6 +61,7 @@ from siloweave.tables.kinds.written_numbers import (
     is_unit,
     units_among,
 )
+from siloweave.tables.origin import are_codes_like_powers
 from siloweave.tables.parsing import UNITS, texts_of
 from siloweave.tables.table import Table
 
@@ -352,6 +354,7 @@ def _with_advice(
 ) -> ColumnEvidence:
     """Explain what keeps a column from being one of numbers or dates, if most texts are such."""
     why = finding.why + _lists_in_words(texts) + _quotes_in_words(texts)
+    why += _powers_in_words(texts)
     num_others = sum(texts.counts[text] for text in most.others)
     is_minority = 0 < num_others < texts.rows / 3
     if is_minority and _written(texts.without(most.others)):
@@ -431,6 +434,17 @@ def _lists_in_words(texts: Texts) -> str:
                 "each, they are modelled one by one"
             )
     return ""
+
+
+def _powers_in_words(texts: Texts) -> str:
+    """Describe codes such as 2E10, which another program may take for numbers; else empty."""
+    are_numbers = all(map(POWER.fullmatch, texts.texts))
+    if not are_numbers or not are_codes_like_powers(pl.Series(texts.texts)):
+        return ""
+    return (
+        "; written like 2E10, which are codes here: if they are numbers with a power of ten, "
+        "declare the column continuous"
+    )
 
 
 def _quotes_in_words(texts: Texts) -> str:

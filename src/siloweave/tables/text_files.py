@@ -315,7 +315,9 @@ def wide_lines(file: Path, requested: Dialect) -> DataError:
         others = f" ({len(wide_lines):,} lines have too many)"
     advice = _advice_on_cells(first_row)
     # R writes a name or number before each row, and none in the line of names.
-    are_numbered = all_have_one_more and len(first_fields) == num_rows > 1
+    # A single field is rather a title.
+    has_rows = num_rows > 1 and width > 1
+    are_numbered = all_have_one_more and has_rows and len(first_fields) == num_rows
     if are_empty:
         advice = (
             "A separator at the end, which the first one lacks, makes an empty field: write one "
