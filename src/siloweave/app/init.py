@@ -36,7 +36,7 @@ from siloweave.tables.files import is_text_file, table_file
 from siloweave.tables.joining import stacked
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import read_as, readings, rows_of, unread
-from siloweave.tables.relations import proposed
+from siloweave.tables.relations import BLOCK, WIDE, proposed
 from siloweave.tables.schema import Schema, describe
 from siloweave.tables.table import Table
 from siloweave.tables.text_encoding import encoding_of
@@ -191,6 +191,12 @@ def _cautions(
         tables: Every party's rows.
         alike: Whether all tables have the same columns, so that they can be compared.
     """
+    num_columns = max(len(table.names) for table in tables.values())
+    if num_columns > WIDE:
+        yield (
+            f"constraints were looked for among each {BLOCK} neighbouring columns alone, since "
+            f"there are {num_columns:,}: declare others in the schema"
+        )
     for column in schema.columns:
         if _is_question(column.why):
             yield f"{column.name}: {column.why}."
