@@ -324,7 +324,8 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     code, out, _ = folder.call("check", "new")
     assert code == 0
     assert "drawn anew, not modelled: patient (like P[0-9]{7}), note (numbered)" in out
-    assert "an identifier, left out of the model" in out
+    # `init` has said why, and the file and the review say it.
+    assert "an identifier, left out of the model" not in out
     found = folder.json("check", "new")
     assert found["columns"][0][:2] == ["patient", "id"]
     folder.replace("new/study.toml", "# queries = 64", "queries = 4")
@@ -338,6 +339,21 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     assert "8 columns with facts from rows, not declared:" in page
     assert "drawn anew (like P[0-9]{7}), not modelled" in page
     assert re.fullmatch("P[0-9]{7}", first[0])
+
+
+def test_init_says_once_which_columns_have_the_same_codes_for_unknown(folder):
+    numbers = [n % 40 + 50 for n in range(200)]
+    for place in range(5):
+        numbers[place], numbers[place + 5] = -9, -8
+    rows = "".join(f"{number},{number + 2 * (number > 0)},{number > 0}\n" for number in numbers)
+    folder.write("credit.csv", "months,limit,good\n" + rows)
+    code, out, _ = folder.call("init", "credit.csv", "--folder", "new")
+    assert code == 0
+    words = " ".join(out.split())
+    assert words.count("list them in missing_values") == 1
+    assert "months, limit: -8 and -9, far from all others: list them" in words
+    schema = json.loads((folder.path / "new/schema.json").read_text())
+    assert all("missing_values" in column["why"] for column in schema["columns"][:2])
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -105,3 +105,103 @@ def test_one_column_of_texts_is_one_column(tmp_path, caplog, lines):
     path.write_text("\n".join(lines))
     assert read(path).hint == ""
     assert not caplog.records
+
+
+def written(folder, cells, names="id,note,val"):
+    """Write a file of three columns, whose middle cells are written as they are given."""
+    path = folder / "a.csv"
+    rows = [f"{n},{cell},{n / 7:.2f}\n" for n, cell in enumerate(cells)]
+    path.write_text(f"{names}\n{''.join(rows)}")
+    return path
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [r'"x \"q\", z"'] * 9,
+        [r'"x \"q\" z"'] * 9,
+        [r'"5\" pipe"', "y", '"z"'],
+        [r'"5\""', "y", r'"6\""', "z"],
+    ],
+)
+def test_marks_behind_a_backslash_are_refused(tmp_path, cells):
+    path = written(tmp_path, cells)
+    with pytest.raises(DataError, match=r'line \d .* as \\", .*escapechar='):
+        read(path)
+
+
+def test_marks_within_quotes_are_refused_with_their_line(tmp_path):
+    path = written(tmp_path, ["x", 'a""b', '"x "q" z"'])
+    with pytest.raises(DataError, match=r"line 4 .* text behind the quotation mark"):
+        read(path)
+    path = written(tmp_path, ["x", '"a', "b", '"c"'])
+    with pytest.raises(DataError, match=r"in line 3 .* ends in line 5 .* not closed"):
+        read(path)
+    path = written(tmp_path, ["x", '"a', "b"])
+    with pytest.raises(DataError, match=r"line 3 .* not closed"):
+        read(path)
+
+
+def test_marks_that_are_doubled_or_lie_within_a_plain_cell_are_read(tmp_path):
+    cells = ['"a ""b"" c"', '5" pipe', 'x"', r'"C:\"', '""', '"a, b"', '"two\nlines"', '{"k": 2}']
+    wanted = ['a "b" c', '5" pipe', 'x"', "C:\\", None, "a, b", "two\nlines", '{"k": 2}']
+    table = read(written(tmp_path, cells))
+    assert table.cells("note").to_list() == wanted
+    for start, skip in (("\ufeff", 0), ('Sizes in "\n\n', 2)):
+        path = written(tmp_path, cells, f"{start}id,note,val")
+        assert read(path, skip=skip).cells("note").to_list() == wanted
+
+
+def test_marks_are_read_the_same_way_at_the_edge_of_a_piece(tmp_path, monkeypatch):
+    cells = ['"a ""b"" c"', "x", '"C:"', '""', '"a, b"', "é"] * 20
+    path = written(tmp_path, cells)
+    wanted = read(path).cells("note").to_list()
+    monkeypatch.setattr("siloweave.tables.quotation_marks._CHUNK_BYTES", 13)
+    assert read(path).cells("note").to_list() == wanted
+    path = written(tmp_path, [*cells, '"x "y" z"', *cells])
+    with pytest.raises(DataError, match=r"line 122 .* text behind the quotation mark"):
+        read(path)
+
+
+def test_single_quotes_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"line 2 .* single quotes.* quotechar="):
+        read(written(tmp_path, ["'a, b'"] * 9))
+    path = written(tmp_path, ["'ab'", "'c'"] * 20)
+    assert "in single quotes" in Schema.detect(read(path))["note"].why
+
+
+def test_a_blank_before_quotes_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"blank stands before .* skipinitialspace="):
+        read(written(tmp_path, [' "a, b"'] * 9))
+    path = written(tmp_path, [' "ab"', ' "c"'] * 20)
+    assert "quotes with a blank before them" in Schema.detect(read(path))["note"].why
+
+
+def test_a_line_with_too_many_fields_is_named_with_its_reason(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "1,2,\n" * 9)
+    with pytest.raises(DataError, match=r"line 2 .* more fields .* separator at the end"):
+        read(path)
+    path.write_text("a,b\n" + "".join(f"{n},x,y\n" for n in range(9)))
+    with pytest.raises(DataError, match=r"as R writes them: write 'row,'"):
+        read(path)
+    path.write_text("a,b\n" + "1,2\n" * 9 + "1,2,3\n")
+    with pytest.raises(DataError, match=r"line 11 .* 3 and not 2\. Put values"):
+        read(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_two_marks_of_the_byte_order_are_no_part_of_a_name(tmp_path, encoding):
+    path = tmp_path / "a.csv"
+    path.write_bytes(f"\ufeff\ufeff{text()}".encode(encoding))
+    table = read(path)
+    assert table.names == ("id", "grp", "val")
+    assert table.num_rows == 300
+
+
+def test_fields_divided_by_blanks_are_named_once_by_init(tmp_path, caplog):
+    path = tmp_path / "a.csv"
+    path.write_text(text(" "))
+    proposal = propose([path])
+    assert "divided by blanks" in proposal.schema.columns[0].why
+    assert not caplog.records

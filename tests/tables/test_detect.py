@@ -1,5 +1,5 @@
 import re
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import numpy as np
 import pandas as pd
@@ -1341,3 +1341,60 @@ def test_titles_that_share_words_are_categories(name, titles):
 def test_a_column_of_places_or_things_by_its_name_holds_no_people(name):
     texts = random().choice(PEOPLE, 2000)
     assert Schema.detect(Table.from_columns({name: (texts, None)}))[name].kind == "categorical"
+
+
+def test_fields_of_hl7_are_no_ids_but_for_those_that_number_people(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"{10_000 + 7 * (n % 60)},{'MFUOA'[n % 5]},{n % 6},A{n % 90}\n" for n in range(300)]
+    path.write_text("PID-3,PID-8,PID.16,PID_18\n" + "".join(rows))
+    schema = Schema.detect(read(path))
+    kinds = {column.name: column.kind for column in schema.columns}
+    assert kinds == {"PID-3": "id", "PID-8": "categorical", "PID.16": "integer", "PID_18": "id"}
+
+
+def test_a_time_of_hl7_is_one_whatever_its_field_is_called(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"2024{n % 12 + 1:02d}{n % 28 + 1:02d}{n % 24:02d}{n % 60:02d}\n" for n in range(300)]
+    path.write_text("PID-33\n" + "".join(rows))
+    assert Schema.detect(read(path))["PID-33"].format == "%Y%m%d%H%M"
+
+
+def test_codes_like_powers_of_ten_are_texts_and_say_so(tmp_path):
+    path = tmp_path / "t.csv"
+    codes = ["2E10", "1E05", "3e11", "412"]
+    path.write_text("product,dose\n" + "".join(f"{codes[n % 4]},{n % 9}E+02\n" for n in range(300)))
+    table = read(path)
+    schema = Schema.detect(table)
+    assert schema["product"].kind == "categorical"
+    assert sorted(schema["product"].categories) == sorted(codes)
+    assert "codes here" in schema["product"].why
+    assert table.text_counts("product")["2E10"] == 75
+    assert schema["dose"].kind == "integer"
+    path.write_text("dose\n" + "2E10\n0.5\n" * 99)
+    assert Schema.detect(read(path))["dose"].kind == "continuous"
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted"), [("%G-W%V", "2024-02-26"), ("%G-W%V-%u", "2024-02-29")]
+)
+def test_iso_weeks_are_dates(tmp_path, form, wanted):
+    path = tmp_path / "t.csv"
+    days = [date(2023, 1, 1) + timedelta(days=n) for n in range(600)]
+    path.write_text("week\n" + "".join(f"{day.strftime(form)}\n" for day in days))
+    table = read(path)
+    column = Schema.detect(table)["week"]
+    assert (column.kind, column.format) == ("datetime", form)
+    assert "dates written as" in column.why
+    row = days.index(date(2024, 2, 29))
+    when, _ = table.datetimes("week", form)
+    assert str(when[row].astype("datetime64[us]").astype("datetime64[D]")) == wanted
+    # A week that a year lacks is no date.
+    path.write_text("week\n" + "2023-W53-1\n")
+    with pytest.raises(SchemaError):
+        read(path).datetimes("week", "%G-W%V-%u")
+
+
+def test_weeks_of_one_year_are_categories(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("week\n" + "".join(f"2024-W{n % 52 + 1:02d}\n" for n in range(600)))
+    assert Schema.detect(read(path))["week"].kind == "categorical"

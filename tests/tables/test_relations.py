@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
+from siloweave.tables import Column, Table
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Schema
 
@@ -414,3 +415,18 @@ def test_of_two_forms_exactly_one_is_filled(alone):
     rest = rules_of(frame, sw.MissingUnless)
     assert not any(rule.required for rule in rest)
     assert bool(rest) != alone  # two forms still rule each other out
+
+
+def test_columns_of_a_wide_table_are_compared_with_their_neighbours(monkeypatch):
+    low = np.arange(200) % 50
+    columns = {}
+    for number in range(6):
+        columns[f"begin_{number}"] = (low + 7 * number, None)
+        columns[f"end_{number}"] = (np.roll(low, number) % 3 + low + 7 * number, None)
+    table = Table.from_columns(columns)
+    declared = [Column(name, "integer", low=0, high=99) for name in columns]
+    monkeypatch.setattr("siloweave.tables.relations.WIDE", 4)
+    monkeypatch.setattr("siloweave.tables.relations.BLOCK", 2)
+    blocks = [declared[start : start + 2] for start in range(0, 12, 2)]
+    alone = [rule for block in blocks for rule in proposed(table, block)]
+    assert list(proposed(table, declared)) == alone

@@ -34,6 +34,7 @@ from siloweave.privacy.ledger import fingerprint
 from siloweave.progress import duration
 from siloweave.report import words
 from siloweave.report.text_table import text_table
+from siloweave.tables.column import Column
 from siloweave.tables.display import listed
 
 # What a run's time has beside that of the fit, which its report shows.
@@ -266,11 +267,6 @@ def print_forecast(
         _print_network_forecast(console, forecast)
     for note in forecast.notes:
         console.say(escape(f"({note})"), hanging=1)
-    if forecast.columns:
-        console.say("[bold]why columns have their kinds[/]")
-    for name, kind, why in forecast.columns:
-        console.say(f"{escape(name)}, {kind}: {escape(why)}", indent=2, hanging=2)
-
     console.say(f"guarantee: {forecast.guarantee}; trust: {forecast.trust}")
     if forecast.finished:
         console.say("This run has finished; running it again releases nothing.")
@@ -843,17 +839,38 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
 
 
 def _print_proposed(console: Terminal, proposal: Proposal) -> None:
-    """Print every column's proposed kind, why, and what was taken from rows."""
+    """Print every column's proposed kind, why, and what was taken from rows.
+
+    Advice on missing values that several columns share stands below them, once.
+    """
     facts_from_rows = dict(proposal.review)
+    columns_by_advice = _shared_advice(proposal.schema.columns)
     console.say("[bold]columns, their kinds, and why[/]")
     for column in proposal.schema.columns:
-        reason = f": {column.why}" if column.why else ""
+        clauses = column.why.split("; ")
+        own_clauses = [clause for clause in clauses if clause not in columns_by_advice]
+        why = "; ".join(own_clauses)
+        reason = f": {why}" if why else ""
         name = escape(column.name)
         text = escape(f", {column.kind}{reason}")
         console.say(f"[bold]{name}[/]{text}", indent=2, hanging=2)
         facts = facts_from_rows.get(column.name, "")
         if facts:
             console.say(f"[dim]from rows: {escape(facts)}[/]", indent=4, hanging=2)
+    for advice, names in columns_by_advice.items():
+        console.say(escape(f"{', '.join(names)}: {advice}"), hanging=2)
+
+
+def _shared_advice(columns: Sequence[Column]) -> dict[str, list[str]]:
+    """Return the advice on missing values that several columns have, and these columns' names."""
+    columns_by_advice: dict[str, list[str]] = {}
+    for column in columns:
+        for clause in column.why.split("; "):
+            if "missing_values" in clause:
+                columns_by_advice.setdefault(clause, []).append(column.name)
+    return {
+        advice: names for advice, names in columns_by_advice.items() if len(names) > 1
+    }
 
 
 def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:

@@ -35,8 +35,8 @@ from siloweave.tables.display import listed
 from siloweave.tables.files import is_text_file, table_file
 from siloweave.tables.joining import stacked
 from siloweave.tables.parsing import texts_of
-from siloweave.tables.read import read, readings, rows_of, unread
-from siloweave.tables.relations import proposed
+from siloweave.tables.read import read_as, readings, rows_of, unread
+from siloweave.tables.relations import BLOCK, WIDE, proposed
 from siloweave.tables.schema import Schema, describe
 from siloweave.tables.table import Table
 from siloweave.tables.text_encoding import encoding_of
@@ -191,6 +191,12 @@ def _cautions(
         tables: Every party's rows.
         alike: Whether all tables have the same columns, so that they can be compared.
     """
+    num_columns = max(len(table.names) for table in tables.values())
+    if num_columns > WIDE:
+        yield (
+            f"constraints were looked for among each {BLOCK} neighbouring columns alone, since "
+            f"there are {num_columns:,}: declare others in the schema"
+        )
     for column in schema.columns:
         if _is_question(column.why):
             yield f"{column.name}: {column.why}."
@@ -296,7 +302,8 @@ def _read(source: Path | Database, dialect: Dialect) -> Table:
     # What is guessed here is declared in the study: a run would not guess otherwise.
     if dialect.encoding is None and is_text_file(source):
         dialect = dataclasses.replace(dialect, encoding=encoding_of(table_file(source)))
-    return read(source, **asdict(dialect))
+    # The reason of a column says what its table hints at.
+    return read_as(source, dialect)
 
 
 def _is_question(why: str) -> bool:
@@ -327,7 +334,10 @@ def _file_words(table: Table) -> str:
     word_readings = readings(table)
     if word_readings:
         word = " or, in mac-roman, ".join(map(repr, word_readings))
-        more += f"; a word of it reads {word}: if that is wrong, give --encoding"
+        more += (
+            f"; a word of it reads {word}: if that is wrong, give --encoding, such as cp1250 "
+            "(Central Europe), cp1254 (Turkish) or cp1257 (Baltic)"
+        )
     return f"fields divided by {separator}, {dialect.encoding}, {header}{more}"
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import polars as pl
 
 from siloweave.errors import count_of
 from siloweave.tables.display import listed
@@ -48,6 +49,7 @@ from siloweave.tables.kinds.thresholds import (
     FEW_CODES,
     FEW_ROWS_EACH,
     FLOAT_BITS,
+    NEARLY_ALL,
     PROBE,
 )
 from siloweave.tables.kinds.times import DigitTimes, WrittenTimes, follows
@@ -59,6 +61,7 @@ from siloweave.tables.kinds.written_numbers import (
     is_unit,
     units_among,
 )
+from siloweave.tables.origin import are_codes_like_powers
 from siloweave.tables.parsing import UNITS, texts_of
 from siloweave.tables.table import Table
 
@@ -350,7 +353,8 @@ def _with_advice(
     finding: ColumnEvidence, texts: Texts, most: _MostTexts
 ) -> ColumnEvidence:
     """Explain what keeps a column from being one of numbers or dates, if most texts are such."""
-    why = finding.why + _lists_in_words(texts)
+    why = finding.why + _lists_in_words(texts) + _quotes_in_words(texts)
+    why += _powers_in_words(texts)
     num_others = sum(texts.counts[text] for text in most.others)
     is_minority = 0 < num_others < texts.rows / 3
     if is_minority and _written(texts.without(most.others)):
@@ -428,6 +432,31 @@ def _lists_in_words(texts: Texts) -> str:
             return (
                 f"; several values in one field, divided by {mark!r}: with a column of its own for "
                 "each, they are modelled one by one"
+            )
+    return ""
+
+
+def _powers_in_words(texts: Texts) -> str:
+    """Describe codes such as 2E10, which another program may take for numbers; else empty."""
+    are_numbers = all(map(POWER.fullmatch, texts.texts))
+    if not are_numbers or not are_codes_like_powers(pl.Series(texts.texts)):
+        return ""
+    return (
+        "; written like 2E10, which are codes here: if they are numbers with a power of ten, "
+        "declare the column continuous"
+    )
+
+
+def _quotes_in_words(texts: Texts) -> str:
+    """Describe texts that are in quotes, which a CSV takes for a part of them; else empty."""
+    quotes = {"'": "single quotes", '"': "quotes with a blank before them"}
+    for mark, quotes_in_words in quotes.items():
+        quoted = [text for text in texts.texts if len(text) > 1]
+        quoted = [text for text in quoted if text[0] == text[-1] == mark]
+        if quoted and len(quoted) >= NEARLY_ALL * texts.kinds:
+            return (
+                f"; in {quotes_in_words}, which are letters in a CSV: if they are not meant, "
+                "leave them out in the file"
             )
     return ""
 

@@ -18,6 +18,7 @@ from siloweave.errors import DataError, InputError
 from siloweave.tables.column_names import check_names
 from siloweave.tables.files import SKIP_ADVICE
 from siloweave.tables.text_encoding import (
+    BYTE_ORDER_MARK,
     HEAD_BYTES,
     HEAD_ROWS,
     REPLACEMENT,
@@ -200,7 +201,7 @@ def _check_no_title(
 def _head_lines(data: bytes, encoding: str) -> list[str]:
     """Read the lines at the beginning of a text file, without one that is cut off."""
     head = codecs.getincrementaldecoder(encoding)("replace").decode(data)
-    lines = head.removeprefix("\ufeff").splitlines(keepends=True)
+    lines = head.lstrip(BYTE_ORDER_MARK).splitlines(keepends=True)
     is_cut_off = len(head) > 1 and head[-1] not in "\r\n"
     if is_cut_off and len(lines) > 1:
         return lines[:-1]

@@ -94,11 +94,6 @@ def _text_reason(file: Path, error: Exception, message: str) -> str:
         if file_kind(file).endswith(".zst"):
             return "text in a .zst file must be UTF-8, and this is not; store it so, or as .gz"
         return "it is not in the encoding that was given; leave it out, or name another"
-    if "more fields" in message:
-        return (
-            "a line has more fields than the first one; put values that hold the separator in "
-            f"quotes, and delete lines above the names, such as a title, {SKIP_ADVICE}"
-        )
     return "a line cannot be parsed; look for a quotation mark that is not closed"
 
 

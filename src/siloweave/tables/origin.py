@@ -252,6 +252,8 @@ def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
         return texts
     if values.cast(pl.Int64, strict=False).null_count() == 0:
         return stripped.cast(pl.Int64)
+    if are_codes_like_powers(values):
+        return texts
     # Digits of an identifier, which no double holds.
     if values.str.contains(r"^[+-]?\d{17,}$").any():
         return texts
@@ -263,6 +265,23 @@ def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
     if numbers.null_count() == 0:
         return with_points.cast(pl.Float64)
     return _flags_or_texts(texts, values)
+
+
+def are_codes_like_powers(text: pl.Series) -> bool:
+    """Return whether texts such as 2E10 are codes, and not numbers with a power of ten.
+
+    Programs write such numbers with a sign or a point, as 2E+10 and 2.0E10: where none has these,
+    the letter is one of a code.
+
+    Example:
+        >>> are_codes_like_powers(pl.Series(["2E10", "305"]))
+        True
+        >>> are_codes_like_powers(pl.Series(["2E10", "0.5"]))
+        False
+    """
+    is_bare = text.str.contains(r"^\d+[eE]\d+$")
+    has_sign = text.str.contains(r"[-+.,]")
+    return bool(is_bare.any()) and not bool(has_sign.any())
 
 
 def _with_points(texts: pl.Series, decimal: str) -> pl.Series | None:

@@ -279,6 +279,10 @@ def _completed(text: pl.Series, codes: str) -> tuple[pl.Series, str]:
     elif has_month and not has_day_of_month:
         text = text + " 1"
         codes = f"{codes} %d"
+    # A week is its Monday.
+    elif "%V" in codes and not re.search("%[uwaA]", codes):
+        text = text + " 1"
+        codes = f"{codes} %u"
     # The date says which day of the week it is.
     if codes.startswith("%a"):
         text = text.str.replace(r"^\w+,? ", "")

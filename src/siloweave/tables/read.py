@@ -6,6 +6,7 @@ table's `Origin`. Names of columns are checked before a file is read.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -49,8 +50,9 @@ from siloweave.tables.statistical_files import (
 )
 from siloweave.tables.table import Table
 from siloweave.tables.text_encoding import word_readings
-from siloweave.tables.text_files import scan_text, without_texts
+from siloweave.tables.text_files import scan_text, wide_lines, without_texts
 
+_log = logging.getLogger("siloweave")
 # Rows of a piece of a Parquet file.
 _BATCH_ROWS = 1_000_000
 # Rows that are drawn by one digest. Another size would draw other rows for the same secret.
@@ -111,7 +113,6 @@ def read(
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
         [False, True]
     """
-    check_process()
     if table or query:
         source = Database(str(source), table, query)
     dialect = Dialect(
@@ -124,14 +125,19 @@ def read(
         skip=skip,
         names=tuple(names),
     )
-    whole_table = _read(source, dialect, columns)
+    whole_table = read_as(source, dialect, columns)
+    if whole_table.hint and isinstance(source, str | os.PathLike):
+        _log.warning("%s was read as one column: %s", source, whole_table.hint)
     if columns is None:
         return whole_table
     return whole_table.select(columns)
 
 
-def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table:
-    """Return the table of a source of any kind, see `read`."""
+def read_as(
+    source: Any, dialect: Dialect, columns: Sequence[str] | None = None
+) -> Table:
+    """Read a source of any kind, see `read`; it is for the caller to say what `Table.hint` says."""
+    check_process()
     if isinstance(source, Table):
         return source
     if isinstance(source, Database):
@@ -194,7 +200,7 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
             lazy = lazy.select(*dict.fromkeys(columns))
         cells = lazy.collect()
     except UNREADABLE as error:
-        raise unreadable(file, error) from None
+        raise _unreadable(file, error, dialect) from None
 
     blanked_columns = _blanked_columns(cells, origin)
     if origin.is_text or origin.has_keys:
@@ -207,6 +213,13 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
         origin = replace(origin, text_columns=text_columns)
     frame = normal_frame(blanked_columns)
     return Table(frame, replace(origin, units=units_of(frame)))
+
+
+def _unreadable(file: Path, error: Exception, dialect: Dialect) -> DataError:
+    """Return the error which says why a file cannot be read, of a text file with its lines."""
+    if is_text_file(file) and "more fields" in str(error):
+        return wide_lines(file, dialect)
+    return unreadable(file, error)
 
 
 def _blanked_columns(frame: pl.DataFrame, origin: Origin) -> list[pl.Series]:
@@ -332,7 +345,7 @@ def _batches(
         for frame in frames:
             yield Table(normal_frame(_blanked_columns(frame, origin)), origin)
     except UNREADABLE as error:
-        raise unreadable(file, error) from None
+        raise _unreadable(file, error, dialect) from None
 
 
 # What need not be read whole

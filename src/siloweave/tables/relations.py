@@ -52,6 +52,12 @@ from siloweave.tables.constraints import (
 from siloweave.tables.formulas import does_follow, raw_values
 from siloweave.tables.table import Table
 
+WIDE = 300
+"""Of more columns, not all pairs are compared, which would take minutes for thousands."""
+BLOCK = 100
+"""Neighbouring columns of such a table that are compared."""
+# So many pairs of rows are compared at once.
+_PAIRS = 16
 # Fewer rows show no rule.
 _ROWS = 50
 # So many rows rule out most pairs of columns.
@@ -115,13 +121,23 @@ def proposed(table: Table, declared: Sequence[Column]) -> tuple[Constraint, ...]
     Returns:
         Fixed combinations, sums, computed columns, inequalities, columns missing together, columns
         missing unless a category has some value, and ranges by a category. `Constraint.why` has
-        what was seen.
+        what was seen. Of more than `WIDE` columns, those of each `BLOCK` are compared.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
         >>> [rule.words for rule in proposed(adult(), adult_schema().columns)]
         ['fixed combinations of education, education-num']
     """
+    if len(declared) <= WIDE:
+        return _proposed_among(table, declared)
+    rules: list[Constraint] = []
+    for start in range(0, len(declared), BLOCK):
+        rules += _proposed_among(table, declared[start : start + BLOCK])
+    return tuple(rules)
+
+
+def _proposed_among(table: Table, declared: Sequence[Column]) -> tuple[Constraint, ...]:
+    """Propose constraints of some columns of a table, see `proposed`."""
     if table.num_rows < _ROWS:
         return ()
     cells = {}
@@ -249,10 +265,22 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
         if 1 < num_levels <= _LEVELS:
             codes[name] = np.where(is_missing, len(levels), places.reshape(-1))
 
-    most = {}
-    for name, column in codes.items():
-        most[name] = np.bincount(column).max() / len(column)
-    decided = {name: _decided(codes, most, name) for name in codes}
+    if not codes:
+        return []
+    names = list(codes)
+    most = [np.bincount(column).max() / len(column) for column in codes.values()]
+    # A few rows rule out most pairs of columns.
+    num_rows = len(codes[names[0]])
+    few = slice(None, None, max(num_rows // _FIRST, 1))
+    few_codes = np.stack([codes[name][few] for name in names], axis=1).astype(np.int16)
+    decided = {}
+    for place, name in enumerate(names):
+        candidates = _may_be_decided(few_codes, np.array(most), place, codes[name])
+        decided[name] = [
+            names[candidate]
+            for candidate in candidates
+            if _decides(codes[name], codes[names[candidate]])
+        ]
     groups: list[tuple[str, ...]] = []
     used: set[str] = set()
     # Who decides most columns is asked first, so that groups are as large as they can be.
@@ -267,33 +295,42 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
     return sorted(groups, key=lambda names: order.index(names[0]))
 
 
-def _decided(
-    codes: Mapping[str, _Codes], most: Mapping[str, float], decider: str
-) -> list[str]:
-    """Return the columns that a column decides in all rows, by more than chance.
+def _may_be_decided(
+    few_codes: NDArray[np.int16], most: Floats, decider: int, deciding: _Codes
+) -> list[int]:
+    """Return the places of columns that a column decides in a few rows, by more than chance.
 
     Args:
-        codes: Of each column.
+        few_codes: Codes of these rows, a column for each column.
         most: The share of each column's commonest value.
-        decider: The column that may decide others.
+        decider: The place of the column that may decide others.
+        deciding: Its codes in all rows.
     """
-    deciding = codes[decider]
-    rows = len(deciding)
+    num_rows = len(deciding)
     levels = np.count_nonzero(np.bincount(deciding))
-    if levels * _REPEATED > rows:
+    if levels * _REPEATED > num_rows:
         return []
 
-    names = []
-    few = slice(None, None, max(rows // _FIRST, 1))
-    for name, column in codes.items():
-        # The commonest value's share is what chance gives a pair of rows.
-        evidence = (rows - levels) * -np.log(most[name])
-        if name == decider or evidence <= _EVIDENCE:
-            continue
-        # A few rows rule out most pairs of columns.
-        if _decides(deciding[few], column[few]) and _decides(deciding, column):
-            names.append(name)
-    return names
+    # The commonest value's share is what chance gives a pair of rows.
+    evidence = (num_rows - levels) * -np.log(most)
+    is_evident = evidence > _EVIDENCE
+    is_evident[decider] = False
+    candidates = np.flatnonzero(is_evident)
+
+    # Beside each other, rows with one code of the decider show whether another column differs.
+    order = np.argsort(few_codes[:, decider], kind="stable")
+    is_same = np.diff(few_codes[order, decider]) == 0
+    first = order[:-1][is_same]
+    second = order[1:][is_same]
+    # Of a wide table, a few pairs leave hardly any column for the others.
+    for start in range(0, len(first), _PAIRS):
+        if not len(candidates):
+            break
+        pairs = slice(start, start + _PAIRS)
+        before = few_codes[np.ix_(first[pairs], candidates)]
+        behind = few_codes[np.ix_(second[pairs], candidates)]
+        candidates = candidates[(before == behind).all(axis=0)]
+    return [int(place) for place in candidates]
 
 
 def _decides(deciding: _Codes, column: _Codes) -> bool:

@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, SchemaError, count_of
+from siloweave.tables.arrays import standard_ranks
 from siloweave.tables.column_names import check_name, names_after
 from siloweave.tables.decimals import with_zeros
 from siloweave.tables.dialect import Dialect
@@ -76,6 +77,10 @@ class Table:
     _origin: Origin = field(default_factory=Origin)
     # Columns that were looked at without a schema, in the types that their cells fit.
     _typed_columns: dict[str, pl.Series] = field(
+        init=False, default_factory=dict, repr=False
+    )
+    # Ranks of columns of numbers in the first rows; None for other columns.
+    _first_ranks: dict[str, NDArray[np.float64] | None] = field(
         init=False, default_factory=dict, repr=False
     )
 
@@ -487,7 +492,43 @@ class Table:
     def _without_cells(self, name: str, is_blank: pl.Series) -> Table:
         """Return the table with some cells of a column missing."""
         cells = self.cells(name).set(is_blank.fill_null(False), None)
-        return replace(self, _frame=self._frame.with_columns(cells))
+        table = replace(self, _frame=self._frame.with_columns(cells))
+        # Other columns stay as they are, and were perhaps looked at before.
+        for other, column in list(self._typed_columns.items()):
+            if other != name:
+                table._typed_columns[other] = column
+        for other, ranks in list(self._first_ranks.items()):
+            if other != name:
+                table._first_ranks[other] = ranks
+        return table
+
+    def ranks(
+        self, name: str, rows: NDArray[np.int64], *, are_first: bool
+    ) -> NDArray[np.float64] | None:
+        """Return the standard ranks of a column's numbers in some rows.
+
+        None where it holds no numbers, or no number in one of these rows, or one number alone.
+
+        Args:
+            name: The column.
+            rows: The places of the rows.
+            are_first: Whether they are the first ones, as many each time: these are ranked once.
+        """
+        if not are_first:
+            return self._ranks(name, rows)
+        if name not in self._first_ranks:
+            self._first_ranks[name] = self._ranks(name, rows)
+        return self._first_ranks[name]
+
+    def _ranks(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Return the standard ranks of a column's numbers in some rows, see `ranks`."""
+        if self.kind(name) not in ("whole numbers", "numbers", "booleans"):
+            return None
+        values = self.values(name)[rows].astype(np.float64)
+        is_number = np.isfinite(values) & ~self.missing(name)[rows]
+        if not is_number.all() or not values.std():
+            return None
+        return standard_ranks(values)
 
     def recoded(self, name: str, values: Mapping[Any, Any]) -> Table:
         """Return the table with some values of a column replaced by others.

@@ -11,6 +11,7 @@ import gzip
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,25 @@ HEAD_ROWS = 200
 """Rows by which a file's form is decided."""
 REPLACEMENT = "\ufffd"
 """What stands for bytes that are not in the encoding."""
+BYTE_ORDER_MARK = "\ufeff"
+"""What some programs write before a text; it is no part of it."""
+ENCODINGS = {
+    "cp1250": "Central Europe",
+    "cp1251": "Cyrillic",
+    "koi8-r": "Cyrillic, of Unix",
+    "cp866": "Cyrillic, of DOS",
+    "cp1253": "Greek",
+    "cp1254": "Turkish",
+    "cp1255": "Hebrew",
+    "cp1256": "Arabic",
+    "cp1257": "Baltic",
+    "cp874": "Thai",
+    "gb18030": "Chinese",
+    "big5": "Chinese, of Taiwan",
+    "shift-jis": "Japanese",
+    "euc-kr": "Korean",
+}
+"""Encodings beside UTF-8 and cp1252 that people have, and the language or script of each."""
 # Bytes that are decompressed, decoded or searched at once.
 _CHUNK_BYTES = 1 << 22
 # What few words of a Western code page have: three marked letters in a row, a capital behind a
@@ -215,12 +235,18 @@ def undecided_encoding(file: Path) -> DataError:
     def num_odd(encoding: str) -> int:
         return len(_ODD_LETTERS.findall(data.decode(encoding)))
 
-    likely = min(("mac-roman", "cp850"), key=num_odd)
+    # A person who reads the language knows which one it is; it must fit all bytes.
+    western = min(("mac-roman", "cp850"), key=num_odd)
+    candidates = [f"{western} (old text in a Western language)"]
+    for encoding, language in ENCODINGS.items():
+        with suppress(UnicodeDecodeError):
+            data.decode(encoding)
+            candidates.append(f"{encoding} ({language})")
     return DataError(
         f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16 throughout"
         f"{first_line}, and holds bytes that no Western code page has, or that make no words in "
-        f"it. Name it, such as {likely} (of old text in a Western language), koi8-r or shift-jis: "
-        "encoding = ... in the study, --encoding, or read(encoding=...); or store the file as UTF-8"
+        f"it. Name it (--encoding, encoding = ... in the study, or read(encoding=...)), or store "
+        f"the file as UTF-8. Its bytes can be read as {', '.join(candidates)}"
     )
 
 

@@ -1,7 +1,8 @@
 """Rows of CSV and other text files: which lines are rows, and their cells as text.
 
 The file is opened by its `Dialect`. Polars reads the rows, every cell as text; what it would get
-wrong is seen to here: other encodings than UTF-8, blank lines, and lines that are cut off.
+wrong is seen to here: other encodings than UTF-8, blank lines, and lines of too few or too many
+fields.
 """
 
 from __future__ import annotations
@@ -11,26 +12,31 @@ import csv
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO, TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from siloweave.errors import DataError
 from siloweave.tables.dialect import Dialect, csv_header, separator_hint
-from siloweave.tables.files import file_kind
+from siloweave.tables.files import SKIP_ADVICE, file_kind
+from siloweave.tables.quotation_marks import (
+    TextLines,
+    TextSource,
+    bytes_of,
+    with_plain_marks,
+)
 from siloweave.tables.text_encoding import (
+    BYTE_ORDER_MARK,
     HEAD_BYTES,
     REPLACEMENT,
     control_byte_in,
     decoding_error,
     encoding_advice,
-    open_file,
     read_bytes,
 )
 
@@ -63,18 +69,19 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
     skip = dialect.skip or 0
     head = read_bytes(file, HEAD_BYTES)
     line_end = _line_end(head.decode(encoding, "replace"), dialect)
+    lines = TextLines(dialect.separator or ",", line_end, skip)
     scan = partial(
         pl.scan_csv,
         infer_schema=False,
         glob=False,
         has_header=bool(dialect.header),
-        separator=dialect.separator or ",",
+        separator=lines.separator,
         eol_char=line_end,
         skip_lines=skip,
     )
 
     # Polars reads UTF-8 alone; anything else is decoded here.
-    source = _utf8_source(file, encoding)
+    source = with_plain_marks(file, _utf8_source(file, encoding), lines)
     control_byte = control_byte_in(file, encoding)
     if control_byte is not None:
         _log.warning("%s", control_byte)
@@ -82,8 +89,6 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
     if len(names) == 1 and requested.separator is None:
         head_lines = head.decode(encoding, "replace").splitlines()
         hint = separator_hint(head_lines[skip:])
-    if hint:
-        _log.warning("%s was read as one column: %s", file, hint)
 
     # Polars makes a row of a blank line. Only where the last column lacks a value can there be one.
     lazy = scan(source)
@@ -92,9 +97,10 @@ def scan_text(file: Path, requested: Dialect) -> TextRows:
     if len(names) > 1:
         last_column = pl.nth(len(names) - 1)
         if lazy.select(last_column.null_count()).collect().item():
-            blank_lines = _blank_lines(file, len(all_names), dialect, line_end)
+            widths = _line_widths(source, lines)
+            blank_lines = _blank_lines(file, widths, len(all_names), dialect)
     if blank_lines:
-        lazy = scan(_without_lines(file, dialect.encoding, blank_lines, line_end))
+        lazy = scan(_without_lines(source, blank_lines, line_end))
 
     # Columns at the end without a name are left out, if they are empty.
     unnamed = all_names[len(names) :]
@@ -128,7 +134,7 @@ def _line_end(head: str, dialect: Dialect) -> str:
     return last_line[-1]
 
 
-def _utf8_source(file: Path, encoding: str) -> Any:
+def _utf8_source(file: Path, encoding: str) -> TextSource:
     """Return a text file, or its text in UTF-8 if the file's encoding is another, or has errors."""
     # Polars decompresses a .zst file, and refuses what is not UTF-8 itself.
     is_zst = file_kind(file).endswith(".zst")
@@ -141,20 +147,24 @@ def _utf8_source(file: Path, encoding: str) -> Any:
             encoding_advice(file),
         )
         text = read_bytes(file).decode(encoding, "replace")
-        return BytesIO(text.encode())
+        return BytesIO(text.lstrip(BYTE_ORDER_MARK).encode())
     if codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
         text = read_bytes(file).decode(encoding)
-        return BytesIO(text.encode())
+        return BytesIO(text.lstrip(BYTE_ORDER_MARK).encode())
+
+    # Polars leaves out one mark; a program may have put another before a text with a mark.
+    two_marks = 2 * BYTE_ORDER_MARK.encode()
+    if read_bytes(file, len(two_marks)) == two_marks:
+        text = read_bytes(file).decode()
+        return BytesIO(text.lstrip(BYTE_ORDER_MARK).encode())
     return file
 
 
-def _without_lines(
-    file: Path, encoding: str | None, blank_lines: Set[int], line_end: str
-) -> BytesIO:
-    """Return a text file's text in UTF-8 without some lines, which count from 1."""
+def _without_lines(source: TextSource, blank_lines: Set[int], line_end: str) -> BytesIO:
+    """Return a text without some lines, which count from 1."""
     remaining_lines = []
-    with TextIOWrapper(open_file(file), encoding, "replace", newline=line_end) as lines:
-        for number, line in enumerate(lines, 1):
+    with TextIOWrapper(bytes_of(source), "utf-8-sig", newline=line_end) as text_lines:
+        for number, line in enumerate(text_lines, 1):
             if number not in blank_lines:
                 remaining_lines.append(line)
     return BytesIO("".join(remaining_lines).encode())
@@ -189,36 +199,41 @@ class _LineWidths:
     num_lines: Counter[int]
 
 
-def _line_widths(file: Path, dialect: Dialect, line_end: str) -> _LineWidths:
-    """Read how many fields each line of a text file has, from the line of names on."""
+def _line_widths(source: TextSource, lines: TextLines) -> _LineWidths:
+    """Read how many fields each line of a text has, from the line of names on."""
     widths = _LineWidths([], {}, Counter())
-    text = TextIOWrapper(open_file(file), dialect.encoding, "replace", newline=line_end)
-    with text as lines:
-        num_above = sum(1 for _ in islice(lines, dialect.skip))
-        marked_lines = (_one_line(line, line_end) for line in lines)
-        reader = csv.reader(marked_lines, delimiter=dialect.separator or ",")
-        line = num_above + 1
-        for row in reader:
-            width = len(row)
-            if width < 2 and not "".join(row).strip():
-                widths.blank_lines.append(line)
-            else:
-                widths.first_lines.setdefault(width, line)
-                widths.num_lines[width] += 1
-            # A field with line breaks takes several lines, which the reader counts.
-            line = num_above + reader.line_num + 1
+    for line, row in _rows_in(source, lines):
+        width = len(row)
+        if width < 2 and not "".join(row).strip():
+            widths.blank_lines.append(line)
+        else:
+            widths.first_lines.setdefault(width, line)
+            widths.num_lines[width] += 1
     return widths
 
 
+def _rows_in(source: TextSource, lines: TextLines) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line of each row of a text, and its fields, from the line of names on."""
+    line_end = lines.line_end
+    with TextIOWrapper(bytes_of(source), "utf-8-sig", newline=line_end) as text_lines:
+        num_above = sum(1 for _ in islice(text_lines, lines.skip))
+        marked_lines = (_one_line(line, line_end) for line in text_lines)
+        reader = csv.reader(marked_lines, delimiter=lines.separator)
+        line = num_above + 1
+        for row in reader:
+            yield line, row
+            # A field with line breaks takes several lines, which the reader counts.
+            line = num_above + reader.line_num + 1
+
+
 def _blank_lines(
-    file: Path, num_fields: int, dialect: Dialect, line_end: str
+    file: Path, widths: _LineWidths, num_fields: int, dialect: Dialect
 ) -> frozenset[int]:
     """Return the numbers of a text file's empty lines, counted from 1.
 
     DataError where a line has fewer fields than others: it may be cut off. If all lines below the
     names have as few, or lines may be short, separators at their end were left off.
     """
-    widths = _line_widths(file, dialect, line_end)
     blank_lines = frozenset(widths.blank_lines)
     if dialect.short_lines:
         return blank_lines
@@ -265,6 +280,79 @@ def _short_line(
         "a line break in quotes. If empty fields at the end were left off, as Excel does, say "
         "that lines may be short: "
         "short_lines = true in the study, --short-lines, or read(short_lines=True)"
+    )
+
+
+def wide_lines(file: Path, requested: Dialect) -> DataError:
+    """Return the error about lines of a text file with more fields than the first one."""
+    _, dialect = csv_header(file, requested)
+    encoding = dialect.encoding or "utf-8"
+    head = read_bytes(file, HEAD_BYTES).decode(encoding, "replace")
+    line_end = _line_end(head, dialect)
+    lines = TextLines(dialect.separator or ",", line_end, dialect.skip or 0)
+    source = with_plain_marks(file, _utf8_source(file, encoding), lines)
+    rows = _rows_in(source, lines)
+    _, names = next(rows)
+    width = len(names)
+    wide_lines = []
+    num_rows = 0
+    are_empty = True
+    all_have_one_more = True
+    first_fields = set()
+    first_row: list[str] = []
+    for line, row in rows:
+        num_rows += bool(row)
+        if len(row) <= width:
+            continue
+        wide_lines.append(line)
+        first_row = first_row or row
+        are_empty = are_empty and not "".join(row[width:]).strip()
+        all_have_one_more = all_have_one_more and len(row) == width + 1
+        first_fields.add(row[0])
+
+    others = ""
+    if len(wide_lines) > 1:
+        others = f" ({len(wide_lines):,} lines have too many)"
+    advice = _advice_on_cells(first_row)
+    # R writes a name or number before each row, and none in the line of names.
+    # A single field is rather a title.
+    has_rows = num_rows > 1 and width > 1
+    are_numbered = all_have_one_more and has_rows and len(first_fields) == num_rows
+    if are_empty:
+        advice = (
+            "A separator at the end, which the first one lacks, makes an empty field: write one "
+            "behind the names, too, or delete it in the rows"
+        )
+    elif not advice and are_numbered:
+        advice = (
+            "Each row begins with a field that no other has, as R writes them: write "
+            f"{'row' + lines.separator!r} at the beginning of the first line to name that column"
+        )
+    elif not advice:
+        advice = (
+            "Put values that hold the separator in quotes, and delete lines above the names, such "
+            f"as a title, {SKIP_ADVICE}"
+        )
+    return DataError(
+        f"line {wide_lines[0]} of {str(file)!r} has more fields than the first one, "
+        f"{len(first_row)} and not {width}{others}. {advice}"
+    )
+
+
+def _advice_on_cells(row: Sequence[str]) -> str:
+    """Describe what to do about quotes that are not those of a CSV; empty without a sign of it."""
+    is_begun = any(cell.lstrip().startswith("'") for cell in row)
+    if is_begun and any(cell.rstrip().endswith("'") for cell in row):
+        reason = "Its cells seem to be in single quotes, which are letters in a CSV"
+        option = 'quotechar="\'"'
+    elif any(cell.lstrip(" ").startswith('"') for cell in row):
+        reason = "A blank stands before a quotation mark, which is a letter then"
+        option = "skipinitialspace=True"
+    else:
+        return ""
+    return (
+        f"{reason}. Convert the file, such as by pandas.read_csv(path, {option}, dtype=str, "
+        "keep_default_na=False).to_csv(path, index=False)"
     )
 
 

@@ -13,6 +13,8 @@ _PUPILS = re.compile(lists.PUPILS)
 _ID_ENDING = re.compile(rf"(?:{lists.ID_ENDINGS})$")
 _SEVERAL = re.compile(rf"(?:{lists.SEVERAL_ENDINGS})$")
 _DAY_ENDING = re.compile(rf"(?:{lists.DAY_ENDINGS})$")
+# A field of HL7, with its component, such as PID-3 or PID_5_1.
+_PATIENT_FIELD = re.compile(r"PID[-._]?(\d+(?:[-._]\d+)?)")
 _TIME_ENDING = re.compile(rf"(?:{lists.TIME_ENDINGS})$")
 
 
@@ -22,7 +24,13 @@ def words_of(name: str) -> list[str]:
     Example:
         >>> words_of("PatientID"), words_of("patient_id"), words_of("7")
         (['patient', 'id'], ['patient', 'id'], [''])
+        >>> words_of("PID-3"), words_of("PID-8")
+        (['patient', 'id'], [''])
     """
+    field = _PATIENT_FIELD.fullmatch(name)
+    if field is not None:
+        place = field[1].replace("_", ".").replace("-", ".")
+        return lists.PATIENT_FIELDS.get(place, "").split() or [""]
     parts = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])", " ", name)
     return re.findall(r"[^\W\d_]+", parts.lower()) or [""]
 

@@ -45,6 +45,9 @@ _EXAMPLES = {"%Y%m%d": "20240131", "%Y%m": "202401"}
 _SCALE = 10
 # Order in other columns is judged by so many rows.
 _ORDER_ROWS = 5000
+# Columns beside a column by which its order is judged: those of a questionnaire stand together, and
+# all pairs of a table of thousands would take minutes.
+_BESIDE = 60
 # Days of a spreadsheet, counted from 1900 on: from 1927 to 2119.
 _SHEET_DAYS = (10_000, 80_000)
 # Seconds from 1970 on: from 2001 to 2039.
@@ -577,16 +580,13 @@ def _without_order(numbers: WholeNumbers) -> bool:
         return False
 
     verdicts = []
-    numeric_kinds = ("whole numbers", "numbers", "booleans")
-    for column in table.names:
-        if column == numbers.name or table.kind(column) not in numeric_kinds:
+    # Ranks in the first rows are those of all columns without a missing value there.
+    num_first = min(_ORDER_ROWS, table.num_rows)
+    are_first = num_rows == num_first and bool(rows[-1] == num_first - 1)
+    for column in _columns_beside(table, numbers.name):
+        ranks = table.ranks(column, rows, are_first=are_first)
+        if ranks is None:
             continue
-        y = table.values(column)[rows].astype(np.float64)
-        is_missing = table.missing(column)[rows]
-        y = np.where(np.isfinite(y) & ~is_missing, y, np.nan)
-        if np.isnan(y).any() or not y.std():
-            continue
-        ranks = _standard_ranks(y)
 
         # The share of the variance between categories, and what chance gives of it.
         sums = np.bincount(place, ranks, kinds)
@@ -604,10 +604,10 @@ def _without_order(numbers: WholeNumbers) -> bool:
     return len(verdicts) > 0 and sum(verdicts) > 0.5 * len(verdicts)
 
 
-def _standard_ranks(values: Floats) -> Floats:
-    """Return the ranks of values, with mean 0 and standard deviation 1; equal ones in order."""
-    ranks = np.empty(len(values))
-    order = np.argsort(values, kind="stable")
-    ranks[order] = np.arange(len(values))
-    standard: Floats = (ranks - ranks.mean()) / ranks.std()
-    return standard
+def _columns_beside(table: Table, name: str) -> list[str]:
+    """Return the other columns of a table, of a wide one those nearest to a column."""
+    all_names = table.names
+    place = all_names.index(name)
+    first = max(min(place - _BESIDE // 2, len(all_names) - _BESIDE - 1), 0)
+    columns = all_names[first : first + _BESIDE + 1]
+    return [column for column in columns if column != name]

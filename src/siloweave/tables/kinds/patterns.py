@@ -164,6 +164,10 @@ MONTHS = (
     "%b-%y",
 )
 """Formats of months."""
+WEEK_DAYS = ("%G-W%V-%u", "%GW%V%u")
+"""Formats of days by their ISO week, such as 2024-W05-3."""
+WEEKS = ("%G-W%V", "%GW%V")
+"""Formats of ISO weeks, such as 2024-W05; each stands for its Monday."""
 NAMED_DAYS = (*(f"%a {day}" for day in DAYS), *(f"%a, {day}" for day in DAYS))
 """Formats of days with the name of the day before them."""
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")

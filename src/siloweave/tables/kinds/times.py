@@ -30,6 +30,8 @@ from siloweave.tables.kinds.patterns import (
     MOMENTS,
     MONTHS,
     NAMED_DAYS,
+    WEEK_DAYS,
+    WEEKS,
     WORD_CLOCKS,
     ZEROS,
     ZONE,
@@ -54,6 +56,8 @@ _DECADE = 3652
 _DAY = 86_400_000_000
 # So many far dates are named at each end.
 _ODD_DATES = 3
+# More weeks than a year has are of several years.
+_WEEKS = 53
 # A year of two digits that is read as this or a later one is mostly one of a century before.
 _LAST_YEAR = 2035
 # A written date or time has fewer characters.
@@ -186,12 +190,14 @@ class WrittenTimes:
             return ()
         first = self._probe[0]
         forms: tuple[str, ...] = WORD_CLOCKS
-        forms += MOMENTS if ":" in first else DAYS + NAMED_DAYS
+        forms += MOMENTS if ":" in first else DAYS + NAMED_DAYS + WEEK_DAYS
         if names_times(words_of(self.name)):
             forms += BARE_CLOCKS
-        # Months of few years are categories.
+        # Months of few years, and weeks of one, are categories.
         if ":" not in first and len(self.texts) > FEW_CODES:
             forms += MONTHS
+        if ":" not in first and len(self.texts) > _WEEKS:
+            forms += WEEKS
         # Such as "... GMT+0200", which all dates of one season have.
         offset = re.search(r" GMT[+-]\d+$", first)
         if offset:
@@ -218,7 +224,7 @@ class WrittenTimes:
     @property
     def things(self) -> str:
         """What the times are, in words."""
-        return "dates" if re.search("%[Yy]", self.form) else "times of day"
+        return "dates" if re.search("%[YyG]", self.form) else "times of day"
 
     @property
     def reading_note(self) -> str:
@@ -410,7 +416,7 @@ def _padded(form: str, texts: Sequence[str]) -> str:
     short_both = re.sub("%([HI])", r"%-\1", short_days)
     forms = [form, short_days, short_hours, short_both]
     # Only their form counts.
-    times = [datetime.strptime(text, form) for text in texts]  # noqa: DTZ007
+    times = [_parsed(text, form) for text in texts]
 
     def num_equal(option: str) -> int:
         written = [written_time(when, option) for when in times]
@@ -426,12 +432,21 @@ def follows(text: str, form: str) -> bool:
     if not _outline(form).fullmatch(text):
         return False
     try:
-        when = datetime.strptime(text, form)  # noqa: DTZ007  only its form counts
+        when = _parsed(text, form)
     except ValueError:
         return False
     # A year of two digits beside four others is none: 2024 would be read as 20 and a rest.
     has_four_digits = "%y" in form and re.search(r"\d{4}", text)
     return when.year >= 1000 and not has_four_digits
+
+
+def _parsed(text: str, form: str) -> datetime:
+    """Parse a date or time, of which the form counts alone; ValueError if it has another form."""
+    # A week is its Monday, which Python wants to be written.
+    if "%V" in form and "%u" not in form:
+        text = f"{text} 1"
+        form = f"{form} %u"
+    return datetime.strptime(text, form)  # noqa: DTZ007
 
 
 @cache
@@ -449,7 +464,7 @@ def _outline(form: str) -> re.Pattern[str]:
 def _outlined(part: str) -> str:
     """Return the pattern of one code of a form, of blanks, or of a text between codes."""
     if part.startswith("%"):
-        has_digits = part[1] in "dmyYHIMSfj"
+        has_digits = part[1] in "dmyYHIMSfjGVu"
         return r"[ \d]\d*" if has_digits else ".+"
     if part.isspace():
         return r"\s+"

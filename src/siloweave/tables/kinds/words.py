@@ -272,6 +272,30 @@ DAY_ENDINGS = _parts(
 
 # Names of columns of personal data
 
+PATIENT_FIELDS = {
+    "2": "patient id",
+    "2.1": "patient id",
+    "3": "patient id",
+    "3.1": "patient id",
+    "4": "patient id",
+    "4.1": "patient id",
+    "5": "patient name",
+    "5.1": "surname",
+    "5.2": "forename",
+    "6": "mother name",
+    "7": "birth date",
+    "9": "patient name",
+    "11": "address",
+    "11.1": "street",
+    "11.5": "postcode",
+    "13": "phone",
+    "14": "phone",
+    "18": "account number",
+    "18.1": "account number",
+    "19": "ssn",
+}
+"""Fields of HL7's segment PID, such as PID-3 and PID-5.1; others name nobody."""
+
 SURNAMES = _words(
     english="surname lastname firstname fullname forename",
     german="nachname vorname",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 
 from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats
@@ -21,6 +22,7 @@ from siloweave.tables.kinds.patterns import E164, NUMBER, POWER, UNIT
 from siloweave.tables.kinds.texts import Texts
 from siloweave.tables.kinds.thresholds import NEARLY_ALL, PROBE, STRAY, nearly_all
 from siloweave.tables.kinds.words import UNITS
+from siloweave.tables.origin import are_codes_like_powers
 
 BRACKETS = "in brackets"
 """What the reason of a column has whose numbers in brackets are taken for negative ones."""
@@ -209,7 +211,8 @@ class WrittenNumbers:
         texts = self.column.counts
         if self.column.table.frame != "csv" or not all(map(POWER.fullmatch, texts)):
             return False
-        return "e" in "".join(texts).lower()
+        has_power = "e" in "".join(texts).lower()
+        return has_power and not are_codes_like_powers(pl.Series(list(texts)))
 
     def are_too_long(self) -> bool:
         """Return whether the texts are digits alone, of which an int64 cannot hold some."""
