@@ -168,7 +168,10 @@ def test_a_store_that_lacks_an_answer_that_nobody_paid_for_is_refused(study):
         assert not host.ledger.entries
     shutil.rmtree(place / "store")
     shutil.move(older, place / "store")
-    with pytest.raises(LedgerError, match="lacks answers that this machine has seen"), opened(place):
+    with (
+        pytest.raises(LedgerError, match="lacks answers that this machine has seen"),
+        opened(place),
+    ):
         pass
 
 

@@ -133,7 +133,9 @@ class SeenLedger:
 
     def _note(self, ledger: Ledger, answered: str) -> None:
         answers = sum(map(answers_in, self._stores))
-        new_record = LedgerRecord(len(ledger.entries) + 1, ledger.head, answered, answers)
+        new_record = LedgerRecord(
+            len(ledger.entries) + 1, ledger.head, answered, answers
+        )
         if new_record == self._noted:
             return
         assert ledger.path is not None
