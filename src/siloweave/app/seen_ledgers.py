@@ -120,8 +120,8 @@ class SeenLedger:
     def note(self, ledger: Ledger, paid: str) -> None:
         """Note the lines with which an answer is given, and the hash of the one that paid for it.
 
-        LedgerError if a copy of the ledger has added others, or has answered something since; OSError
-        if the record cannot be written.
+        LedgerError if a copy of the ledger has added others, or has answered something since;
+        OSError if the record cannot be written.
         """
         hashes = [entry.hash for entry in ledger.entries]
         before = self.answered()
