@@ -23,7 +23,8 @@ from siloweave.app.account import (
     read_record,
     state_folder,
 )
-from siloweave.app.network import party_in, provision, refusal_in, spelled_keys
+from siloweave.app.console import print_account
+from siloweave.app.network import AccountView, party_in, provision, refusal_in, spelled_keys
 from siloweave.app.policy import write_policy
 from siloweave.app.status_facts import status_of
 from siloweave.errors import InputError, LedgerError
@@ -486,3 +487,22 @@ def test_the_account_is_shown_with_dates_and_what_is_left(home, folder):
     assert "small" in out
     assert "policy.toml leaves ε = 2 of a row" in out
     assert json.loads(json.dumps(folder.json("party", "account", "--folder", home.path)))
+
+
+def test_what_is_proposed_to_state_and_what_is_left_understate_no_cost(capsys):
+    """Six digits may be less than was spent, and three that are rounded up more than is left."""
+    view = AccountView(
+        folder="home",
+        fingerprint="",
+        entries=(),
+        epsilon=1.2345678,
+        delta=1.2345678e-6,
+        epsilon_left=0.1239,
+        delta_left=1.239e-6,
+        trouble="its account is gone",
+        proposal=Charged(1.2345678, 1.2345678e-6),
+    )
+    print_account(view, json=False)
+    out = capsys.readouterr().out
+    assert "--spent-since 1.2345678 --delta 1.2345678e-06" in out
+    assert "policy.toml leaves ε = 0.123 of a row at δ = 1.23e-6" in out

@@ -126,7 +126,7 @@ def carried_out(study, place):
             execute(office.study, carrier=office.carrier(carrier), noise="seeded")
 
 
-def test_a_store_that_is_older_than_its_ledger_draws_nothing_anew(study):
+def test_a_store_that_is_older_than_its_ledger_draws_nothing_anew(study, folder):
     """It lacks the reply to the last count, which else a new draw would answer."""
     place, _ = study
     carried_out(study, place)
@@ -136,9 +136,55 @@ def test_a_store_that_is_older_than_its_ledger_draws_nothing_anew(study):
     assert 0 < len(lost) < len(replies)
     for file in lost:
         file.unlink()
+    with pytest.raises(LedgerError, match="lacks answers that this machine has seen"):
+        carried_out(study, place)
+    # Also where nobody counted: the last answer's own line was noted, too.
+    noted(folder, answers=0)
     with pytest.raises(LedgerError, match="was answered, as this machine noted, and the reply"):
         carried_out(study, place)
     assert Ledger.read(place / "ledger.jsonl").entries[-1] == last
+
+
+def noted(folder, **facts):
+    """Change what the machine has noted of the ledgers."""
+    for record in (folder.path / "state" / "ledgers").iterdir():
+        before = json.loads(record.read_text())
+        record.write_text(json.dumps(before | facts))
+
+
+OPENING = 9
+"""A step of the run after its last payment."""
+
+
+def test_a_store_that_lacks_an_answer_that_nobody_paid_for_is_refused(study):
+    """A sum from which parties vanished opens by such an answer: a second one takes other lists."""
+    place, _ = study
+    with opened(place):
+        pass
+    older = shutil.copytree(place / "store", place.parent / "older")
+    with opened(place) as (host, _):
+        host.stores[1].put(f"reply/{host.job.run}/{OPENING}", bytes(96))
+        host._note_ledger("")
+        assert not host.ledger.entries
+    shutil.rmtree(place / "store")
+    shutil.move(older, place / "store")
+    with (
+        pytest.raises(LedgerError, match="lacks answers that this machine has seen"),
+        opened(place),
+    ):
+        pass
+
+
+def test_of_two_copies_that_answer_without_payment_at_once_one_stops(study):
+    place, _ = study
+    with opened(place):
+        pass
+    with opened(place) as (host, _), opened(copied(place)) as (other, _):
+        for party in (host, other):
+            party.stores[1].put(f"reply/{party.job.run}/{OPENING}", bytes(96))
+        host._note_ledger("")
+        with pytest.raises(LedgerError, match="The answer was not sent"):
+            other._note_ledger("")
 
 
 def test_a_party_that_was_killed_before_it_answered_draws_once_more(study, folder):
@@ -152,9 +198,7 @@ def test_a_party_that_was_killed_before_it_answered_draws_once_more(study, folde
     # It was killed in its last question, which is counted once.
     asked = blake2b(f"asked/{last.run}".encode(), digest_size=20).hexdigest()
     (place / "store" / asked).unlink()
-    for record in (folder.path / "state" / "ledgers").iterdir():
-        facts = json.loads(record.read_text())
-        record.write_text(json.dumps(facts | {"answered": ""}))
+    noted(folder, answered="", answers=0)
     carried_out(study, place)
     assert Ledger.read(place / "ledger.jsonl").entries[-1] == last
 

@@ -108,7 +108,10 @@ def test_a_fit_states_what_its_ledgers_cost_towards_another_party(tmp_path):
     assert fitted_once(None).ledger.epsilon_to_parties is None
     other = msgspec.structs.replace(fitted.ledgers["north"][0], run="another")
     longer = fitted.ledgers | {"north": (other, *fitted.ledgers["north"])}
-    assert replace(fitted.ledger, entries=longer).epsilon_to_parties is None
+    # With an earlier run, or a score, nothing is known of it but what it cost, for a changed row.
+    both = replace(fitted.ledger, entries=longer)
+    assert both.epsilon_to_parties > max(most, both.epsilon)
+    assert "towards another party" in str(both)
 
 
 @pytest.mark.parametrize("total", [0.5, 1.0, 4.0])

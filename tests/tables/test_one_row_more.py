@@ -8,6 +8,8 @@ import csv
 import datetime as dt
 import io
 from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -333,6 +335,26 @@ def test_names_that_are_known_cut_a_file_into_cells_whatever_its_rows_are(tmp_pa
             assert_one_row_apart(before, counts(path, schema, names=schema.names))
 
 
+@pytest.mark.parametrize("title", ["", "Report of 2020\n\n", "# age, sex\n", ",,,\n"])
+@pytest.mark.parametrize("names", ["age,ward", "age", "ward,age,visits"])
+def test_a_row_that_holds_names_of_columns_is_no_line_of_names(tmp_path, title, names):
+    """The line with most known names was taken for theirs, and all rows above it were gone."""
+    path = tmp_path / "rows.csv"
+    known = ("age", "ward", "visits", "weight")
+    kinds = [column for column in SCHEMA.columns if column.name in names.split(",")]
+    schema = Schema(tuple(kinds))
+    width = names.count(",") + 1
+    rows = "".join(",".join([str(number)] * width) + "\n" for number in range(1, 4))
+    path.write_text(f"{title}{names}\n{rows}")
+    before = counts(path, schema, names=known)
+    # A line of another number of fields is no row, and refused.
+    cells = known[::-1][:width]
+    texts = ["age;ward;visits;weight" if width > 1 else "weight"] + [""] * (width - 1)
+    for odd in (cells, texts):
+        path.write_text(f"{title}{names}\n{rows}{','.join(odd)}\n")
+        assert_one_row_apart(before, counts(path, schema, names=known))
+
+
 def test_a_column_without_a_name_is_none_of_the_schema_whatever_a_row_has_there(tmp_path):
     path = tmp_path / "rows.csv"
     schema = SCHEMA.select(["age", "ward"])
@@ -374,9 +396,18 @@ def test_a_missing_last_value_finds_no_fault_with_marks_in_other_lines(tmp_path,
         assert_one_row_apart(before, counts(path, schema, names=schema.names))
 
 
+class Answer(Enum):
+    YES = "yes"
+    SEVEN = 7
+
+
 OBJECTS = (
     7, 2**53 + 1, 2**70, True, 1e-7, 0.5, 1e22, np.float32(0.1), Decimal("1.50"), b"7", "7", None,
     dt.date(2020, 1, 31), dt.datetime.fromisoformat("2020-01-31T10:05"), dt.time(10, 5), [7],
+    dt.time(10, 5, 0, 6), dt.timedelta(days=2), dt.timedelta(hours=-1, microseconds=5),
+    dt.timedelta(days=999_999_999), pd.Timedelta(hours=1), np.timedelta64(90, "s"), Decimal("NaN"),
+    Decimal("1e400"), Fraction(1, 2), np.longdouble(0.5), np.array([1, 2]), Answer.YES,
+    Answer.SEVEN, np.datetime64("2020-01-31"),
 )  # fmt: skip
 
 
@@ -390,6 +421,7 @@ def test_an_object_of_pandas_is_read_whatever_objects_stand_beside_it(cell):
             table.labels("x", str),
             table.labels("x", bool),
             table.numbers("x"),
+            table.numbers("x", "hours"),
             table.whole_numbers("x")[0],
             table.times("x"),
             table.times("x", "%d.%m.%Y"),
@@ -397,8 +429,17 @@ def test_an_object_of_pandas_is_read_whatever_objects_stand_beside_it(cell):
         return [column[0] for column in columns]
 
     alone = readings(cell, cell)
-    for other in (*OBJECTS, dt.timedelta(days=2)):
+    for other in OBJECTS:
         assert str(readings(cell, other)) == str(alone)
+
+
+def test_durations_are_numbers_also_beside_a_text():
+    schema = Schema((Column("stay", "integer", low=0, high=9, missing=True, format="hours"),))
+    hours = [dt.timedelta(hours=number) for number in (1, 2, 3)]
+    for odd in ("x", 5, dt.timedelta(seconds=30), Answer.YES):
+        frame = pd.DataFrame({"stay": pd.Series([*hours, odd], dtype=object)})
+        codes = Encoder(schema.placed(), 10).encode(read(frame))
+        assert codes.column("stay").tolist()[:3] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("odd", [[5, "A", "note"], [1e308, 1e19], [5]], ids=str)

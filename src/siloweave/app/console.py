@@ -668,8 +668,9 @@ def print_account(account: AccountView, *, json: bool) -> None:
     console.table(text_table(("date", "study", ">ε at most", ">δ"), lines))
 
     if account.epsilon_left is not None and account.delta_left is not None:
-        epsilon_left = words.epsilon(account.epsilon_left)
-        delta_left = words.small(account.delta_left)
+        # Down: what is left must not seem to be more.
+        epsilon_left = words.rounded_down(account.epsilon_left)
+        delta_left = words.rounded_down(account.delta_left)
         console.say(
             f"policy.toml leaves ε = {epsilon_left} of a row at δ = {delta_left}"
         )
@@ -679,7 +680,9 @@ def print_account(account: AccountView, *, json: bool) -> None:
     # A proposal can only be of what this machine has seen.
     if account.proposal is not None:
         cost = account.proposal
-        options = f"--spent-since {cost.epsilon:g} --delta {cost.delta:g}"
+        # With all digits: fewer may be less than was spent.
+        epsilon, delta = (str(value).removesuffix(".0") for value in cost)
+        options = f"--spent-since {epsilon} --delta {delta}"
         console.command("By what is known here, this was spent besides:", options)
         console.say("State more if rows were used elsewhere.")
 

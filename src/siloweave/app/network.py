@@ -478,7 +478,8 @@ def party_in(
         )
 
     with _declining(_LEDGER):
-        ledger_record = SeenLedger(begun.number)
+        stores = (folder / "store", folder / ALIGNMENT / "store")
+        ledger_record = SeenLedger(begun.number, stores)
         opened_party = study_party(
             name,
             setup,

@@ -170,14 +170,15 @@ class Ledgers:
     def epsilon_to_parties(self) -> float | None:
         """Epsilon towards another party, where parties hold the same people.
 
-        None where `epsilon` already bounds it, or where the ledgers hold earlier runs too.
+        None where `epsilon` already bounds it.
         """
         ledgers = list(self.entries.values())
-        runs = {entry.run for entries in ledgers for entry in entries}
-        if not self.same_people or len(ledgers) < 2 or len(runs) > 1:
+        if not self.same_people or len(ledgers) < 2:
             return None
+        # Earlier runs and scores count, too, as whatever a ledger has of a row.
+        runs = {entry.run for entries in ledgers for entry in entries}
         events = ([entry.event for entry in entries] for entries in ledgers)
-        return epsilon_to_parties(events, self.delta)
+        return epsilon_to_parties(events, self.delta, one_fit=len(runs) < 2)
 
     @property
     def epsilon_at_parties(self) -> float | None:

@@ -73,7 +73,7 @@ from siloweave.federation.site import (
     Terms,
     places,
 )
-from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.accountants import epsilon, round_up
 from siloweave.privacy.budget import ROW, Budget, Relation
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
@@ -894,11 +894,11 @@ def require_unspent(
         before = epsilon([entry.event for entry in others], budget.delta)
         names = ", ".join(sorted({entry.run for entry in others}))
         # Of two runs one after the other, epsilons add up, and so do deltas.
-        both_epsilon = before + budget.epsilon
+        both_epsilon = round_up(before + budget.epsilon)
         both_delta = 2 * budget.delta
         raise BudgetError(
             f"The ε of this study is spent. To run again, {new_folder} and keep the first folder: "
-            f"both tables together then cost ε = {both_epsilon:.4g} at δ = {both_delta:.3g}. Or "
+            f"both tables together then cost ε = {both_epsilon:.7g} at δ = {both_delta:.7g}. Or "
             f"continue the study as it was: party {party!r} has already spent epsilon = {before} "
             f"of {budget.epsilon} at delta = {budget.delta} (run {names}), and this run asks for "
             "all of it. Nothing was released."

@@ -313,6 +313,14 @@ class FolderStore:
         return blake2b(text, digest_size=_DIGEST, key=self._secret).digest()
 
 
+def answers_in(folder: Path) -> int:
+    """Count the answers that a `FolderStore` has in its folder, paid or not."""
+    if not folder.is_dir():
+        return 0
+    with os.scandir(folder) as files:
+        return sum(file.name.endswith(_REPLY) for file in files)
+
+
 class _Sum(msgspec.Struct, frozen=True):
     """The facts that a party remembers of the last sum that it masked."""
 

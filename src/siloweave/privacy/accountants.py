@@ -340,17 +340,25 @@ def of_one_person(ledgers: Iterable[Iterable[Event]]) -> list[Event]:
     return single + list(joint.elements())
 
 
-def epsilon_to_parties(ledgers: Iterable[Iterable[Event]], delta: float) -> float:
+def epsilon_to_parties(
+    ledgers: Iterable[Iterable[Event]], delta: float, *, one_fit: bool = True
+) -> float:
     """Return the largest epsilon towards one of two or more parties that hold the same people.
 
     For it no row comes or goes, and values of one can differ at all other parties.
 
-    **Guarantee**: for releases under added or removed rows, each a step on samples or counts of
-    tables in each of which a row is in one cell. A step is priced for a replaced row, and at no
-    order of its own, as neighbours have equally many rows. Counts count twice: a row leaves one
-    cell and enters another. A noisy number of rows does, too, although neighbours have the same.
-    A replaced row is also one that goes and one that comes, so what the ledgers say of two such
-    changes one after the other holds, and the smaller of both bounds is taken.
+    Args:
+        ledgers: The events of every party.
+        delta: Probability with which the bound may fail, in (0, 1).
+        one_fit: Whether they hold one fit alone, and no score: only then is more known of the
+            releases than what they cost.
+
+    **Guarantee**: for releases under added or removed rows; in one fit, each a step on samples or
+    counts of tables in each of which a row is in one cell. A step is priced for a replaced row, and
+    at no order of its own, as neighbours have equally many rows. Counts count twice: a row leaves
+    one cell and enters another. A noisy number of rows does, too, although neighbours have the
+    same. A replaced row is also one that goes and one that comes, so what the ledgers say of two
+    such changes one after the other holds, and the smaller of both bounds is taken.
     """
     by_party = [list(events) for events in ledgers]
     # A party sees what all others release; its own values are no news to it.
@@ -358,6 +366,8 @@ def epsilon_to_parties(ledgers: Iterable[Iterable[Event]], delta: float) -> floa
         of_one_person(by_party[:observer] + by_party[observer + 1 :])
         for observer in range(len(by_party))
     ]
+    if not one_fit:
+        return max(Tally(events).epsilon_of_several(2, delta) for events in views)
     return max(_of_replaced(events, delta) for events in views)
 
 

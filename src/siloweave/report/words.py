@@ -347,11 +347,14 @@ def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
 def rounded_down(value: float) -> str:
     """Write a small number that something must stay below, with three digits, rounded down.
 
-    >>> rounded_down(2.0475e-6)
-    '2.04e-6'
+    The value is first read to 12 digits, as `epsilon` reads it.
+
+    >>> rounded_down(2.0475e-6), rounded_down(1e-5 - 1e-6)
+    ('2.04e-6', '9e-6')
     """
+    near = Context(prec=12).create_decimal_from_float(value)
     downwards = Context(prec=3, rounding=ROUND_FLOOR)
-    return small(float(downwards.create_decimal_from_float(value)))
+    return small(float(downwards.create_decimal(near)))
 
 
 def factor(epsilon: float) -> str:

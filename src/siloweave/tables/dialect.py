@@ -214,32 +214,54 @@ def _head_lines(data: bytes, encoding: str) -> list[str]:
 def _by_names(lines: Sequence[str], requested: Dialect) -> Dialect:
     """Find the line of names, and the separator, by known names; a dialect without any stays.
 
-    It is the first line that has most of them, by the separator that divides it so. Rows lie below
-    it, so none is looked at.
+    It is the first line that can be one by itself, by the separator that finds most names in it:
+    two of its fields are known names, or half of them. Else it is the first that has a name. Rows
+    lie below it, so none is looked at, whatever names it holds.
     """
     if not requested.names or requested.header is False:
         return requested
 
-    wanted_names = set(requested.names)
-    starts: Iterable[int] = range(_MOST_LINES_ABOVE)
+    starts: Iterable[int] = range(min(_MOST_LINES_ABOVE, len(lines)))
     if requested.skip is not None:
-        starts = [requested.skip]
-    separators: Iterable[str] = _SEPARATORS
+        starts = [requested.skip] if requested.skip < len(lines) else []
+    separators: Sequence[str] = _SEPARATORS
     if requested.separator:
         separators = [requested.separator]
 
-    most_names = 0
-    dialect = requested
+    first_named = requested
     for start in starts:
-        if start >= len(lines):
+        separator, num_names, num_filled = _names_in(
+            lines[start], separators, set(requested.names)
+        )
+        if not num_names:
             continue
-        for mark in separators:
-            fields = next(csv.reader([lines[start]], delimiter=mark), [])
-            num_names = len(wanted_names.intersection(fields))
-            if num_names > most_names:
-                most_names = num_names
-                dialect = replace(requested, separator=mark, header=True, skip=start)
-    return dialect
+        dialect = replace(requested, separator=separator, header=True, skip=start)
+        is_comment = bool(_NOTE.match(lines[start])) and num_names < num_filled
+        if not is_comment and (num_names > 1 or num_filled <= 2 * num_names):
+            return dialect
+        if first_named is requested:
+            first_named = dialect
+    return first_named
+
+
+def _names_in(
+    line: str, separators: Sequence[str], known_names: set[str]
+) -> tuple[str, int, int]:
+    """Count the known names in a line's fields; return also the separator, and how many are filled.
+
+    The separator is that by which most known names are found; the first of several.
+    """
+    separator = separators[0]
+    num_names = 0
+    num_filled = 0
+    for mark in separators:
+        fields = next(csv.reader([line], delimiter=mark), [])
+        num_known = len(known_names.intersection(fields))
+        if num_known > num_names:
+            separator = mark
+            num_names = num_known
+            num_filled = _num_filled(fields)
+    return separator, num_names, num_filled
 
 
 def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
 from importlib import import_module
 from typing import Any
 
@@ -109,6 +111,8 @@ def _series_of_objects(
         for place, is_missing in zip(range(len(items)), mask, strict=True):
             if is_missing:
                 items[place] = None
+    if mixed:
+        items = list(map(_plain_value, items))
     try:
         series = pl.Series(name, items, strict=True)
         # A number that no table holds must not decide whether there is one.
@@ -119,6 +123,46 @@ def _series_of_objects(
         raise DataError(
             f"column {name!r} mixes types; convert it to one type"
         ) from None
+
+
+# Objects of these very types are values of a table as they are.
+_PLAIN = {type(None), bool, int, float, str, date, datetime}
+# 64 bits hold more microseconds than so many days have.
+_LONGEST = timedelta(days=99_999_999)
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a cell's object as one of Python's few types; by itself, whatever stands beside it.
+
+    What a table has no type for is its text.
+
+    Example:
+        >>> _plain_value(np.float32(0.1)), _plain_value((1, 2))
+        (0.1, '(1, 2)')
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Enum):
+        return _plain_value(value.value)
+    if isinstance(value, np.bool_):
+        return bool(value)
+    # A duration of NumPy is one of its whole numbers, too.
+    if isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64):
+        return int(value)
+    # By its digits, as in a column of such numbers: 0.1 and not 0.10000000149.
+    if isinstance(value, np.float32 | np.float16):
+        return float(str(value))
+    if isinstance(value, Decimal) and value.is_nan():
+        return None
+    if isinstance(value, float | np.floating | Decimal):
+        return float(value)
+    # Subclasses, such as those of pandas, may write themselves in other ways.
+    if isinstance(value, timedelta):
+        plain = timedelta(value.days, value.seconds, value.microseconds)
+        return plain if abs(plain) <= _LONGEST else str(plain)
+    if isinstance(value, datetime):
+        return value
+    return str(value)
 
 
 def plain_types(types: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,8 @@ _ISO = (
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 # 1.234 where a comma stands before decimals.
 _GROUPED = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$"
+# A duration as Python writes it: 1:05:00, or -1 day, 23:59:59.500000.
+_DURATION_TEXT = r"^(?:(-?\d{1,8}) days?, )?(\d{1,2}):(\d\d):(\d\d)(?:\.(\d{6}))?$"
 # Codes of a time of day alone lack all of these, which name a day.
 _DAY_CODES = "%[YymdbBjcxDFsUWGVuA]"
 
@@ -319,6 +321,26 @@ def durations_in(cells: pl.Series, unit: str) -> pl.Series:
         [1.5]
     """
     return cells.cast(pl.Int64).cast(pl.Float64) / UNITS[unit]
+
+
+def durations_of(text: pl.Series) -> pl.Series:
+    """Read each text as a duration as `texts_of` writes it; null for a text that is none.
+
+    Example:
+        >>> durations_of(pl.Series(["1:30:00", "-1 day, 23:00:00", "90"])).to_list()
+        [datetime.timedelta(seconds=5400), datetime.timedelta(days=-1, seconds=82800), None]
+    """
+    parts = text.str.extract_groups(_DURATION_TEXT).struct.unnest()
+    numbers = parts.with_columns(pl.all().cast(pl.Int64))
+    days, hours, minutes, seconds, micros = numbers.get_columns()
+    total = (
+        days.fill_null(0) * UNITS["days"]
+        + hours * UNITS["hours"]
+        + minutes * UNITS["minutes"]
+        + seconds * UNITS["seconds"]
+        + micros.fill_null(0)
+    )
+    return total.cast(DURATION).alias(text.name)
 
 
 def flags_of(text: pl.Series) -> pl.Series:

@@ -50,6 +50,7 @@ from siloweave.tables.parsing import (
     UNITS,
     WHOLE,
     durations_in,
+    durations_of,
     flags_of,
     numbers_of,
     texts_of,
@@ -755,18 +756,27 @@ class Table:
         """Read each cell as a number, float64; null for a cell without a number.
 
         Text is read as `forms.number_form` of `form` says. A duration is a number of the unit that
-        `form` names, else of seconds. Booleans and datetimes are no numbers.
+        `form` names, else of seconds, and so is its text: durations beside other objects are texts.
+        Booleans and datetimes are no numbers.
         """
         cells = self.cells(name)
         if cells.dtype == pl.String:
-            text_form = None if form in UNITS else form
-            return numbers_of(cells, text_form, self.decimal(name))
+            return self._numbers_in_texts(cells, form)
         if cells.dtype == DURATION:
             unit = form if form in UNITS else "seconds"
             return durations_in(cells, unit)
         if cells.dtype in WHOLE or cells.dtype == pl.Float64:
             return cells.cast(pl.Float64)
         return pl.Series(name, [None] * len(cells), dtype=pl.Float64)
+
+    def _numbers_in_texts(self, texts: pl.Series, form: str | None) -> pl.Series:
+        """Read texts of a column as numbers, or as durations in a unit; see `numbers`."""
+        text_form = None if form in UNITS else form
+        numbers = numbers_of(texts, text_form, self.decimal(texts.name))
+        if numbers.null_count() == texts.null_count():
+            return numbers
+        unit = form if form in UNITS else "seconds"
+        return numbers.fill_null(durations_in(durations_of(texts), unit))
 
     def whole_numbers(
         self, name: str, form: str | None = None
@@ -815,8 +825,7 @@ class Table:
         if series.dtype != pl.String:
             is_infinite = self.finite(name).missing(name) & ~self.missing(name)
             return np.flatnonzero(is_infinite)
-        text_form = None if form in UNITS else form
-        numbers = numbers_of(series, text_form, self.decimal(name))
+        numbers = self._numbers_in_texts(series, form)
         is_unread = series.is_not_null() & numbers.is_null()
         return np.flatnonzero(is_unread.to_numpy())
 
