@@ -315,7 +315,10 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     out = " ".join(out.split())
     assert "ward: fields divided by semicolons, cp1252, names in line 1; a word" in out
     assert "a word of it reads 'Unfälle': if that is wrong, give --encoding" in out
-    assert "240 different texts in 240 rows of the form P[0-9]{7}: an identifier" in out
+    assert (
+        "240 different texts in 240 rows of the form P[0-9]{7}, such as P0000000: an identifier"
+        in out
+    )
     assert "numbers written like 1234,5" in out
     study = (folder.path / "new/study.toml").read_text()
     assert 'separator = ";"\nencoding = "cp1252"\n' in study
@@ -405,7 +408,7 @@ def test_parties_that_write_a_column_differently_are_named_before_a_study(folder
     code, _, err = folder.call("init", "north.csv", "south.csv", "--folder", "new")
     assert code == 0
     assert "sex: north has F, M; south has female, male: map them first" in err
-    assert "born: north has dates written as %d.%m.%Y; south has dates written as %Y-%m-%d" in err
+    assert "born: north has dates written as 31.01.2024 (%d.%m.%Y); south has dates" in err
     assert "age" not in err
     assert "job" not in err
 

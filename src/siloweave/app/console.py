@@ -34,7 +34,7 @@ from siloweave.privacy.ledger import fingerprint
 from siloweave.progress import duration
 from siloweave.report import words
 from siloweave.report.text_table import text_table
-from siloweave.tables.display import listed
+from siloweave.tables.display import bound_words, listed
 
 # What a run's time has beside that of the fit, which its report shows.
 _AROUND_A_FIT = ("reading rows", "sampling", "report")
@@ -102,9 +102,8 @@ def print_summary(
 
     console = Terminal()
     if before:
-        console.say(
-            f"This run had finished ({summary.finished}); nothing was released again."
-        )
+        finished = bound_words(summary.finished[:16])
+        console.say(f"This run finished on {finished} UTC; nothing was released again.")
     # What must not be overlooked comes before what a run cost.
     if not summary.private:
         console.say("[bold red]NOT PRIVATE[/]: see the report for why.")
@@ -1027,7 +1026,7 @@ def print_method(method: AboutMethod, *, json: bool) -> None:
         ("kind of model", info.family),
         ("trust", words.TRUST.get(info.trust, info.trust)),
         ("guarantee", info.guarantee),
-        ("of what", info.statement),
+        ("what it covers", info.statement),
         ("paper", info.paper),
     ]
     console.facts("what it is", facts)
@@ -1035,7 +1034,12 @@ def print_method(method: AboutMethod, *, json: bool) -> None:
     for view in info.visibility:
         line = f"{view.who}: {view.sees}; protected by: {view.protected_by}"
         console.say(escape(line), indent=2, hanging=2)
-    console.facts("settings, with their defaults", method.settings.items())
+    console.say("[bold]settings, with their defaults[/]")
+    for name, default in method.settings.items():
+        line = f"{name} = {default}"
+        if name in method.meanings:
+            line += f": {method.meanings[name]}"
+        console.say(escape(line), indent=2, hanging=2)
 
 
 # What a method's parties hold, and whom they trust, in the list of all methods.

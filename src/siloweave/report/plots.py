@@ -602,7 +602,8 @@ def training_curve(looks: Sequence[TrainingLook]) -> str:
     x, y = points[list(looks).index(best)]
     body += circle(axes.x(x), axes.y(y), 4, "dot")
     desc = f"The loss of rows held back was {words.rounded(best.loss)} at best, after "
-    desc += f"{best.seconds:.0f} seconds and {best.step:,} steps; training ended after {longest:.0f} seconds."
+    desc += f"{best.seconds:.0f} seconds and {best.step:,} steps; "
+    desc += f"training ended after {longest:.0f} seconds."
     return figure(WIDTH, 214, body, title="Loss of rows held back", desc=desc)
 
 

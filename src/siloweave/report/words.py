@@ -440,11 +440,7 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     parts = risks["parts"]
     worst = risks["worst"]
     count = len(parts)
-    hits = [
-        part
-        for part in parts
-        if part["low"] > 0 and part["train"]["value"] > part["baseline"]["value"]
-    ]
+    hits = hits_of(risks)
 
     unit = "row" if risks.get("unit", "row") == "row" else "person"
     caught = ""
@@ -468,15 +464,25 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     # An interval is wholly above 0 by chance with half of what it leaves out.
     chance = (1 - risks["confidence"]) / 2
     best = max(hits, key=lambda part: part["low"])
+    verb = "has" if len(hits) == 1 else "have"
     result = (
-        f"{len(hits)} of {count} attacks have an interval above 0. The strongest by its lower end "
-        f"is {best['attack'].replace('_', ' ')} ({best['variant']}): its risk is at least "
+        f"{len(hits)} of {count} attacks {verb} an interval above 0. The strongest by its lower "
+        f"end is {best['attack'].replace('_', ' ')} ({best['variant']}): its risk is at least "
         f"{best['low']:.3f}, and most likely {best['risk']:.3f}. If nothing leaked, about "
         f"{count * chance:.1f} of {count} would have such an interval by chance."
     )
     if caught or _chance_of(len(hits), count, chance) < 0.05:
         return "bad", f"{caught or 'Something was found. '}{result}"
     return "caution", f"The attacks found little more than chance would. {result}"
+
+
+def hits_of(risks: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the attacks that found something: more than 0, and more than guesses do."""
+    return [
+        part
+        for part in risks["parts"]
+        if part["low"] > 0 and part["train"]["value"] > part["baseline"]["value"]
+    ]
 
 
 def _chance_of(hits: int, count: int, chance: float) -> float:
