@@ -552,7 +552,10 @@ def test_money_is_drawn_with_the_zeros_that_the_file_has(folder):
 def test_an_ambiguous_date_is_said_by_init_and_check_with_how_to_choose(folder):
     days = [f"{n % 12 + 1:02}/{n % 11 + 1:02}/2021,f" for n in range(60)]
     folder.write("ward.csv", "\n".join(["seen,sex", *days]) + "\n")
-    said = "they may be %d/%m/%Y or %m/%d/%Y; read as %d/%m/%Y. Write the right one as format"
+    said = (
+        "they may be 31/01/2024 (%d/%m/%Y) or 01/31/2024 (%m/%d/%Y); read as %d/%m/%Y. "
+        "Write the right one as format"
+    )
     code, _, err = folder.call("init", "ward.csv", "--folder", "new")
     assert code == 0
     assert (

@@ -266,7 +266,9 @@ class Policy(Section, frozen=True):
         """
         allowed = self.studies.names
         if allowed and name not in allowed:
-            excess = f"[studies] names = {_few(allowed)}: it lists this party as {name!r}"
+            excess = (
+                f"[studies] names = {_few(allowed)}: it lists this party as {name!r}"
+            )
         elif not allowed and name != earlier_name and earlier_name in study.names:
             excess = (
                 f"It lists this party as {name!r}, and another one as {earlier_name!r}, which was "
