@@ -315,7 +315,10 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     out = " ".join(out.split())
     assert "ward: fields divided by semicolons, cp1252, names in line 1; a word" in out
     assert "a word of it reads 'Unfälle': if that is wrong, give --encoding" in out
-    assert "240 different texts in 240 rows of the form P[0-9]{7}: an identifier" in out
+    assert (
+        "240 different texts in 240 rows of the form P[0-9]{7}, such as P0000000: an identifier"
+        in out
+    )
     assert "numbers written like 1234,5" in out
     study = (folder.path / "new/study.toml").read_text()
     assert 'separator = ";"\nencoding = "cp1252"\n' in study
@@ -421,7 +424,7 @@ def test_parties_that_write_a_column_differently_are_named_before_a_study(folder
     code, _, err = folder.call("init", "north.csv", "south.csv", "--folder", "new")
     assert code == 0
     assert "sex: north has F, M; south has female, male: map them first" in err
-    assert "born: north has dates written as %d.%m.%Y; south has dates written as %Y-%m-%d" in err
+    assert "born: north has dates written as 31.01.2024 (%d.%m.%Y); south has dates" in err
     assert "age" not in err
     assert "job" not in err
 
@@ -565,7 +568,10 @@ def test_money_is_drawn_with_the_zeros_that_the_file_has(folder):
 def test_an_ambiguous_date_is_said_by_init_and_check_with_how_to_choose(folder):
     days = [f"{n % 12 + 1:02}/{n % 11 + 1:02}/2021,f" for n in range(60)]
     folder.write("ward.csv", "\n".join(["seen,sex", *days]) + "\n")
-    said = "they may be %d/%m/%Y or %m/%d/%Y; read as %d/%m/%Y. Write the right one as format"
+    said = (
+        "they may be 31/01/2024 (%d/%m/%Y) or 01/31/2024 (%m/%d/%Y); read as %d/%m/%Y. "
+        "Write the right one as format"
+    )
     code, _, err = folder.call("init", "ward.csv", "--folder", "new")
     assert code == 0
     assert (

@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from siloweave.app import console
-from siloweave.app.network import known_keys, plan_in, provision
+from siloweave.app.network import known_keys, plan_in, provision, refusal_in
 from siloweave.app.status import OneLine
-from siloweave.errors import printable
+from siloweave.errors import StudyError, printable
 from siloweave.federation.watch import WIDTH, line_of
 from tests.app.processes import small
 
@@ -105,6 +105,16 @@ def test_a_plan_shows_keys_to_read_aloud_and_which_are_new_or_changed(folder):
     notes = known_keys(swapped)
     assert notes["south"].startswith("this party's own: the study knows it as 'south'. CHANGED: in")
     assert "it was the key of 'north'" in notes["south"]
+    assert "It lists this party as 'south', and another one as 'north'" in refusal_in(swapped)
+    with pytest.raises(StudyError, match="If keys were swapped, ask the coordinator"):
+        home.start(swapped)
+    assert refusal_in(again) == ""
+    policy = home.path / "policy.toml"
+    text = policy.read_text()
+    policy.write_text(text.replace("names = [] ", 'names = ["south"] '))
+    assert refusal_in(swapped) == ""
+    assert "names = ['south']: it lists this party as 'north'" in refusal_in(again)
+    policy.write_text(text)
     code, out, _ = folder.call("party", "plan", again)
     assert code == 0
     assert plan_in(again).facts["keys"]["south"] not in out

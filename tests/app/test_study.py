@@ -397,7 +397,10 @@ def test_ids_of_parties_that_number_their_own_rows_are_ids(tmp_path: Path, first
 @pytest.mark.parametrize(
     ("forms", "said"),
     [
-        (("%Y-%m-%d", "%d.%m.%Y"), "dates written as %Y-%m-%d, or dates written as %d.%m.%Y"),
+        (
+            ("%Y-%m-%d", "%d.%m.%Y"),
+            "dates written as 2024-01-31 (%Y-%m-%d), or dates written as 31.01.2024 (%d.%m.%Y)",
+        ),
         (("%Y%m%d5.1", "%Y%m%d,5"), "numbers, or numbers written like 1234,5"),
     ],
 )

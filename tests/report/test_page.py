@@ -249,7 +249,7 @@ def test_the_badge_is_amber_where_a_column_was_not_declared(record):
     assert 'class="card verdict caution"' in page
     assert "Differentially private, but for its schema" in page
     assert "2 columns with facts from rows, not declared:</b> sex, age</p>" in page
-    assert "Of what ε covers, the best any attack" in page
+    assert "As far as ε covers it, the best any attack" in page
     assert 'class="card verdict good"' in render(record)
     assert "not declared:" not in render(record)
 

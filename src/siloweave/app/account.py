@@ -277,6 +277,14 @@ class Account:
                 )
         return "new here: compare it by telephone"
 
+    def own_name(self, key: bytes, ledger: str) -> str:
+        """Return the name of a key in the latest study with another ledger; empty without one."""
+        for entry in reversed(self.entries):
+            names = [party for party, known in entry.parties.items() if known == key]
+            if names and entry.ledger != ledger:
+                return names[0]
+        return ""
+
     def has_at(self, lines: int, head: str) -> bool:
         """Return whether its line of this number, from 1, has this hash."""
         if not 1 <= lines <= self.lines:

@@ -123,11 +123,11 @@ def demo(
     ),
     split: Annotated[
         Literal["clusters", "iid"],
-        typer.Option(help="Rows over parties: like rows together, or at random."),
+        typer.Option(help="How rows are split: similar rows together, or at random."),
     ] = "clusters",
     json: AsJson = False,
 ) -> None:
-    """Weave the embedded census table from four parties: table, ledgers and report."""
+    """Make a synthetic census table from four parties, with ledgers and a report."""
     from siloweave.app.console import print_summary
     from siloweave.app.init import prepare
     from siloweave.app.run import execute
@@ -146,7 +146,10 @@ def demo(
 def init(
     files: Annotated[
         list[str],
-        typer.Argument(help="For each party a file, or a database's address#table."),
+        typer.Argument(
+            metavar="FILE",
+            help="For each party a file, or a database's address#table.",
+        ),
     ],
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
     name: Annotated[
@@ -165,7 +168,11 @@ def init(
         str, typer.Option(help="The mark before decimals of a CSV.")
     ] = ".",
     missing: Annotated[
-        Names, typer.Option(help="Text of a missing value; several times.")
+        Names,
+        typer.Option(
+            help="A text that stands for a missing value; repeat it for more.",
+            metavar="TEXT",
+        ),
     ] = None,
     header: Annotated[
         bool | None, typer.Option(help="Whether line 1 has names.")
@@ -183,7 +190,7 @@ def init(
 ) -> None:
     """Write a first study.toml and schema.json for files that you may see.
 
-    How a CSV is written, and what each column holds, is decided from the files and said.
+    How a CSV is written and what each column holds is decided from the files, and shown.
     """
     from siloweave.app.console import print_proposal
     from siloweave.app.init import propose, write_proposal
@@ -241,12 +248,16 @@ def review(
 def check(
     study: StudyFile = Path("study.toml"),
     network: Annotated[
-        bool, typer.Option("--network", help="Also messages and time over a network.")
+        bool,
+        typer.Option(
+            "--network", help="Also forecast messages and time over a network."
+        ),
     ] = False,
     rows: Annotated[
         bool,
         typer.Option(
-            "--rows", help="Also read the rows, where you may see all: what disagrees."
+            "--rows",
+            help="Also read the rows, if you may see them all, and show what disagrees.",
         ),
     ] = False,
     json: AsJson = False,
@@ -302,7 +313,11 @@ def sample(
         int, typer.Option("--rows", "-n", min=1, help="How many rows.")
     ] = 1000,
     given: Annotated[
-        Names, typer.Option(help="column=value of all rows; several times.")
+        Names,
+        typer.Option(
+            help="A value that all rows have; repeat it for more.",
+            metavar="COLUMN=VALUE",
+        ),
     ] = None,
     balanced: Annotated[
         str | None,
@@ -366,7 +381,10 @@ def impute(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
     column: Annotated[
-        Names, typer.Option(help="Fill this column alone; several times for more.")
+        Names,
+        typer.Option(
+            help="Fill this column alone; repeat it for more.", metavar="COLUMN"
+        ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option(help="Replace a file that is there already.")
@@ -527,26 +545,35 @@ def attack(
     train: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
     control: Annotated[
-        Path, typer.Option(help="Such rows that were not learned from.")
+        Path, typer.Option(help="Real rows that were not learned from.")
     ],
     targets: Annotated[
         int, typer.Option(min=1, help="Rows, or persons, that each attack tries.")
     ] = 1000,
     only: Annotated[
-        Names, typer.Option(help="An attack to make; several times.")
+        Names,
+        typer.Option(help="An attack to make; repeat it for more.", metavar="ATTACK"),
     ] = None,
     known: Annotated[
-        Names, typer.Option(help="A column that is known; several times.")
+        Names,
+        typer.Option(
+            help="A column that the attacker knows; repeat it for more.",
+            metavar="COLUMN",
+        ),
     ] = None,
     secret: Annotated[
-        Names, typer.Option(help="A column to be guessed; several times.")
+        Names,
+        typer.Option(
+            help="A column to be guessed; repeat it for more.", metavar="COLUMN"
+        ),
     ] = None,
     schema: SchemaFile = None,
     unit: Unit = "row",
     allow_overlap: Annotated[
         bool,
         typer.Option(
-            "--allow-overlap", help="Allow control rows that seem to be known."
+            "--allow-overlap",
+            help="Allow control rows that are also among the training rows.",
         ),
     ] = False,
     report: ReportFile = None,

@@ -35,7 +35,7 @@ from siloweave.progress import duration
 from siloweave.report import words
 from siloweave.report.text_table import text_table
 from siloweave.tables.column import Column
-from siloweave.tables.display import listed
+from siloweave.tables.display import bound_words, listed
 
 # What a run's time has beside that of the fit, which its report shows.
 _AROUND_A_FIT = ("reading rows", "sampling", "report")
@@ -103,9 +103,8 @@ def print_summary(
 
     console = Terminal()
     if before:
-        console.say(
-            f"This run had finished ({summary.finished}); nothing was released again."
-        )
+        finished = bound_words(summary.finished[:16])
+        console.say(f"This run finished on {finished} UTC; nothing was released again.")
     # What must not be overlooked comes before what a run cost.
     if not summary.private:
         console.say("[bold red]NOT PRIVATE[/]: see the report for why.")
@@ -267,7 +266,7 @@ def print_forecast(
         _print_network_forecast(console, forecast)
     for note in forecast.notes:
         console.say(escape(f"({note})"), hanging=1)
-    console.say(f"guarantee: {forecast.guarantee}; trust: {forecast.trust}")
+    console.say(_guarantee(forecast))
     if forecast.finished:
         console.say("This run has finished; running it again releases nothing.")
     elif forecast.resumes:
@@ -297,8 +296,18 @@ def _in_short(forecast: StudyForecast) -> Iterator[str]:
     error = forecast.error
     if error is not None:
         # What noise does, and what drawing rows adds to it.
-        share = words.points(error.share + error.share_drawn).removesuffix(" %p")
+        share = words.points(error.share + error.share_drawn)
         yield f"a share is off by about ± {share} percentage points"
+
+
+def _guarantee(forecast: StudyForecast) -> str:
+    """Say what the method promises, and whom its parties trust."""
+    promise = _PROMISES.get(forecast.guarantee, forecast.guarantee)
+    # A single party sees all rows, and they are its own.
+    if len(forecast.parties) == 1:
+        return f"guarantee: {promise}"
+    trust = words.TRUST.get(forecast.trust, forecast.trust)
+    return f"guarantee: {promise}; trust: {trust}"
 
 
 def _before_reading(forecast: StudyForecast) -> str:
@@ -371,6 +380,7 @@ def _print_error_forecast(
         ("tables of two columns that are measured", measured, ""),
     ]
     console.table(text_table((title, ">noise", ">drawing rows"), lines))
+    console.say("(± in percentage points: 0.5 at a share of 12% is 11.5% to 12.5%)")
     if forecast.rows_guessed:
         files = "the files' sizes" if len(forecast.parties) > 1 else "the file's size"
         console.say(f"(the number of rows is guessed from {files})")
@@ -389,7 +399,7 @@ def _print_noisiest(console: Terminal, error: ErrorForecast) -> None:
         codes = f"{column.codes:,}"
         share = f"± {words.points(column.share)}"
         misplaced = f"{misplaced_share:.1%}"
-        mean = "" if column.mean is None else f"± {column.mean:.3g}"
+        mean = "" if column.mean is None else f"± {words.rounded(column.mean)}"
         rows.append((column.name, codes, share, misplaced, mean))
     title = "column"
     if len(noisiest) < len(columns):
@@ -450,7 +460,7 @@ def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
         yield "queries in the workload", queries
         yield "cells of these, and of queries inside", cells
         # More cells than a float holds were cut to the largest one, see `check.forecast`.
-        cells = f"{forecast.domain_cells:.3g}"
+        cells = words.rounded(forecast.domain_cells)
         if forecast.domain_cells == float_info.max:
             cells = f"more than {cells}"
         yield "cells of the whole table", cells
@@ -640,6 +650,8 @@ def _settled(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _value(value: Any) -> str:
     """Write a value as JSON, with blanks at which it can be wrapped."""
+    if value is None:
+        return "not set"
     compact = msgspec.json.encode(value)
     return msgspec.json.format(compact, indent=0).decode()
 
@@ -964,7 +976,7 @@ def _print_entries(console: Terminal, ledger: Reading) -> None:
     for line in ledger.entries:
         mechanism = _event(line.event)
         # A release without noise has no rho.
-        cost = "∞" if line.rho is None else f"{line.rho:.3g}"
+        cost = "∞" if line.rho is None else words.rounded(line.rho)
         entry = f"{line.index}: {words.counted(line.what)}"
         rows.append((entry, line.step, line.to, cost, mechanism))
     heads = ("entry", "step", "to", ">ρ", "mechanism")
@@ -989,7 +1001,7 @@ def _event(event: Mapping[str, Any]) -> str:
         # A count of 1 is usual, and goes without saying.
         if name == "type" or (name, value) == ("count", 1):
             continue
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        shown = words.axis_number(value) if isinstance(value, float) else str(value)
         facts.append(f"{name} {shown}")
     text = f"{event['type']}: {', '.join(facts)}"
     return text.replace("_", " ")
@@ -1014,7 +1026,8 @@ def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
             line = f"  {name:<18}{guarantee:<9}{phrase}"
             console.say(escape(line), hanging=29)
     console.say(
-        "The second word is the guarantee: dp covers all that is released, none nothing."
+        "The second word is the guarantee. dp: differential privacy covers all that is released. "
+        "none: nothing is promised."
     )
     console.command("All about one:", "siloweave list NAME")
 
@@ -1033,7 +1046,7 @@ def print_method(method: AboutMethod, *, json: bool) -> None:
         ("kind of model", info.family),
         ("trust", words.TRUST.get(info.trust, info.trust)),
         ("guarantee", info.guarantee),
-        ("of what", info.statement),
+        ("what it covers", info.statement),
         ("paper", info.paper),
     ]
     console.facts("what it is", facts)
@@ -1041,7 +1054,12 @@ def print_method(method: AboutMethod, *, json: bool) -> None:
     for view in info.visibility:
         line = f"{view.who}: {view.sees}; protected by: {view.protected_by}"
         console.say(escape(line), indent=2, hanging=2)
-    console.facts("settings, with their defaults", method.settings.items())
+    console.say("[bold]settings, with their defaults[/]")
+    for name, default in method.settings.items():
+        line = f"{name} = {default}"
+        if name in method.meanings:
+            line += f": {method.meanings[name]}"
+        console.say(escape(line), indent=2, hanging=2)
 
 
 # What a method's parties hold, and whom they trust, in the list of all methods.

@@ -31,8 +31,9 @@ from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, BRACKETS, evidence
 from siloweave.tables.dialect import Dialect
-from siloweave.tables.display import listed
+from siloweave.tables.display import bound_words, listed
 from siloweave.tables.files import is_text_file, table_file
+from siloweave.tables.forms import pattern_words
 from siloweave.tables.joining import stacked
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import read_as, readings, rows_of, unread
@@ -616,8 +617,8 @@ def _learned(column: Column) -> list[str]:
     facts = {
         "kind": column.kind,
         "categories": count_of(len(column.categories), "category", "categories"),
-        "low": f"low {column.low}",
-        "high": f"high {column.high}",
+        "low": f"low {bound_words(column.low)}",
+        "high": f"high {bound_words(column.high)}",
         "missing": "missing values" if column.missing else "no missing values",
         "decimals": count_of(column.decimals or 0, "decimal", "decimals"),
         "format": f"written like {column.format}",
@@ -694,7 +695,7 @@ def _id_by_file(column: Column, form: str | None) -> Column:
     shape = ""
     if form:
         facts = ("kind", "format")
-        shape = f", of the form {form}"
+        shape = f", of the form {pattern_words(form)}"
     why = (
         f"in every file by itself{shape}: an identifier, left out of the model and "
         "drawn anew; declare it integer or categorical if that is wrong"

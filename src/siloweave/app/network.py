@@ -952,8 +952,13 @@ def policy_refusal(folder: Path) -> str:
     begun = begun_in(folder, study, identity)
     number = begun.number if begun else ""
     others = _beside(account, number, study)
+    earlier_name = account.own_name(identity.public, number)
     try:
         policy = read_policy(home)
+        policy.check_name(study, entry.name, earlier_name)
+    except InputError as error:
+        return str(error)
+    try:
         entries = _entries_in(folder)
         policy.check(study, setup.declared, setup.synth, entries, columns, others)
     except InputError as error:

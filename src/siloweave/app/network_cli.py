@@ -45,7 +45,7 @@ Plaintext = Annotated[
     bool,
     typer.Option(
         "--plaintext-on-this-machine",
-        help="No TLS: for trials on one machine, and refused else.",
+        help="No TLS: for trials on one machine, and refused otherwise.",
     ),
 ]
 Proxy = Annotated[
@@ -127,12 +127,12 @@ def key(
 def start(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER...", help="This party's folder of each study."),
+        typer.Argument(metavar="FOLDER", help="This party's folder of each study."),
     ],
     data: Annotated[
         list[str] | None,
         typer.Option(
-            "--data", help="Its rows, for each study: a file, or address#table."
+            "--data", help="The party's rows, for each study: a file, or address#table."
         ),
     ] = None,
     spool: Annotated[
@@ -159,7 +159,7 @@ def start(
     until: Annotated[
         str | None,
         typer.Option(
-            help="When to end: 8h, 45min, 18:30, or 2026-12-01T18:30. Else with Ctrl-C."
+            help="When to end: 8h, 45min, 18:30, or 2026-12-01T18:30. Without it, Ctrl-C ends it."
         ),
     ] = None,
     plaintext: Plaintext = False,

@@ -29,6 +29,7 @@ from siloweave.report import words
 from siloweave.tables.codes import Encoder
 from siloweave.tables.detect import ColumnEvidence, evidence
 from siloweave.tables.display import listed
+from siloweave.tables.forms import time_words
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.schema import Schema
 from siloweave.tables.table import Table
@@ -189,7 +190,7 @@ def form_of(column: ColumnEvidence, cell_kind: str) -> str:
     if column.kind == "datetime":
         # Leading zeros may be there or not.
         pattern = (column.format or "").replace("%-", "%")
-        return f"dates written as {pattern}" if pattern else "dates"
+        return f"dates written as {time_words(pattern)}" if pattern else "dates"
     # A column of few numbers seems to hold categories, and is written in numbers all the same.
     return "numbers" if "numbers" in cell_kind else OTHER_TEXT
 

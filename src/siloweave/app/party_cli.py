@@ -13,6 +13,7 @@ from siloweave.app.options import AsJson, EndFolder, reported
 party = typer.Typer(
     name="party",
     help="One party of a study: its rows, keys, ledger and policy.",
+    no_args_is_help=True,
     rich_markup_mode=None,
 )
 
@@ -21,7 +22,9 @@ PartyFolder = Annotated[
 ]
 Rows = Annotated[
     str | None,
-    typer.Option("--data", help="Its rows: a file, or a database's address#table."),
+    typer.Option(
+        "--data", help="The party's rows: a file, or a database's address#table."
+    ),
 ]
 
 
@@ -61,7 +64,7 @@ def account(
             help="Say what was spent besides, where that is not known: 0 for nothing, or inf.",
         ),
     ] = None,
-    delta: Annotated[float, typer.Option(help="The delta of that.")] = 0.0,
+    delta: Annotated[float, typer.Option(help="The delta that goes with it.")] = 0.0,
     json: AsJson = False,
 ) -> None:
     """Show what all studies of this party may cost, and what its policy leaves for others.
@@ -138,7 +141,7 @@ def approve(
     ],
     data: Annotated[
         str | None,
-        typer.Option("--data", help="Its rows, where their file is in FOLDER."),
+        typer.Option("--data", help="The party's rows, where their file is in FOLDER."),
     ] = None,
     json: AsJson = False,
 ) -> None:

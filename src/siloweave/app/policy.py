@@ -89,6 +89,8 @@ class Allowed(Section, frozen=True):
     "mpc" only if it follows the protocol. `smallest_cohort` is the fewest parties of any sum that a
     study may ask for; two at least hide a party's own counts from the coordinator.
 
+    `names` are those by which a study may list this party; see `Policy.check_name`.
+
     `alignment` lets a study find the rows that parties have in common, `shared_columns` lets
     synthetic columns of this party be put together with those of others. With `results` the
     synthetic table and the public report are stored here when the study has ended.
@@ -98,6 +100,7 @@ class Allowed(Section, frozen=True):
     trust: tuple[str, ...] = ("secure-sum", "local")
     methods: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     smallest_roster: int = 2
     smallest_cohort: int = 2
     alignment: bool = False
@@ -246,6 +249,38 @@ class Policy(Section, frozen=True):
                 f"{POLICY_FILE} does not allow study {name!r}. Nothing was released. "
                 + sentences
             )
+
+    def check_name(self, study: Study, name: str, earlier_name: str) -> None:
+        """Refuse a study that lists this party by a name that it does not have.
+
+        Where the policy lists no names, that is a study in which another party has the name of this
+        one: two keys were swapped, and this party's columns and ledger would count as the other's.
+
+        Args:
+            study: The party's own copy of the study.
+            name: How the study lists this party's key.
+            earlier_name: How the latest study before it did; empty for the first one.
+
+        Raises:
+            InputError: Naming both names, and what to do.
+        """
+        allowed = self.studies.names
+        if allowed and name not in allowed:
+            excess = (
+                f"[studies] names = {_few(allowed)}: it lists this party as {name!r}"
+            )
+        elif not allowed and name != earlier_name and earlier_name in study.names:
+            excess = (
+                f"It lists this party as {name!r}, and another one as {earlier_name!r}, which was "
+                "this party's name in the study before"
+            )
+        else:
+            return
+        raise InputError(
+            f"{POLICY_FILE} does not allow study {study.study.name!r}. Nothing was released. "
+            f"{excess}. If keys were swapped, ask the coordinator for a new folder; if {name!r} is "
+            f"right, name it in [studies] names."
+        )
 
     def _broken(
         self,
@@ -516,6 +551,8 @@ trust = ["secure-sum", "local"]  # SecureTwoRound and DistAIM need "mpc", too: a
 #                          # (docs/concepts/threat-model.md)
 methods = []               # names that `siloweave list` shows; all that have such a guarantee if []
 columns = []               # of this party's tables that may be used; all of the study's if []
+names = []                 # by which a study may list this party. If [], a study is refused in
+#                          # which another has the name that this party had in the study before
 smallest_roster = 2        # fewest parties
 smallest_cohort = 2        # fewest parties of any sum that a study may ask for
 alignment = false          # whether rows may be compared by ids to find those that all have

@@ -68,7 +68,9 @@ from siloweave.tables.bins import (
 from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.column import Column
+from siloweave.tables.display import bound_words
 from siloweave.tables.drawn import drawn_as
+from siloweave.tables.forms import time_words
 from siloweave.tables.joining import beside
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import Modelled
@@ -473,8 +475,8 @@ def _number(value: float) -> str:
     """Write a number with four digits, or as a whole number where it has more of them."""
     if abs(value) <= _TINY:
         value = 0.0
-    if 1e4 <= abs(value) < 1e9:
-        return f"{value:.0f}"
+    if 1e4 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
@@ -803,8 +805,10 @@ def _parameter(value: object) -> str:
     # A bool is an int, too, so that it comes first.
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float | int):
-        return f"{value:.6g}"
+    if isinstance(value, int):
+        return words.count(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:.6g}"
     return str(value)
 
 
@@ -843,8 +847,8 @@ def _public_values(column: Column) -> Iterator[str]:
 def _domain_values(column: Column) -> Iterator[str]:
     """Yield which values a column may have, as the schema says."""
     if column.is_binned:
-        low = "the least" if column.low is None else column.low
-        high = "the largest" if column.high is None else column.high
+        low = "the least" if column.low is None else bound_words(column.low)
+        high = "the largest" if column.high is None else bound_words(column.high)
         yield f"{low} to {high}"
     if column.options:
         names = ", ".join(map(str, column.options))
@@ -859,7 +863,10 @@ def _domain_values(column: Column) -> Iterator[str]:
 def _written_values(column: Column) -> Iterator[str]:
     """Yield how a column's values are written, as the schema says."""
     if column.modelled and column.format is not None:
-        yield f"written like {column.format}"
+        form = column.format
+        if column.kind == "datetime":
+            form = time_words(form)
+        yield f"written like {form}"
     if column.decimals is not None:
         yield count_of(column.decimals, "decimal", "decimals")
     if column.padded:

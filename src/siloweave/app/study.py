@@ -12,7 +12,7 @@ import logging
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -836,12 +836,14 @@ class AboutMethod(msgspec.Struct, frozen=True):
         summary: What it does, in a sentence.
         info: What it is at its default settings.
         settings: Their defaults, by name.
+        meanings: What each of them is, in a sentence, by name.
     """
 
     class_name: str
     summary: str
     info: Info
     settings: dict[str, str]
+    meanings: dict[str, str]
 
 
 def about_method(name: str) -> AboutMethod:
@@ -863,7 +865,32 @@ def about_method(name: str) -> AboutMethod:
         summary=" ".join(summary.split()),
         info=method.info,
         settings=settings,
+        meanings={name: text for name, text in _meanings(kind) if name in settings},
     )
+
+
+# An entry of a docstring's list of settings: one name or several, and the first words on them.
+_ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n     .*)*)", re.MULTILINE)
+
+
+# What only a reader of the code can look up.
+_IN_CODE = re.compile(r" \((?:[^()]*\.py\b|this file)[^()]*\)")
+# A sentence's end: none is behind a blank, as that of "16, 256 ... are".
+_END = re.compile(r"(?<=\S)\. (?=[A-Z0-9`])")
+
+
+def _meanings(kind: type[Synthesizer]) -> Iterator[tuple[str, str]]:
+    """Yield settings, and the first sentence on each in the docstring that explains it."""
+    # The class itself comes last, as its words are of this method alone.
+    for parent in reversed(kind.__mro__):
+        for names, text in _ENTRY.findall(cleandoc(parent.__doc__ or "")):
+            text = _IN_CODE.sub("", " ".join(text.split()))
+            sentence = _END.split(text, maxsplit=1)[0]
+            # Where a class only names another one, that one's words stay.
+            if sentence.startswith("See `"):
+                continue
+            for name in names.split(", "):
+                yield name, sentence.removesuffix(".")
 
 
 def _shown(value: Any) -> str:

@@ -278,7 +278,9 @@ def membership_part(result: Membership) -> RiskPart:
     guess = result.threshold
     note = ""
     if guess.risk <= result.noise:
-        note = f"guesses reach {result.noise:.3f} by chance, so this shows no leak"
+        note = (
+            f"random guesses reach a risk of {result.noise:.3f}, so this shows no leak"
+        )
     elif guess.low == 0:
         note = "its interval holds guessing at random"
 

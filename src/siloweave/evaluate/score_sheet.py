@@ -123,10 +123,12 @@ def make_sides(tables: Aligned, key: Key) -> Sides:
         return _with_halves(sides, fold_in(key, "halves"))
 
     rows = tables.num_rows["holdout"]
-    text = f"the {rows} holdout rows against the real ones"
+    text = f"the {rows:,} holdout rows against the real ones"
     if "holdout" in tables.owners:
         persons = len(np.unique(tables.owners["holdout"]))
-        text = f"the {rows} rows of {persons} persons held out against the real ones"
+        text = (
+            f"the {rows:,} rows of {persons:,} persons held out against the real ones"
+        )
     return replace(sides, ceiling=("real", "holdout"), ceiling_text=text)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from siloweave.errors import DataError, InputError, SiloweaveError, whole
+from siloweave.errors import DataError, InputError, SiloweaveError, count_of, whole
 from siloweave.evaluate import similarity
 from siloweave.evaluate.discriminator import Discriminator, discriminate
 from siloweave.evaluate.histograms import column_histograms, worst_pairs
@@ -521,18 +521,24 @@ def _invented_pair(tables: Aligned, real: str, synthetic: str) -> str:
     """Note the pair of columns with the largest invented link."""
     links = similarity.invented_links(tables, real, synthetic)
     first, second = links.columns
-    return f"over {links.pairs} pairs that are independent in real rows; {first} and {second} most"
+    return (
+        f"over {links.pairs:,} pairs that are independent in real rows; largest for {first} and "
+        f"{second}"
+    )
 
 
 def _trends(name: str, *, strong: bool, which: str) -> Measure:
     """Return the measure of column pair trends, over strong pairs or over all."""
     compute = partial(similarity.column_pair_trends, strong=strong)
+
+    def note(tables: Aligned, real: str, table: str) -> str:
+        pairs = count_of(compute(tables, real, table).pairs, "pair", "pairs")
+        return f"over {pairs} of columns{which}"
+
     return Measure(
         Heading(name, "quoted percentages", "higher", "%", SDMETRICS),
         lambda tables, real, table: compute(tables, real, table).percent,
-        note=lambda tables, real, table: (
-            f"over {compute(tables, real, table).pairs} pairs of columns{which}"
-        ),
+        note=note,
     )
 
 
@@ -753,9 +759,9 @@ def _add_detector(
 
     def note() -> str:
         rows = rows_of(sides.value)
-        text = f"{trees.count} rounds on {rows} rows of either table"
+        text = f"{trees.count} rounds on {rows:,} rows of either table"
         if sides.ceiling and rows_of(sides.ceiling) != rows:
-            text += f", the ceiling on {rows_of(sides.ceiling)}"
+            text += f", the ceiling on {rows_of(sides.ceiling):,}"
         return f"{text}; with fewer rows a detector finds less"
 
     sheet.add(

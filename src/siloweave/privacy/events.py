@@ -534,7 +534,7 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
 
 
 class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
-    """Integers plus noise of weighted coins that nobody knows alone, opened once by two parties.
+    """Integers plus noise of weighted coins that no party sees, opened once by two parties.
 
     Every number is exact plus the sum over coins of w (b - 1/2), where each coin b is 0 or 1 with
     probability 1/2, independent of all others; there are ``copies`` coins of every weight
@@ -552,7 +552,7 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
         count: how many numbers move, >= 1.
     """
 
-    mechanism = "coins that nobody knows alone"
+    mechanism = "coin tosses that no party sees"
 
     weights: tuple[int, ...]
     copies: int
@@ -616,7 +616,7 @@ class UnitSharedCoins(SharedCoins, frozen=True, tag="unit_shared_coins"):
         rows: most rows of one unit, >= 1.
     """
 
-    mechanism = "coins that nobody knows alone, several rows of a unit"
+    mechanism = "coin tosses that no party sees, several rows of a unit"
 
     rows: int = 1
 
@@ -648,7 +648,7 @@ class PaidAhead(BaseEvent, frozen=True, tag="paid_ahead"):
         moved: how many numbers of a table two neighbours move, by 1 each: 1 or 2.
     """
 
-    mechanism = "coins that nobody knows alone, in tables opened later"
+    mechanism = "coin tosses that no party sees, in tables opened later"
 
     total: float
     escape: float

@@ -24,14 +24,14 @@ def score_table(parts: Sequence[Mapping[str, Any]]) -> TextTable:
             strip = Strip(
                 part["value"], part["interval"], part["floor"], part["ceiling"]
             )
+        shown = ("value", "floor", "ceiling")
+        decimals = _decimals([part[name] for name in shown])
         cells = (
             part["name"],
-            _number(part["value"]),
-            _number(part["floor"]),
-            _number(part["ceiling"]),
+            *(_number(part[name], decimals) for name in shown),
             part["better"],
             part["unit"],
-            _interval(part["interval"]),
+            _interval(part["interval"], decimals),
         )
         row = TextRow(
             cells,
@@ -64,19 +64,25 @@ def score_lines(scores: Mapping[str, Any]) -> Iterator[str]:
         yield f"ids and texts, not compared: {', '.join(settings['left_out'])}"
 
 
-def _number(value: float | None) -> str:
-    """Write a number with about four digits; a dash if it is missing."""
-    if value is None:
-        return "–"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.4f}"
+def _decimals(values: Sequence[float | None]) -> int:
+    """Return with how many decimals the numbers of one measure are written, all alike."""
+    sizes = [abs(value) for value in values if value]
+    # One decimal is enough for percentages, unless it would make a small number 0.
+    is_large = max(sizes, default=0.0) >= 10 and min(sizes) >= 0.1
+    return 1 if is_large else 4
 
 
-def _interval(ends: Sequence[float] | None) -> str:
+def _number(value: float | None, decimals: int) -> str:
+    """Write a number; a dash if it is missing."""
+    return "–" if value is None else f"{value:.{decimals}f}"
+
+
+def _interval(ends: Sequence[float] | None, decimals: int) -> str:
     """Write an interval; nothing if it is missing."""
     if ends is None:
         return ""
     low, high = ends
-    return f"{_number(low)} to {_number(high)}"
+    return f"{_number(low, decimals)} to {_number(high, decimals)}"
 
 
 # Attacks
@@ -190,13 +196,15 @@ def risk_lines(risks: Mapping[str, Any]) -> Iterator[str]:
     for name, reason in risks["not_measured"].items():
         yield f"not measured: {name}: {reason}"
 
-    # An interval lies above the truth in half of the cases in which it misses it.
-    count = len(risks["parts"])
-    false_alarms = count * (1 - risks["confidence"]) / 2
-    yield (
-        f"Each interval is a {risks['confidence']:.0%} one on its own: if nothing leaked, about "
-        f"{false_alarms:.1f} of these {count} would still be wholly above 0."
-    )
+    # The sentence above the tables says how many are above 0 by chance, if any is.
+    if not words.hits_of(risks):
+        # An interval lies above the truth in half of the cases in which it misses it.
+        count = len(risks["parts"])
+        false_alarms = count * (1 - risks["confidence"]) / 2
+        yield (
+            f"Each interval is a {risks['confidence']:.0%} one on its own: if nothing leaked, "
+            f"about {false_alarms:.1f} of these {count} would still be wholly above 0."
+        )
     yield from risks["notes"]
 
 

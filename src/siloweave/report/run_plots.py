@@ -101,10 +101,16 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
     longest = max((len(curve) for curve in curves), default=1)
 
     # Axes: ε upwards, whole numbers of releases to the right.
-    marks = [(mark / high, f"{mark:g}") for mark in svg.ticks(high, 5) if mark <= high]
+    marks = [
+        (mark / high, words.rounded(mark))
+        for mark in svg.ticks(high, 5)
+        if mark <= high
+    ]
     body = _LEDGER.upwards(marks, grid=True)
     inside = [mark for mark in svg.ticks(longest, 6) if 0 < mark <= longest]
-    marks = [(mark / longest, f"{mark:g}") for mark in inside if mark == int(mark)]
+    marks = [
+        (mark / longest, words.count(mark)) for mark in inside if mark == int(mark)
+    ]
     body += _LEDGER.across(marks, "releases of one party, in order")
 
     if math.isfinite(allowed):
@@ -293,7 +299,9 @@ def training_curve(looks: Sequence[TrainingLook]) -> str:
     spread = (max(losses) - least) or 1.0
     points = [(look.seconds / end, (look.loss - least) / spread) for look in looks]
 
-    marks = [(share, f"{least + spread * share:.3g}") for share in (0.0, 0.5, 1.0)]
+    marks = [
+        (share, words.rounded(least + spread * share)) for share in (0.0, 0.5, 1.0)
+    ]
     body = axes.upwards(marks, grid=True)
     body += axes.across([(mark / end, f"{mark:g} s") for mark in seconds], "training")
     body += axes.path(points, "curve line-sent")
@@ -301,10 +309,9 @@ def training_curve(looks: Sequence[TrainingLook]) -> str:
     best = min(looks, key=lambda look: look.loss)
     x, y = points[list(looks).index(best)]
     body += svg.circle(axes.x(x), axes.y(y), 4, "dot")
-    desc = f"The loss of rows held back was {best.loss:.3g} at best, after {best.seconds:.0f} "
-    desc += (
-        f"seconds and {best.step:,} steps; training ended after {longest:.0f} seconds."
-    )
+    desc = f"The loss of rows held back was {words.rounded(best.loss)} at best, after "
+    desc += f"{best.seconds:.0f} seconds and {best.step:,} steps; "
+    desc += f"training ended after {longest:.0f} seconds."
     return svg.figure(svg.WIDTH, 214, body, title="Loss of rows held back", desc=desc)
 
 

@@ -32,6 +32,8 @@ _ROUNDING = 1e-12
 _EPOCH = date(1970, 1, 1)
 # From this size on numbers have too many digits to print whole.
 _LONGEST = 1e15
+# Units of numbers that have too many digits to be counted at a glance.
+_LARGE = {"trillion": 1e12, "billion": 1e9, "million": 1e6}
 # A smaller number is 0.
 _TINY = 1e-300
 # Columns named in a sentence.
@@ -156,11 +158,30 @@ def points(value: float) -> str:
     """Write a share's error in percentage points, with two significant digits.
 
     >>> points(0.01234), points(0.00005), points(0.0)
-    ('1.2 %p', '0.005 %p', '0 %p')
+    ('1.2', '0.005', '0')
     """
     # Through a float, so that 0.005 is not printed as 5e-03.
-    rounded = float(f"{100 * value:.2g}")
-    return f"{rounded:g} %p"
+    two_digits = float(f"{100 * value:.2g}")
+    return f"{two_digits:g}"
+
+
+def rounded(value: float) -> str:
+    """Write a number with three significant digits; a large one in words.
+
+    >>> rounded(0.0647), rounded(1312.4), rounded(2.67e8), rounded(3.1e40)
+    ('0.0647', '1,310', '267 million', '3.1 × 10^40')
+    """
+    three_digits = float(f"{value:.3g}")
+    size = abs(three_digits)
+    if size >= _LONGEST and math.isfinite(size):
+        digits, _, power = f"{three_digits:.2e}".partition("e")
+        return f"{float(digits):g} × 10^{int(power)}"
+    for name, unit in _LARGE.items():
+        if unit <= size < _LONGEST:
+            return f"{three_digits / unit:g} {name}"
+    if 1000 <= size < _LONGEST:
+        return f"{three_digits:,.0f}"
+    return f"{three_digits:.3g}"
 
 
 def count(value: float) -> str:
@@ -196,9 +217,10 @@ def counted(what: str) -> str:
 def size(value: float) -> str:
     """Write a number of bytes in decimal units.
 
-    >>> size(512), size(61_440), size(3.2e9)
-    ('512 B', '61.4 kB', '3.2 GB')
+    >>> size(512), size(61_440), size(3.2e9), size(999_900)
+    ('512 B', '61.4 kB', '3.2 GB', '1 MB')
     """
+    value = float(f"{value:.3g}")
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
             return f"{value:.3g} {unit}"
@@ -421,11 +443,7 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     parts = risks["parts"]
     worst = risks["worst"]
     count = len(parts)
-    hits = [
-        part
-        for part in parts
-        if part["low"] > 0 and part["train"]["value"] > part["baseline"]["value"]
-    ]
+    hits = hits_of(risks)
 
     unit = "row" if risks.get("unit", "row") == "row" else "person"
     caught = ""
@@ -449,15 +467,25 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     # An interval is wholly above 0 by chance with half of what it leaves out.
     chance = (1 - risks["confidence"]) / 2
     best = max(hits, key=lambda part: part["low"])
+    verb = "has" if len(hits) == 1 else "have"
     result = (
-        f"{len(hits)} of {count} attacks have an interval above 0. The strongest by its lower end "
-        f"is {best['attack'].replace('_', ' ')} ({best['variant']}): its risk is at least "
+        f"{len(hits)} of {count} attacks {verb} an interval above 0. The strongest by its lower "
+        f"end is {best['attack'].replace('_', ' ')} ({best['variant']}): its risk is at least "
         f"{best['low']:.3f}, and most likely {best['risk']:.3f}. If nothing leaked, about "
         f"{count * chance:.1f} of {count} would have such an interval by chance."
     )
     if caught or _chance_of(len(hits), count, chance) < 0.05:
         return "bad", f"{caught or 'Something was found. '}{result}"
     return "caution", f"The attacks found little more than chance would. {result}"
+
+
+def hits_of(risks: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the attacks that found something: more than 0, and more than guesses do."""
+    return [
+        part
+        for part in risks["parts"]
+        if part["low"] > 0 and part["train"]["value"] > part["baseline"]["value"]
+    ]
 
 
 def _chance_of(hits: int, count: int, chance: float) -> float:

@@ -20,7 +20,7 @@ import polars as pl
 
 from siloweave.errors import count_of
 from siloweave.tables.display import listed
-from siloweave.tables.forms import number_form
+from siloweave.tables.forms import number_form, time_words
 from siloweave.tables.kinds.numbers import RealNumbers, WholeNumbers
 from siloweave.tables.kinds.patterns import (
     DAYS,
@@ -568,8 +568,9 @@ def _settled(findings: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
         _, *rest = finding.why.partition(";")
         note = "".join(rest)
         why = (
-            f"{AMBIGUOUS}: no day is above 12, so they may be {form} or {otherwise}; read as "
-            f"{form}{by_others}. Write the right one as format in the schema{note}"
+            f"{AMBIGUOUS}: no day is above 12, so they may be {time_words(form)} or "
+            f"{time_words(otherwise)}; read as {form}{by_others}. Write the right one as format "
+            f"in the schema{note}"
         )
         findings[name] = replace(finding, format=form, otherwise=otherwise, why=why)
     return findings

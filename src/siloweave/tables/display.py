@@ -9,6 +9,10 @@ MOST = 20
 """Rows or columns that are shown; of more, the first."""
 # Characters of a cell.
 _LONGEST = 60
+# From this size on digits are set apart; smaller numbers may be years.
+_LEAST_APART = 10_000
+# Python writes a larger number with an exponent.
+_LARGEST_APART = 1e15
 
 
 def listed(names: Sequence[str], most: int = MOST) -> str:
@@ -17,6 +21,28 @@ def listed(names: Sequence[str], most: int = MOST) -> str:
         return ", ".join(names)
     first_names = ", ".join(names[:most])
     return f"{first_names} and {len(names) - most} more"
+
+
+def bound_words(bound: object) -> str:
+    """Write a bound of a column for a reader: thousands apart, and a time with a blank before it.
+
+    A number of four digits may be a year, and stays as it is.
+
+    Example:
+        >>> bound_words(1990), bound_words(32148.27), bound_words("2022-01-31T18:05:00")
+        ('1990', '32,148.27', '2022-01-31 18:05')
+    """
+    if isinstance(bound, bool) or bound is None:
+        return str(bound)
+    if isinstance(bound, int | float):
+        is_plain = abs(bound) < _LEAST_APART or not abs(bound) < _LARGEST_APART
+        return str(bound) if is_plain else f"{bound:,}"
+    day, separator, clock = str(bound).partition("T")
+    if clock.count(":") > 1:
+        clock = clock.removesuffix(":00")
+    if not separator or clock == "00:00":
+        return day
+    return f"{day} {clock}"
 
 
 def html_table(

@@ -184,6 +184,31 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     return when.strftime(filled)
 
 
+# What no reader takes for another one: no month has this day's number, and no clock this hour's.
+_SHOWN_TIME = datetime(2024, 1, 31, 18, 5)  # noqa: DTZ001  only how it is written counts
+
+
+def time_words(pattern: str) -> str:
+    """Show how a format writes a time, and its codes as a schema has them.
+
+    Example:
+        >>> time_words("%d.%m.%Y")
+        '31.01.2024 (%d.%m.%Y)'
+    """
+    return f"{written_time(_SHOWN_TIME, pattern)} ({pattern})"
+
+
+def pattern_words(pattern: str) -> str:
+    """Describe the texts of a regular expression by the first of them, which is no row's.
+
+    Example:
+        >>> pattern_words("P[0-9]{3}")
+        'P[0-9]{3}, such as P000'
+    """
+    first = text_form(pattern).texts(np.zeros(1, dtype=np.int64))[0]
+    return f"{pattern}, such as {first}"
+
+
 # Texts of a regular expression
 
 # Of *, + and {2,}: how often they repeat something beyond the fewest.

@@ -22,7 +22,7 @@ from siloweave.errors import DataError, SchemaError
 from siloweave.tables.column import FACTS, KINDS, LOW, Category, Column, Kind
 from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv
 from siloweave.tables.detect import ColumnEvidence, evidence
-from siloweave.tables.display import html_table, listed
+from siloweave.tables.display import bound_words, html_table, listed
 from siloweave.tables.forms import written_time
 from siloweave.tables.parsing import UNITS
 from siloweave.tables.read import read
@@ -483,9 +483,12 @@ def place_words(column: Column) -> str:
     if refuge == LOW and not column.options:
         refuge = column.low
     rest = "missing" if refuge is None else repr(refuge)
+    if refuge is not None and column.is_binned:
+        rest = bound_words(refuge)
     if column.low is None or column.high is None:
         return f"{column.name}: {rest}"
-    return f"{column.name}: the nearest of {column.low} to {column.high}, else {rest}"
+    bounds = f"{bound_words(column.low)} to {bound_words(column.high)}"
+    return f"{column.name}: the nearest of {bounds}, else {rest}"
 
 
 def lowest(column: Column) -> Category:

@@ -181,8 +181,8 @@ def _visibility(synth: DistAIM) -> Views:
     tables = View(
         views.COORDINATOR,
         "tables over all parties that took part, with noise",
-        f"{views.NOISE}, of coins that nobody knows alone, as long as it shares nothing with a "
-        "server",
+        f"{views.NOISE}, made of coin tosses that no party sees, as long as it shares nothing with "
+        "a server",
         ("CountShare.words",),
     )
     others = View(

@@ -123,7 +123,8 @@ def _visibility(synth: SecureTwoRound) -> Views:
     counts = View(
         views.COORDINATOR,
         "a bound of the number of rows where that is private, and noisy tables of counts",
-        f"{views.NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}",
+        f"{views.NOISE}; for tables of two parties it is made of coin tosses that no party sees, "
+        f"{alone}",
         ("Begun.paid_bound", "Begun.counts", "Tables.own", "Tables.joint"),
     )
     sealed = View(

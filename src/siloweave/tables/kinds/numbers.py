@@ -12,6 +12,7 @@ import numpy as np
 from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.decimals import MOST_DECIMALS, decimals_of
+from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds import names
 from siloweave.tables.kinds.patterns import EDGES
 from siloweave.tables.kinds.thresholds import (
@@ -196,8 +197,8 @@ class WholeNumbers:
 
     @property
     def shape(self) -> str:
-        """That regular expression, in words; empty without one."""
-        return f" of the form {self.pattern}" if self.pattern else ""
+        """That regular expression with an example, in words; empty without one."""
+        return f" of the form {pattern_words(self.pattern)}" if self.pattern else ""
 
     @cached_property
     def is_even(self) -> bool:

@@ -194,8 +194,8 @@ DIGIT_TIMES: tuple[Rule[DigitTimes], ...] = (
     Rule("times of digits in several forms", DigitTimes.have_several_forms, "text",
          f"times written as {{column.forms_in_words}}: {_UNALIKE}"),
     Rule("times of digits", DigitTimes.have_one_form, "datetime",
-         "times written as {column.form}{column.zone_note}{column.steps.note}{column.far}; "
-         f"{_NOT_INTEGER}",
+         "times written as {column.form_in_words}{column.zone_note}{column.steps.note}"
+         f"{{column.far}}; {_NOT_INTEGER}",
          lambda column: {"format": column.form, "resolution": column.steps.resolution}),
 )
 """Rules for times such as 20240131093000, of texts and of numbers; the first to be asked."""
@@ -219,7 +219,7 @@ WRITTEN_NUMBERS: tuple[Rule[WrittenNumbers], ...] = (
 
 WRITTEN_TIMES: tuple[Rule[WrittenTimes], ...] = (
     Rule("dates and times", WrittenTimes.have_one_form, "datetime",
-         "{column.things} written as {column.form}{column.reading_note}{column.steps.note}"
+         "{column.things} written as {column.form_in_words}{column.reading_note}{column.steps.note}"
          "{column.far}",
          lambda column: {"format": column.form, "otherwise": column.otherwise,
                          "resolution": column.steps.resolution}),

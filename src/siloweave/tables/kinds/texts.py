@@ -10,6 +10,7 @@ from itertools import groupby
 
 import numpy as np
 
+from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds import names
 from siloweave.tables.kinds.patterns import (
     CHARACTER_CLASSES,
@@ -144,8 +145,8 @@ class Texts:
 
     @property
     def shape(self) -> str:
-        """That regular expression, in words; empty without one."""
-        return f" of the form {self.pattern}" if self.pattern else ""
+        """That regular expression with an example, in words; empty without one."""
+        return f" of the form {pattern_words(self.pattern)}" if self.pattern else ""
 
     @cached_property
     def spellings(self) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Ints
-from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
+from siloweave.tables.forms import RESOLUTIONS, resolution_of, time_words, written_time
 from siloweave.tables.kinds.names import (
     has_word,
     names_times,
@@ -135,7 +135,12 @@ class DigitTimes:
     @property
     def forms_in_words(self) -> str:
         """All formats."""
-        return " or ".join(self.forms)
+        return " or ".join(map(time_words, self.forms))
+
+    @property
+    def form_in_words(self) -> str:
+        """The one format, with an example."""
+        return time_words(self.form)
 
     @property
     def zone_note(self) -> str:
@@ -212,6 +217,11 @@ class WrittenTimes:
     def form(self) -> str:
         """The form that is proposed."""
         return _padded(self.forms[0], self._probe)
+
+    @property
+    def form_in_words(self) -> str:
+        """The proposed form, with an example."""
+        return time_words(self.form)
 
     @property
     def otherwise(self) -> str | None:

@@ -17,6 +17,7 @@ import polars as pl
 from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats
 from siloweave.tables.decimals import MOST_DECIMALS, fewest_decimals
+from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds.numbers import WholeNumbers
 from siloweave.tables.kinds.patterns import E164, NUMBER, POWER, UNIT
 from siloweave.tables.kinds.texts import Texts
@@ -188,8 +189,8 @@ class WrittenNumbers:
 
     @property
     def shape(self) -> str:
-        """That regular expression, in words; empty without one."""
-        return f" of the form {self.pattern}" if self.pattern else ""
+        """That regular expression with an example, in words; empty without one."""
+        return f" of the form {pattern_words(self.pattern)}" if self.pattern else ""
 
     @cached_property
     def whole_numbers(self) -> WholeNumbers:
