@@ -12,6 +12,7 @@ from tests.synthesizers.networked import in_frames, jobs_of, setup_of
 from tests.synthesizers.processes import in_processes
 from tests.synthesizers.test_visibility import CASES
 
+# Of every carrier; a new one is added here.
 OPENERS = {"this process": open_here, "sealed frames": in_frames, "processes": in_processes}
 MEMBERS = sorted(
     {name for name in (*vars(Carrier), *Carrier.__annotations__) if not name.startswith("_")}

@@ -2,16 +2,19 @@
 
     python -m tests.synthesizers.golden
 
-writes them anew into golden.json, with the settings of tests/conftest.py in the environment. A
-change that is to change nothing leaves them as they are; one that changes a message, a ledger, a
-row or a file on purpose writes them anew and says so.
+writes them anew into golden.json, with the settings of tests/conftest.py in the environment:
+XLA_FLAGS and OPENBLAS_CORETYPE. With names of cases it writes these alone, such as those of a new
+method. A change that is to change nothing leaves them as they are; one that changes a message, a
+ledger, a row or a file on purpose writes them anew and says so.
 """
 
 import inspect
 import json
 import os
 import platform
+import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -122,6 +125,22 @@ def golden(name: str, folder: Path | None = None, opener: Opener = open_here) ->
     return found
 
 
+def write_golden(names: Sequence[str]) -> None:
+    """Write the digests of some cases into the file, or of all if none is named."""
+    digests: dict[str, object] = {"arithmetic": arithmetic()}
+    if names:
+        digests = json.loads(FILE.read_text())
+        if digests["arithmetic"] != arithmetic():
+            sys.exit(
+                f"{FILE.name} was made with other floats than these; set XLA_FLAGS and "
+                "OPENBLAS_CORETYPE as tests/conftest.py does, or name no case to write all anew"
+            )
+    for name in names or CASES:
+        digests[name] = golden(name)
+    # In the order of the cases, however many were written.
+    ordered = {name: digests[name] for name in ("arithmetic", *CASES) if name in digests}
+    FILE.write_text(json.dumps(ordered, indent=1) + "\n")
+
+
 if __name__ == "__main__":
-    made = {"arithmetic": arithmetic()} | {name: golden(name) for name in CASES}
-    FILE.write_text(json.dumps(made, indent=1) + "\n")
+    write_golden(sys.argv[1:])

@@ -453,7 +453,7 @@ def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
 
 def _span(column: Column, start: float, end: float) -> str:
     """Describe a bin, from its first to its last value."""
-    if column.kind == "continuous":
+    if column.is_continuous:
         # A bin of a single number ends at the next one that there is.
         if end <= above(start):
             return _number(start)

@@ -156,7 +156,7 @@ class Condition:
         if table.num_rows:
             try:
                 values[fixed] = values_in(column, table)[places[fixed]]
-                if column.is_binned and column.kind != "continuous":
+                if column.is_binned and not column.is_continuous:
                     numbers, _ = numbers_of(column, table)
                     whole[fixed] = numbers[places[fixed]]
             except SchemaError as error:
@@ -186,7 +186,7 @@ class Condition:
     def imposed(self, table: Table, like: Table | None) -> tuple[Any, Any]:
         """Return a drawn table's column with the wanted values in place, and its missing cells."""
         column = self.column
-        if not column.is_binned or column.kind == "continuous":
+        if not column.is_binned or column.is_continuous:
             values = np.where(self.free, values_in(column, table), self.values)
             return self.written(values, like)
         drawn_numbers, drawn_missing = numbers_of(column, table)

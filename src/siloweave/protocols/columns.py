@@ -581,12 +581,12 @@ def _packed(
     """Return columns as they are sent, with the cell of each row where it is in `codes`."""
     columns: list[DrawnColumn] = []
     for index, column in enumerate(schema.columns):
-        if column.is_binned:
+        if column.is_continuous:
             numbers, missing = numbers_of(column, rows)
-            if column.kind == "continuous":
-                values = Array.of(numbers, "<f8")
-            else:
-                values = Array.of(numbers, "<i8")
+            values = Array.of(numbers, "<f8")
+        elif column.is_binned:
+            numbers, missing = numbers_of(column, rows)
+            values = Array.of(numbers, "<i8")
         else:
             places = rows.lookup(column.name, column.options)
             missing = places < 0
@@ -610,7 +610,7 @@ def _unpacked(
         WireError: What was sent is no such column; names the party.
     """
     shape = (count,)
-    dtypes = ("<f8",) if column.kind == "continuous" else ("<i4", "<i8")
+    dtypes = ("<f8",) if column.is_continuous else ("<i4", "<i8")
     low: float = -np.inf
     high: float = np.inf
     if not column.is_binned:

@@ -187,6 +187,8 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
     heaviest = 2 if synth.triples and synth.chooses else 0
     return {
         **asdict(setup.synth),
+        # No setting of a method that decides itself what is counted.
+        "max_model_mb": synth.max_model_mb,
         "workload": tuple(workloads.queries_of(synth, encoder)),
         "heaviest": heaviest,
         "more_candidates": tuple(workloads.more_candidates(synth, encoder.domain)),

@@ -486,9 +486,9 @@ def _edge(column: Column, place: int) -> int | float:
     edges = magnitudes(column)
     if place > 0:
         edge = float(edges[min(place, edges.size - 1)])
-        return edge if column.kind == "continuous" else int(edge) - 1
+        return edge if column.is_continuous else int(edge) - 1
     edge = float(-edges[-place - 1])
-    return edge if column.kind == "continuous" else max(int(edge), 1 - 2**_HIGHEST)
+    return edge if column.is_continuous else max(int(edge), 1 - 2**_HIGHEST)
 
 
 def clipped(table: Table, schema: Schema) -> Table:

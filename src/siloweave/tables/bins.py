@@ -103,7 +103,7 @@ def edges_of(column: Column, bins: int) -> Edges:
     edges[c + 1]``; the last bin of a continuous column holds its end too. SchemaError if float64
     cannot distinguish the edges.
     """
-    if column.kind == "continuous":
+    if column.is_continuous:
         return _continuous_edges(column, bins)
     first = _whole(column, column.low)
     stop = int(last_of(column)) + 1
@@ -191,7 +191,7 @@ def cut_edges(column: Column, cuts: Cuts) -> Edges:
     has_rising_starts = bool((np.diff(edges[:-1]) > 0).all())
     is_rising = has_rising_starts and edges[-2] <= last_of(column)
     if not is_rising or edges[1:-1].tolist() != list(cuts.starts):
-        whole = "" if column.kind == "continuous" else "whole numbers that "
+        whole = "" if column.is_continuous else "whole numbers that "
         raise SchemaError(
             f"cuts: those of column {column.name!r} must be {whole}rise from above its low, "
             f"{column.low!r}, to its high, {column.high!r}, at most"
@@ -260,7 +260,7 @@ def above(value: Floats | float) -> Floats:
 
 def last_of(column: Column) -> int | float:
     """Return a column's largest value, inclusive; datetimes in steps."""
-    if column.kind == "continuous":
+    if column.is_continuous:
         return float(column.high or 0.0)
     return last_at(column, column.high)
 
@@ -289,7 +289,7 @@ def is_date(bound: object) -> bool:
 
 def number_at(column: Column, value: object) -> int | float:
     """Convert a value of a binned column to a number; datetimes (ISO-8601 text) are in steps."""
-    return float(str(value)) if column.kind == "continuous" else _whole(column, value)
+    return float(str(value)) if column.is_continuous else _whole(column, value)
 
 
 def fallback_of(column: Column) -> int | float:
@@ -329,7 +329,7 @@ def draw(
         placed = np.interp(drawn_levels, levels, knots)
 
     values: Edges
-    if column.kind == "continuous":
+    if column.is_continuous:
         if placed is None:
             placed = low + (high - low) * random.random(len(codes))
         # The last bin holds its end, too.
@@ -377,7 +377,7 @@ def log_density(
     reals = edges.astype(np.float64)
     low = reals[codes]
     high = reals[codes + 1]
-    is_whole = column.kind != "continuous"
+    is_whole = not column.is_continuous
     is_single = high - low <= 1.0 if is_whole else high <= above(low)
     width = np.where(is_single, 1.0, high - low)
     if cuts is None or not cuts.values:
@@ -434,7 +434,7 @@ def bin_means(column: Column, edges: Edges, cuts: Cuts | None = None) -> Floats:
             where=bin_share > 0,
         )
         means = high - distance
-    if column.kind != "continuous":
+    if not column.is_continuous:
         return means - 0.5  # a draw is cut to the whole number below
     return np.where(high <= above(low), low, means)
 
@@ -447,7 +447,7 @@ def with_decimals(
     A number stays between its `low` and `high` where there is one with so many decimals, and
     always within the column's bounds, where these have no more decimals than it.
     """
-    if column.decimals is None or column.kind != "continuous":
+    if column.decimals is None or not column.is_continuous:
         return values
     values = values.astype(np.float64)
     unit = 10.0**column.decimals
@@ -647,7 +647,7 @@ def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float
     last = last_of(column)
     if size < _FINE:
         return {}
-    if column.kind != "continuous" and int(edges[-1] - edges[0]) == size:
+    if not column.is_continuous and int(edges[-1] - edges[0]) == size:
         return {}
 
     spikes: dict[int, float] = {}
@@ -734,7 +734,7 @@ def _values(column: Column) -> tuple[float, float, float | None]:
     Whole numbers and steps are units themselves, with None for that number. Without decimals there
     is no unit, and the last value is infinite.
     """
-    if column.kind != "continuous":
+    if not column.is_continuous:
         return _whole(column, column.low), int(last_of(column)), None
     if column.decimals is None:
         return 0.0, np.inf, 1.0
@@ -783,7 +783,7 @@ def _starts(
     ordinary = [i for i in groups if i not in spikes and i - 1 not in spikes]
     starts = {edges[i].item() for i in ordinary}
     for value in spikes.values():
-        following = above(value).item() if column.kind == "continuous" else value + 1
+        following = above(value).item() if column.is_continuous else value + 1
         starts |= {value, following}
     last = last_of(column)
     return tuple(sorted(value for value in starts if edges[0] < value <= last))

@@ -514,7 +514,7 @@ def value_of(column: Column, number: Any) -> Value:
         return None
     if not column.is_binned:
         return column.options[int(number)]
-    if column.kind == "continuous":
+    if column.is_continuous:
         return float(number)
     if column.is_whole:
         return int(number)

@@ -183,6 +183,11 @@ class Column(
         return self.kind == "integer"
 
     @property
+    def is_continuous(self) -> bool:
+        """Whether its values are floats, with or without a number of decimals."""
+        return self.kind == "continuous"
+
+    @property
     def is_binned(self) -> bool:
         """Whether it is coded by bins: numbers and datetimes are."""
         return self.is_number or self.kind == "datetime"
@@ -194,13 +199,12 @@ class Column(
 
     def _check_decimals(self) -> None:
         """Raise SchemaError for decimals, or zeros at the end, where a column may have none."""
-        is_continuous = self.kind == "continuous"
         option_types = {type(option) for option in self.options}
         has_number_options = not option_types.isdisjoint({int, float})
         has_numbers = self.is_whole or has_number_options
         rules = (
-            ("decimals", "continuous column", is_continuous),
-            ("padded", "column of numbers", is_continuous or has_numbers),
+            ("decimals", "continuous column", self.is_continuous),
+            ("padded", "column of numbers", self.is_continuous or has_numbers),
         )
         for fact, which, has_any in rules:
             value = getattr(self, fact)

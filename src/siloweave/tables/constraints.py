@@ -472,7 +472,7 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         source_kinds = ("datetime",) if self.formula in DATED else numbers
         _check_kinds(self.words, sources, source_kinds)
         _check_kinds(self.words, (column,), numbers)
-        has_no_unit = column.kind == "continuous" and column.decimals is None
+        has_no_unit = column.is_continuous and column.decimals is None
         if self.rounding != "nearest" and has_no_unit:
             raise SchemaError(
                 f"{self.words}: rounding={self.rounding!r} needs the decimals of {self.column!r}; "

@@ -900,7 +900,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
     def typed(self, column: Column, values: Floats, like: Table | None) -> Any:
         """Convert values without the origin to the column's own values and type."""
-        if column.kind == "continuous":
+        if column.is_continuous:
             numbers = with_decimals(column, values, self.low, self.high)
             return as_written(column, numbers, like)
         # The largest double below 2**63, which a rounded sum of bounds may exceed.
@@ -1037,7 +1037,7 @@ def encoding_of_bounds(column: Column) -> NumericEncoding:
             "(Schema.detect proposes them from data)"
         )
     for name, bound in (("low", column.low), ("high", column.high)):
-        if column.kind == "continuous" and abs(float(bound)) > LARGEST:
+        if column.is_continuous and abs(float(bound)) > LARGEST:
             raise SchemaError(
                 f"column {column.name!r}: {name}={bound!r} is beyond {LARGEST:g} in size, and "
                 "float64 holds no sums of squares of such numbers; give the column in a larger "
@@ -1045,7 +1045,7 @@ def encoding_of_bounds(column: Column) -> NumericEncoding:
             )
     low = edges_of(column, 1)[0].item()
     high = last_of(column)
-    if column.kind == "continuous":
+    if column.is_continuous:
         return NumericEncoding(column.name, low, float(high), missing=column.missing)
     # Whole numbers are counted from the low bound, so that float64 tells them apart.
     width = float(high - low)

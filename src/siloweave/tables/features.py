@@ -971,7 +971,7 @@ class Cells(msgspec.Struct, frozen=True):
         high = float(column.high or 0.0)
         alone = shares >= _FREQUENT / _CUTS
         mapped = quantile_mapped(numbers[is_present], ends, shares, alone)
-        if column.kind == "continuous":
+        if column.is_continuous:
             pool_values, is_absent = numbers_of(column, pool)
             pool_numbers = pool_values[~is_absent].astype(np.float64)
             tidy = _tidy(mapped, pool_numbers)

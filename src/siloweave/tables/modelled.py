@@ -340,7 +340,7 @@ class _GapColumn(_RuleTransform):
     @property
     def whole(self) -> bool:
         """Whether gaps are whole numbers."""
-        return self.high.kind != "continuous"
+        return not self.high.is_continuous
 
     @property
     def coarse(self) -> int:
@@ -771,7 +771,7 @@ def _within(column: Column, cells: CellValues) -> _Decoded:
 
 def _rounded(column: Column, values: _Array) -> _Array:
     """Round numbers as a column is declared: to whole numbers, or its decimals."""
-    if column.kind != "continuous":
+    if not column.is_continuous:
         return np.rint(values).astype(np.int64)
     if column.decimals is None:
         return values

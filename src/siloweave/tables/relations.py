@@ -156,7 +156,7 @@ def _proposed_among(table: Table, declared: Sequence[Column]) -> tuple[Constrain
 
     # Numbers with decimals that follow from others have a formula, which says more than a list of
     # combinations does. What is left of them may still have a few values that others decide.
-    discrete = [c for c in alone if c.kind != "continuous"]
+    discrete = [c for c in alone if not c.is_continuous]
     groups = _deciding({c.name: cells[c.name] for c in discrete})
     free = _numbers_but(alone, groups)
     sums = _sums(free, cells)
@@ -566,7 +566,7 @@ def _decimals(column: Column) -> int:
     """Return the number of decimals of a numeric column; -1 for floats and other columns."""
     if column.is_whole:
         return column.decimals or 0
-    if column.kind == "continuous" and column.decimals is not None:
+    if column.is_continuous and column.decimals is not None:
         return column.decimals
     return -1
 

@@ -648,8 +648,8 @@ def _bounds(
     Dates have no time, and times no finer a fraction than the values need: a bound says the
     resolution, see `Column`.
     """
-    readers = {"continuous": table.floats, "integer": table.integers}
-    read_as = readers.get(kind, table.datetimes)
+    readers = {"datetime": table.datetimes, "integer": table.integers}
+    read_as = readers.get(kind, table.floats)
     values, is_missing = read_as(name, pattern)
     present = values[~is_missing]
     low = present.min().item()
@@ -769,7 +769,9 @@ def _type(column: Column, is_text: bool) -> type:
     has_form = column.format is not None and column.format not in UNITS
     if has_form or column.kind in text_kinds:
         return str
-    types = {"continuous": float, "boolean": bool, "datetime": datetime}
+    if column.is_continuous:
+        return float
+    types = {"boolean": bool, "datetime": datetime}
     return types.get(column.kind, int)
 
 
