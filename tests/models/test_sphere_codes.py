@@ -1,5 +1,7 @@
 """Sphere codes instead of an autoencoder: the codes, their evidence, and their diffusion."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ import pytest
 from siloweave.errors import DataError, InputError
 from siloweave.models import latent
 from siloweave.models.coders import RowCoder
-from siloweave.models.denoiser import NumberHead
+from siloweave.models.denoiser import Evidence, NumberHead
 from siloweave.models.diffusion import kept_variance
 from siloweave.models.latent import LatentDiffusion
 from siloweave.models.settings import (
@@ -177,6 +179,30 @@ def test_the_joint_distribution_is_recovered_and_kept(fitted, tmp_path):
     again = LatentDiffusion.load(tmp_path / "model.safetensors")
     assert again.settings == fitted.settings
     assert np.array_equal(X, again.sample(2000, key=KEY, steps=25))
+
+
+def matched_fit(X, blocks):
+    brief = replace(NOISE, steps=60, matched=1024)
+    settings = LatentSettings(SphereCodeSettings(), brief)
+    return latent.fit(X, blocks, settings, key=KEY).distribution.diffusion
+
+
+def test_only_plain_numbers_are_matched():
+    model = matched_fit(toy(2000), BLOCKS)
+    gain, shift = (np.asarray(model.scaling[name]) for name in ("gain", "shift"))
+    plain = Evidence(gain.shape[1], model.layout.sphere_codes).plain
+    assert 0 < len(plain) < gain.shape[1]
+    assert (gain[:, plain] != 1).all() and (shift[:, plain] != 0).all()
+    # Codes of rare options would be moved by what chance does to a few rows of a pilot.
+    assert (np.delete(gain, plain, axis=1) == 1).all()
+    assert (np.delete(shift, plain, axis=1) == 0).all()
+
+
+def test_without_plain_numbers_nothing_is_matched():
+    blocks = (Block("a", 0, 3, "categorical"), Block("b", 3, 2, "categorical"))
+    X = np.eye(3, 5, dtype=np.float32)[np.arange(60) % 3]
+    X[:, 3] = 1.0
+    assert not matched_fit(X, blocks).scaling
 
 
 def test_codes_that_were_saved_elsewhere_are_refused(fitted, tmp_path):

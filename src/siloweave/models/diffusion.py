@@ -27,7 +27,8 @@ With `DiffusionSettings.matched`, which no paper has, numbers are rescaled at ev
 to the mean and spread that the rows have at that step's noise. A network that was trained on a few
 thousand rows answers too weakly to rows that it has not met, so that drawn numbers spread less than
 real ones, step by step. (Ning et al. 2024, "Elucidating the exposure bias in diffusion models",
-scale the network's answer for a like reason.)
+scale the network's answer for a like reason.) Sphere codes are not rescaled: a pilot has too few
+rows of a rare category to say how far its code should spread.
 """
 
 from __future__ import annotations
@@ -277,20 +278,26 @@ class ReverseKind:
 
 
 class Moments(NamedTuple):
-    """The mean and spread of the numbers of clean rows."""
+    """The mean and spread of the numbers of clean rows, and which of them are plain numbers."""
 
     mean: Array  # (d,)
     spread: Array  # (d,) standard deviations
+    is_plain: Array  # (d,) truth values: no part of a sphere code
 
     def scaling(self, numbers: Array, kept: Array) -> dict[str, Array]:
         """Return the gain and shift that give noisy numbers the moments that rows have there.
 
-        `kept` is the share of the clean rows' variance at the numbers' noise.
+        `kept` is the share of the clean rows' variance at the numbers' noise. Parts of sphere codes
+        keep the moments that they have.
         """
         mean = jnp.sqrt(kept) * self.mean
         spread = jnp.sqrt(kept * self.spread**2 + 1 - kept)
         gain = spread / jnp.maximum(numbers.std(0), _LEAST_SPREAD)
-        return {"gain": gain, "shift": mean - gain * numbers.mean(0)}
+        shift = mean - gain * numbers.mean(0)
+        return {
+            "gain": jnp.where(self.is_plain, gain, 1.0),
+            "shift": jnp.where(self.is_plain, shift, 0.0),
+        }
 
 
 class ReverseWalk(NamedTuple):
@@ -551,12 +558,17 @@ class TabDDPMModel(eqx.Module):
         """
         numbers = rows.numbers
         pilot = min(self.settings.matched, max(len(numbers), _FEWEST_PILOT))
+        kind = self._reverse_kind(pilot)
+        is_plain = np.isin(np.arange(kind.numbers.count), kind.numbers.plain)
+        if not is_plain.any():
+            return self
+
         plan = self._plan(None, None, None, 1, has_given=False)
         label_key, key = jax.random.split(key)
         labels = self._labels(pilot, label_key, None)
         pilot_walk = ReverseWalk(self.net, plan, key, labels, self._ends)
-        moments = Moments(numbers.mean(0), numbers.std(0))
-        scaling = scalings(pilot_walk, moments, self._reverse_kind(pilot))
+        moments = Moments(numbers.mean(0), numbers.std(0), jnp.asarray(is_plain))
+        scaling = scalings(pilot_walk, moments, kind)
         return replace(self, scaling=scaling)
 
     def _plan(
@@ -760,7 +772,7 @@ def fit(
         label_shares = tuple(counts / len(X))
     shares = tuple(float(share) for share in label_shares)
     model = TabDDPMModel(net, layout, settings, label, shares, ranges, looks)
-    if settings.matched and model.diffused.numbers:
+    if settings.matched:
         return model.matched_to(rows, key=jax.random.fold_in(key, _PILOT))
     return model
 
