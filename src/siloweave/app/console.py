@@ -454,14 +454,15 @@ def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
         size = words.size(alignment.bytes_leader)
         yield "rounds of the alignment before", f"about {alignment.rounds}"
         yield "bytes of it at the party that leads", f"about {size}"
-    if forecast.largest_query is not None:
+    domain_cells = forecast.domain_cells
+    if forecast.largest_query is not None and domain_cells is not None:
         queries = f"{forecast.workload_queries:,}"
         cells = f"{forecast.workload_cells:,}"
         yield "queries in the workload", queries
         yield "cells of these, and of queries inside", cells
         # More cells than a float holds were cut to the largest one, see `check.forecast`.
-        cells = words.rounded(forecast.domain_cells)
-        if forecast.domain_cells == float_info.max:
+        cells = words.rounded(domain_cells)
+        if domain_cells == float_info.max:
             cells = f"more than {cells}"
         yield "cells of the whole table", cells
         yield "largest query", ", ".join(forecast.largest_query)
