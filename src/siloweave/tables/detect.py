@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import polars as pl
 
 from siloweave.errors import count_of
 from siloweave.tables.display import listed
@@ -446,7 +445,7 @@ def _lists_in_words(texts: Texts) -> str:
 def _powers_in_words(texts: Texts) -> str:
     """Describe codes such as 2E10, which another program may take for numbers; else empty."""
     are_numbers = all(map(POWER.fullmatch, texts.texts))
-    if not are_numbers or not are_codes_like_powers(pl.Series(texts.texts)):
+    if not are_numbers or not are_codes_like_powers(texts.texts):
         return ""
     return (
         "; written like 2E10, which are codes here: if they are numbers with a power of ten, "
