@@ -177,6 +177,24 @@ def test_a_blank_before_quotes_is_named(tmp_path):
     assert "quotes with a blank before them" in Schema.detect(read(path))["note"].why
 
 
+@pytest.mark.parametrize(
+    ("form", "words"), [('="0{}"', "formulas of a spreadsheet"), ("'0{}", "an apostrophe before")]
+)
+def test_texts_as_a_spreadsheet_marks_them_are_named(tmp_path, form, words):
+    path = written(tmp_path, [form.format(n % 7 + 1000) for n in range(60)])
+    table = read(path)
+    assert table.cells("note")[3] == form.format(1003)
+    assert words in Schema.detect(table)["note"].why
+
+
+@pytest.mark.parametrize("mark", ["\\N", "[NULL]", "<null>", "(null)"])
+def test_marks_of_databases_for_no_value_are_proposed(tmp_path, mark):
+    path = written(tmp_path, ["a", "b", mark] * 20)
+    column = Schema.detect(read(path))["note"]
+    assert column.missing_values == (mark,)
+    assert set(column.categories) == {"a", "b"}
+
+
 def test_a_line_with_too_many_fields_is_named_with_its_reason(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "1,2,\n" * 9)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import polars as pl
 
 from siloweave.errors import count_of
 from siloweave.tables.display import listed
@@ -49,8 +48,8 @@ from siloweave.tables.kinds.thresholds import (
     FEW_CODES,
     FEW_ROWS_EACH,
     FLOAT_BITS,
-    NEARLY_ALL,
     PROBE,
+    nearly_all,
 )
 from siloweave.tables.kinds.times import DigitTimes, WrittenTimes, follows
 from siloweave.tables.kinds.unknown_codes import codes_in_words
@@ -79,6 +78,13 @@ _MIDNIGHTS = frozenset({"24:00", "24:00:00"})
 _LIST_MARKS = ";|,"
 _LISTS = 6
 _GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3})+")
+# Marks around texts that are mostly not meant.
+_MARKS_AROUND = {
+    "'.*'": "in single quotes",
+    '".*"': "in quotes with a blank before them",
+    '=".*"': "written as formulas of a spreadsheet",
+    "'[^']*": "with an apostrophe before them, as a spreadsheet marks texts",
+}
 _NO_ANSWER = re.compile(rf"\b(?:{NO_ANSWER})\b", re.IGNORECASE)
 
 
@@ -439,7 +445,7 @@ def _lists_in_words(texts: Texts) -> str:
 def _powers_in_words(texts: Texts) -> str:
     """Describe codes such as 2E10, which another program may take for numbers; else empty."""
     are_numbers = all(map(POWER.fullmatch, texts.texts))
-    if not are_numbers or not are_codes_like_powers(pl.Series(texts.texts)):
+    if not are_numbers or not are_codes_like_powers(texts.texts):
         return ""
     return (
         "; written like 2E10, which are codes here: if they are numbers with a power of ten, "
@@ -448,15 +454,12 @@ def _powers_in_words(texts: Texts) -> str:
 
 
 def _quotes_in_words(texts: Texts) -> str:
-    """Describe texts that are in quotes, which a CSV takes for a part of them; else empty."""
-    quotes = {"'": "single quotes", '"': "quotes with a blank before them"}
-    for mark, quotes_in_words in quotes.items():
-        quoted = [text for text in texts.texts if len(text) > 1]
-        quoted = [text for text in quoted if text[0] == text[-1] == mark]
-        if quoted and len(quoted) >= NEARLY_ALL * texts.kinds:
+    """Describe texts with marks that a CSV takes for a part of them, such as quotes; else empty."""
+    for pattern, marks_in_words in _MARKS_AROUND.items():
+        if nearly_all(texts.texts, re.compile(pattern, re.DOTALL).fullmatch):
             return (
-                f"; in {quotes_in_words}, which are letters in a CSV: if they are not meant, "
-                "leave them out in the file"
+                f"; {marks_in_words}, which a CSV takes for a part of the text: if they are not "
+                "meant, leave them out in the file"
             )
     return ""
 

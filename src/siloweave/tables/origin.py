@@ -6,7 +6,8 @@ whoever looks at the table without a schema sees each column in one type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -252,7 +253,8 @@ def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
         return texts
     if values.cast(pl.Int64, strict=False).null_count() == 0:
         return stripped.cast(pl.Int64)
-    if are_codes_like_powers(values):
+    has_letter = values.str.contains("[eE]").any()
+    if has_letter and are_codes_like_powers(values.unique()):
         return texts
     # Digits of an identifier, which no double holds.
     if values.str.contains(r"^[+-]?\d{17,}$").any():
@@ -267,21 +269,22 @@ def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
     return _flags_or_texts(texts, values)
 
 
-def are_codes_like_powers(text: pl.Series) -> bool:
+def are_codes_like_powers(texts: Iterable[str]) -> bool:
     """Return whether texts such as 2E10 are codes, and not numbers with a power of ten.
 
     Programs write such numbers with a sign or a point, as 2E+10 and 2.0E10: where none has these,
     the letter is one of a code.
 
     Example:
-        >>> are_codes_like_powers(pl.Series(["2E10", "305"]))
-        True
-        >>> are_codes_like_powers(pl.Series(["2E10", "0.5"]))
-        False
+        >>> are_codes_like_powers(["2E10", "305"]), are_codes_like_powers(["2E10", "0.5"])
+        (True, False)
     """
-    is_bare = text.str.contains(r"^\d+[eE]\d+$")
-    has_sign = text.str.contains(r"[-+.,]")
-    return bool(is_bare.any()) and not bool(has_sign.any())
+    have_powers = False
+    for text in texts:
+        if re.search(r"[-+.,]", text):
+            return False
+        have_powers = have_powers or bool(re.fullmatch(r"\d+[eE]\d+", text))
+    return have_powers
 
 
 def _with_points(texts: pl.Series, decimal: str) -> pl.Series | None:

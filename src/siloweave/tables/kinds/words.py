@@ -31,10 +31,11 @@ MISSING = _words(
     english="na n/a #n/a nan <na> null nil none missing nd",
     german="k.a. n.v.",
     several="n.a. s.o.",
+    databases=r"\n [null] <null> (null) {null} nat",
 )
 """Texts that stand for a missing value, in small letters."""
 
-MAYBE_MISSING = _words(marks=".", english="none missing nil nd")
+MAYBE_MISSING = _words(marks=".", english="none missing nil nd nat")
 """Those of `MISSING` that may well be categories."""
 
 NO_ANSWER = _phrases(

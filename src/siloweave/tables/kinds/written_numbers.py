@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import polars as pl
 
 from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats
@@ -213,7 +212,7 @@ class WrittenNumbers:
         if self.column.table.frame != "csv" or not all(map(POWER.fullmatch, texts)):
             return False
         has_power = "e" in "".join(texts).lower()
-        return has_power and not are_codes_like_powers(pl.Series(list(texts)))
+        return has_power and not are_codes_like_powers(texts)
 
     def are_too_long(self) -> bool:
         """Return whether the texts are digits alone, of which an int64 cannot hold some."""
