@@ -146,8 +146,10 @@ def _plain_value(value: Any) -> Any:
         return _plain_value(value.value)
     if isinstance(value, np.bool_):
         return bool(value)
-    # A duration of NumPy is one of its whole numbers, too.
-    if isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64):
+    # Before whole numbers, among which NumPy counts its durations.
+    if isinstance(value, np.timedelta64):
+        return str(value)
+    if isinstance(value, int | np.integer):
         return int(value)
     # By its digits, as in a column of such numbers: 0.1 and not 0.10000000149.
     if isinstance(value, np.float32 | np.float16):
