@@ -324,7 +324,7 @@ def durations_in(cells: pl.Series, unit: str) -> pl.Series:
 
 
 def durations_of(text: pl.Series) -> pl.Series:
-    """Read each text as a duration as `texts_of` writes it; null for a text that is none.
+    """Read each text as a duration, as `texts_of` writes one; null for any other text.
 
     Example:
         >>> durations_of(pl.Series(["1:30:00", "-1 day, 23:00:00", "90"])).to_list()
