@@ -484,7 +484,7 @@ def test_what_no_program_knows_is_not_claimed(make):
     assert "fitted to about 9,824 rows, counted with noise, of 4 parties" in text
     assert "zCDP ρ = 0.0307" in text
     twice = words.epsilon(2 * make().epsilon_spent)
-    assert f"A person with several rows is protected less: two rows, ε {twice}." in text
+    assert f"A person with several rows is protected less: with two rows, ε is {twice}." in text
     exact = read(render(make(guarantee="none")))
     assert "They may be copies of real rows" in exact
     assert "by chance" not in exact.split("Terms on this page")[0]
