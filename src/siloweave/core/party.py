@@ -219,7 +219,7 @@ def side_of(setup: Setup) -> Method | Stage:
 
 @dataclass(frozen=True)
 class OwnerHooks:
-    """What the owner of a party's rows decides and is told while a study runs.
+    """Functions of the owner of a party's rows, which are called while a study runs.
 
     Attributes:
         allow: Called before every stage, with the ledger; raises what forbids the study. None
@@ -253,7 +253,7 @@ class Party:
         roster: Every party's public key for signatures, in the study's order.
         question_limits: How often it answers each question at most, by stage and tag; None for no
             bound.
-        owner: What the owner of its rows decides and is told; see `OwnerHooks`.
+        owner: Functions of the owner of its rows; see `OwnerHooks`.
     """
 
     def __init__(
