@@ -61,7 +61,7 @@ def send(request, site):
     part = site.rows
     features = Features.fit(part.table, part.schema, key=request.seed)
     keep_decoder(site, features, Plain(features.width))
-    part.progress("sending", 1.0)
+    site.progress("sending", 1.0)
     made = features.encode(part.table, key=request.seed)
     return Sent(site.release(NonPrivate("as it is"), "vectors", lambda: Array.of(made, "<f4")))
 

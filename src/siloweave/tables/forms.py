@@ -204,8 +204,11 @@ def pattern_words(pattern: str) -> str:
     Example:
         >>> pattern_words("P[0-9]{3}")
         'P[0-9]{3}, such as P000'
+        >>> pattern_words("[0-9]{20}")
+        '[0-9]{20}, such as 00000000000000000000'
     """
-    first = text_form(pattern).texts(np.zeros(1, dtype=np.int64))[0]
+    # As Python's number: a form may have more texts than 64 bits can count.
+    first = text_form(pattern).texts(np.zeros(1, dtype=object))[0]
     return f"{pattern}, such as {first}"
 
 

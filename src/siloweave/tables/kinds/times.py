@@ -451,7 +451,7 @@ def follows(text: str, form: str) -> bool:
 
 
 def _parsed(text: str, form: str) -> datetime:
-    """Parse a date or time, of which the form counts alone; ValueError if it has another form."""
+    """Read a date or time by its form; ValueError if it has another one."""
     # A week is its Monday, which Python wants to be written.
     if "%V" in form and "%u" not in form:
         text = f"{text} 1"
