@@ -466,11 +466,17 @@ def test_the_ledger_of_an_alignment_is_missed_too(folder):
     for name in HALVES:
         (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
     run(ends)
-    shutil.rmtree(ends["clinic"] / "alignment")
+    (ends["clinic"] / "alignment/ledger.jsonl").unlink()
     with party_at(ends["clinic"], noise="seeded") as (host, _):
         facts = StageFacts(host.prepare.study, "alignment", "", "", "seeded")
         with pytest.raises(LedgerError, match=r"alignment/ledger\.jsonl: is gone"):
             host.begin(host.job.named("alignment"), messages.encode(facts))
+
+    # Its answers are missed before anything is asked.
+    shutil.rmtree(ends["clinic"] / "alignment")
+    opening = party_at(ends["clinic"], noise="seeded")
+    with pytest.raises(LedgerError, match="lacks answers"), opening:
+        pass
 
 
 def test_what_cannot_be_kept_over_a_network_is_refused_when_a_study_is_provisioned(folder):
