@@ -282,7 +282,7 @@ def test_two_databases_with_one_table_name_are_parties_of_their_own_names(tmp_pa
 def test_a_large_parquet_file_is_read_in_pieces_and_not_whole(tmp_path: Path, monkeypatch, folder):
     monkeypatch.setattr("siloweave.app.init._MOST", 500)
     monkeypatch.setattr(sys.modules["siloweave.tables.read"], "_BATCH_ROWS", 300)
-    monkeypatch.setattr("siloweave.app.init.read", None)  # the whole file
+    monkeypatch.setattr("siloweave.app.init.read_as", None)  # the whole file
     home = tmp_path / "stays" if folder else tmp_path
     home.mkdir(exist_ok=True)
     rows = pl.DataFrame({"age": [20 + i % 40 for i in range(2000)]})
