@@ -521,10 +521,8 @@ def _invented_pair(tables: Aligned, real: str, synthetic: str) -> str:
     """Note the pair of columns with the largest invented link."""
     links = similarity.invented_links(tables, real, synthetic)
     first, second = links.columns
-    return (
-        f"over {links.pairs:,} pairs that are independent in real rows; largest for {first} and "
-        f"{second}"
-    )
+    pairs = count_of(links.pairs, "pair that is", "pairs that are")
+    return f"over {pairs} independent in real rows; largest for {first} and {second}"
 
 
 def _trends(name: str, *, strong: bool, which: str) -> Measure:
