@@ -257,7 +257,9 @@ class Account:
         ]
         for entry in earlier_entries:
             day = entry.time[:10]
-            names = [party for party, known in entry.parties.items() if known == key]
+            names = [
+                party for party, its_key in entry.parties.items() if its_key == key
+            ]
             if name in names or key == entry.coordinator:
                 return f"known from study {entry.study!r} of {day}"
             if names:
@@ -280,7 +282,9 @@ class Account:
     def own_name(self, key: bytes, ledger: str) -> str:
         """Return the name of a key in the latest study with another ledger; empty without one."""
         for entry in reversed(self.entries):
-            names = [party for party, known in entry.parties.items() if known == key]
+            names = [
+                party for party, its_key in entry.parties.items() if its_key == key
+            ]
             if names and entry.ledger != ledger:
                 return names[0]
         return ""

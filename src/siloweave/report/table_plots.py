@@ -326,12 +326,12 @@ def _off_the_axis(
     synthetic: Marginal, real: Marginal | None, scale: _Scale
 ) -> list[str]:
     """Describe the shares that have no place on the axis: missing values, and single numbers."""
-    drawn = {column_bin.number for column_bin in scale.bins}
+    drawn_numbers = {column_bin.number for column_bin in scale.bins}
     sentences = []
     for number, label in enumerate(synthetic.labels):
         share = synthetic.proportions[number]
         real_share = real.proportions[number] if real else 0.0
-        if number in drawn or not share + real_share:
+        if number in drawn_numbers or not share + real_share:
             continue
         sentence = f"{label}: {words.percent(share)}"
         if real:
