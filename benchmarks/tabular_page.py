@@ -65,8 +65,8 @@ PICTURED = f"""![XGB-C2ST by seconds and by leak](images/{PICTURE})
 
 Every dot is one run: rows as drawn, processor seconds of the fit, and the training rows that the
 best of seven membership attacks finds at 1 % false alarms. Settings of `point_diff` were chosen on
-california_housing and heloc, and of constraints that are proposed on bank_marketing and covertype;
-the other tables judge.
+california_housing and heloc, which of its numbers are matched on census, and of constraints that
+are proposed on bank_marketing and covertype; the other tables judge.
 """
 
 

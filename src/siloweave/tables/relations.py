@@ -272,7 +272,7 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
     # A few rows rule out most pairs of columns.
     num_rows = len(codes[names[0]])
     few = slice(None, None, max(num_rows // _FIRST, 1))
-    few_codes = np.stack([codes[name][few] for name in names], axis=1).astype(np.int16)
+    few_codes = np.stack([codes[name][few] for name in names], axis=1).astype(np.int32)
     decided = {}
     for place, name in enumerate(names):
         candidates = _may_be_decided(few_codes, np.array(most), place, codes[name])
@@ -296,7 +296,7 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
 
 
 def _may_be_decided(
-    few_codes: NDArray[np.int16], most: Floats, decider: int, deciding: _Codes
+    few_codes: NDArray[np.int32], most: Floats, decider: int, deciding: _Codes
 ) -> list[int]:
     """Return the places of columns that a column decides in a few rows, by more than chance.
 
