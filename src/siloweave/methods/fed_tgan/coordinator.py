@@ -244,7 +244,9 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
             trees.append(tree)
 
         # The next round begins with the weighted mean; of a GAN, of generator and critic alike.
-        shared = learner.together(trees, agreed.weights.tolist())
+        weights = agreed.weights.tolist()
+        combine = learner.concluded if is_last else learner.together
+        shared = combine(trees, weights)
     return agreed.result(trainer, shared, synth)
 
 

@@ -57,7 +57,7 @@ from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.core.views import View, Views
-from siloweave.errors import InputError, whole
+from siloweave.errors import InputError, number, whole
 from siloweave.methods.fed_tgan import coordinator, messages, party
 from siloweave.methods.fed_tgan.party import RoundTrainer
 from siloweave.models.settings import (
@@ -123,6 +123,9 @@ class PooledRoundsSettings:
         weights: How parties are weighted in the mean: "similarity and size", Fed-TGAN's, by which
             typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
             of rows; or "typical", by rows too, and less for a party unlike the others.
+        alone: Share of the work of that fit that parties do alone, after the last round, 0 to 0.9.
+            Each then has a network of its own, which draws its part of the rows. 0 is plain
+            averaging: one network for all.
 
     Raises:
         InputError: A value is out of bounds.
@@ -130,9 +133,11 @@ class PooledRoundsSettings:
 
     rounds: int = 500
     weights: coordinator.Weights = "rows"
+    alone: float = 0.5
 
     def __post_init__(self) -> None:
         whole("rounds", self.rounds, 1)
+        number("alone", self.alone, 0, 0.9)
 
     @property
     def all_epochs(self) -> int | None:
@@ -172,12 +177,17 @@ _AVERAGED = _views(
     ("Trained.networks",),
     ("Round",),
 )
-_MOMENTS_AVERAGED = _views(
-    "and after every round its network and the optimiser's moments",
-    "the mean of all networks and moments after every round",
-    ("Trained.networks",),
-    ("Round",),
-)
+
+
+def _pooled_views(synth: FedPointDiff) -> Views:
+    """Return the lines of who sees what where moments are averaged, and training may end alone."""
+    received = "and after every round its network and the optimiser's moments"
+    if synth.alone:
+        received += (
+            "; after the last, the network that it trained alone, a part of the model"
+        )
+    sent = "the mean of all networks and moments after every round"
+    return _views(received, sent, ("Trained.networks",), ("Round",))
 
 
 def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
@@ -446,7 +456,7 @@ def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
     from siloweave.models.rounds import PooledPointLearner
 
     settings = part_of(LatentSettings, synth)
-    return PooledPointLearner.of(settings, blocks, synth.target, parties)
+    return PooledPointLearner.of(settings, blocks, synth.target, parties, synth.alone)
 
 
 @dataclass(frozen=True)
@@ -455,10 +465,12 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
 
     The parties take the steps that a central fit to all rows would take: each batch is divided
     among them by their rows, and the network is conditioned on the party of a row. So parties' rows
-    may be unlike each other. Whoever has the model could draw rows that are like one party's.
+    may be unlike each other. After the last round every party trains a copy of the network alone,
+    and the copies draw the rows together. Whoever has the model has a network of each party, and
+    could draw rows that are like that party's.
 
     Args:
-        rounds, weights: See `PooledRoundsSettings`.
+        rounds, weights, alone: See `PooledRoundsSettings`.
         autoencoder: Settings of the sphere codes, as an object or as a mapping: ``per_bit`` only.
         diffusion: Settings of the diffusion, as an object or as a mapping of what differs, without
             ``matched``, ``minutes`` and ``watched``.
@@ -481,7 +493,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
 
     method: ClassVar[Method] = _method(
         RoundTrainer(_latent, networks.LatentModel),
-        visibility=lambda synth: _MOMENTS_AVERAGED,
+        visibility=_pooled_views,
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
@@ -491,10 +503,13 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
 
     def _check_settings(self) -> None:
         """Refuse rounds without a step, and settings that would end one party's training early."""
-        if self.rounds > self.diffusion.steps:
+        steps = self.diffusion.steps
+        steps_together = steps - round(self.alone * steps)
+        if self.rounds > steps_together:
             raise InputError(
-                f"rounds={self.rounds} is more than diffusion.steps={self.diffusion.steps}: a "
-                "round takes one step or more; give fewer rounds, or more steps"
+                f"rounds={self.rounds} is more than the {steps_together:,} steps that parties take "
+                f"together, of diffusion.steps={steps} with alone={self.alone}: a round takes one "
+                "step or more; give fewer rounds, or more steps"
             )
         _refuse_matching("diffusion.", self.diffusion)
         usual = DiffusionSettings()
