@@ -478,14 +478,14 @@ def check_named(setup: Setup, *, far: bool = False) -> None:
     modelled.check_open(setup.learn)
     workload = getattr(synth, "workload", None) or ()
     queries = () if isinstance(workload, str) else workload
-    for name in (getattr(synth, "target", None), *chain(*queries)):
+    for name in (setup.target, *chain(*queries)):
         if name in setup.declared.names and name not in setup.schema.names:
             names = ", ".join(setup.schema.names)
             raise InputError(
                 f"settings name column {name!r}, which is learned as a part of another because "
                 f"of a constraint; name one of {names}"
             )
-    apart = not getattr(synth, "shared", True)
+    apart = not setup.shared
     split_rules = modelled.declared.constraints if setup.columns else ()
     for rule in split_rules:
         if not modelled.local(rule) and (

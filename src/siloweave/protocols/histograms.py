@@ -346,7 +346,7 @@ def _plan(setup: Setup) -> Setup | None:
 
     None without such a column, or where the study itself says how rows are encoded.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(workloads.MarginalSettings)
     if setup.encoder is not None or not synth.counts_share:
         return None
     encoder = workloads.first_encoder(setup.schema, synth)
@@ -356,8 +356,8 @@ def _plan(setup: Setup) -> Setup | None:
 
 def _share(setup: Setup) -> float:
     """Return the share of the budget that counts of single columns take."""
-    synth: Any = setup.synth
-    return float(synth.counts_share)
+    synth = setup.settings_as(workloads.MarginalSettings)
+    return synth.counts_share
 
 
 def _prepare(table: Any, setup: Setup, party: str) -> HistogramData:
@@ -404,7 +404,7 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
 
 
 def _refine(setup: Setup, answer: tuple[dict[str, Cuts], dict[str, bytes]]) -> Setup:
-    synth: Any = setup.synth
+    synth = setup.settings_as(workloads.MarginalSettings)
     cuts, keys = answer
     encoder = replace(workloads.first_encoder(setup.schema, synth), cuts=cuts)
     return replace(setup, encoder=encoder, keys=keys)
@@ -416,7 +416,7 @@ def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
     Raises:
         WireError: A column has more bins than the study says.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(workloads.MarginalSettings)
     sent = sent_setup.encoder
     if sent is None or setup.encoder is not None:  # a study's own encoder is not cut
         return setup
@@ -441,7 +441,7 @@ BINS = Stage(
     handlers=lambda synth: HANDLERS,
     coordinate=_cut,
     questions=lambda setup: secure_sums.with_openings(
-        {secure_sums.KeyRequest: 1, CountColumns: 1}, setup.synth, len(setup.roster)
+        {secure_sums.KeyRequest: 1, CountColumns: 1}, setup
     ),
     refine=_refine,
     accepts=_accepts,

@@ -1,4 +1,4 @@
-"""Methods that answer a workload of marginals share settings, a party's rows, and a forecast.
+"""Methods that answer a workload of marginals share a party's rows, a result, and a forecast.
 
 Sizes in a forecast follow the methods' own formulas (McKenna, Mullins, Sheldon & Miklau 2022,
 AIM, section 5; Maddock, Cormode & Maple 2024, FLAIM, section 4.3); the other figures are rough.
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from math import inf
 from statistics import median
-from typing import Any, ClassVar, cast
+from typing import Any
 
 from siloweave.core import views
 from siloweave.core.method import (
@@ -29,7 +29,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.model import MarginalModel, Measured
 from siloweave.core.views import View
-from siloweave.errors import InputError, RosterError, count_of, number, whole
+from siloweave.errors import RosterError, count_of
 from siloweave.federation.session import Session
 from siloweave.models.junction_tree import cells_in
 from siloweave.models.mrf import MRF
@@ -39,6 +39,7 @@ from siloweave.protocols.accuracy import Bought, error_forecast
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, coded_part, open_facts
 from siloweave.protocols.secure_sums import unpacked, with_dropouts
+from siloweave.protocols.workloads import MarginalSettings
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
 from siloweave.tables.codes import (
@@ -82,77 +83,12 @@ _NAME_BYTES = 45  # of a query by name
 _KEY_BYTES = 48  # of a key in a cohort
 
 
-@dataclass(frozen=True)
-class MarginalSettings:
-    """The settings of every synthesizer that answers a workload of marginals.
-
-    Attributes:
-        degree: Columns in a query, instead of what "auto" chooses. A set that does not fit into
-            `max_model_mb` is not asked.
-        queries: So many random sets of `degree` columns instead of all. `degree=3, queries=64`
-            is the published benchmark's setting.
-        workload: Sets of columns whose joint distribution is to be right; each must fit. "auto" is
-            every pair, and triples that contain the `target`. AIM also measures triples of columns
-            with two codes each, and with a `target` sets of four such columns; TwoRound and its
-            like measure triples that lower the expected error.
-        target: A column that is to be predicted from the others.
-        bins: Bins of a column of numbers, at most. None: as many as rows, budget and columns make
-            useful (workload.py, `bins_for`), and one for each value where there are at most twice
-            as many values. Where columns are not cut: 16.
-        counts_share: Share of the budget for a noisy histogram of columns of numbers that are in a
-            query and have more values than bins, by which they are cut (histograms.py); 0 cuts
-            them equally wide, and so does an `Encoder` instead of a schema.
-        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
-
-    Raises:
-        InputError: One of these is no number, or out of bounds.
-    """
-
-    degree: int | None = None
-    queries: int | None = None
-    workload: workloads.Workload = "auto"
-    target: str | None = None
-    bins: int | None = None
-    counts_share: float = 0.2
-    max_model_mb: float = 80.0
-
-    triples: ClassVar[bool] = False  # whether triples are candidates without a target
-    # Columns of a relation with the target that is seen where no fewer columns show it.
-    hidden_columns: ClassVar[int] = 2
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the method, the domain and the target choose the workload, and not the user."""
-        return self.workload == "auto" and self.degree is self.queries is None
-
-    def __post_init__(self) -> None:
-        for name in (
-            "degree",
-            "bins",
-            "queries",
-            "plan_sweeps",
-            "sweeps",
-            "final_sweeps",
-        ):
-            if getattr(self, name, None) is not None:
-                whole(name, getattr(self, name), 1)
-        whole("tolerated", getattr(self, "tolerated", 1), 1)
-        whole("dropouts", getattr(self, "dropouts", 0), 0)
-        for name in ("shrinkage", "plan_shrinkage"):
-            number(name, getattr(self, name, 0), 0, inf, "[)")
-        workload: Any = self.workload
-        if workload is None or (isinstance(workload, str) and workload != "auto"):
-            raise InputError(
-                f'workload={workload!r} must be "auto" or a list of sets of columns, such as '
-                '[("age", "income")]'
-            )
-        number("counts_share", self.counts_share, 0, 0.9)
-        number("max_model_mb", self.max_model_mb, 0, inf, "()")
-
-
 def encoder_of(setup: Setup) -> Encoder:
     """Return the encoder of rows: the study's, one with columns as they were cut, or equal bins."""
-    return setup.encoder or workloads.first_encoder(setup.schema, setup.synth)
+    if setup.encoder is not None:
+        return setup.encoder
+    synth = setup.settings_as(MarginalSettings)
+    return workloads.first_encoder(setup.schema, synth)
 
 
 def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows:
@@ -165,7 +101,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows
 
     # A database counts what is surely asked at once. Triples that a method chooses itself are
     # mostly never asked, and would be many.
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     queries = workloads.queries_of(synth, encoder)
     planned = [query for query in queries if len(query) < 3 or not synth.chooses]
     rows = counted(part, encoder, closure(planned, encoder.domain))
@@ -182,11 +118,11 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
     Among them is what `weights_of` needs.
     """
     encoder = encoder_of(setup)
-    synth = cast(Any, setup.synth)
+    synth = setup.settings_as(MarginalSettings)
     # A triple weighs as a pair of it.
     heaviest = 2 if synth.triples and synth.chooses else 0
     return {
-        **asdict(setup.synth),
+        **asdict(synth),
         # No setting of a method that decides itself what is counted.
         "max_model_mb": synth.max_model_mb,
         "workload": tuple(workloads.queries_of(synth, encoder)),
@@ -251,7 +187,7 @@ def marginal_result(
     """Run an algorithm of marginals over the parties, and build the result from what it learned."""
     setup = task.setup
     encoder = encoder_of(setup)
-    synth = cast(Any, setup.synth)
+    synth = setup.settings_as(MarginalSettings)
     queries = workloads.queries_of(synth, encoder)
     mrf, measured = algorithm(
         session, encoder.domain, queries, task.rho, synth,
@@ -278,7 +214,7 @@ def marginal_result(
     return Result(model, facts=facts)
 
 
-def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
+def _bins_used(synth: MarginalSettings, encoder: Encoder) -> int | dict[str, int]:
     """Return the number of bins in the settings, or the number into which each column was cut."""
     if synth.bins is None and encoder.cuts:
         return {name: len(cuts.starts) + 1 for name, cuts in encoder.cuts.items()}
@@ -290,7 +226,7 @@ def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
 
 def cuts_columns(setup: Setup) -> bool:
     """Return whether columns are counted first, so that they can be cut into bins."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     if not synth.counts_share or setup.encoder is not None:
         return False
     encoder = workloads.first_encoder(guessed(setup), synth)
@@ -325,7 +261,7 @@ def marginal_forecast(
     """
 
     def forecast(setup: Setup, rows: int) -> Forecast:
-        synth: Any = setup.synth
+        synth = setup.settings_as(MarginalSettings)
         # What is counted: all queries, and every set of columns inside one.
         encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
         fine = None
@@ -383,9 +319,7 @@ def marginal_forecast(
             error=error,
             warnings=tuple(workloads.unseen_relations(synth, domain)),
         )
-        if hasattr(synth, "dropouts"):
-            return with_dropouts(result, synth, parties, cohort)
-        return result
+        return with_dropouts(result, setup, cohort)
 
     return forecast
 
@@ -394,7 +328,7 @@ def _foreseen(
     setup: Setup, rows: int, encoder: Encoder, fine: Encoder | None
 ) -> tuple[Encoder, tuple[str, ...]]:
     """Return the encoder once columns are cut for the guessed number of rows, and a note."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     if fine is None or synth.bins is not None:
         return encoder, ()
     unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
@@ -410,7 +344,7 @@ def _foreseen(
     return replace(encoder, bins_per_column=sizes), (note,)
 
 
-def _triples(synth: Any, domain: Domain) -> Iterator[str]:
+def _triples(synth: MarginalSettings, domain: Domain) -> Iterator[str]:
     """Yield a note on the sets of columns in the workload beside all pairs."""
     refused = workloads.refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
@@ -433,7 +367,7 @@ def _triples(synth: Any, domain: Domain) -> Iterator[str]:
         )
 
 
-def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
+def _left_out(synth: MarginalSettings, domain: Domain, limit: float) -> Iterator[str]:
     """Yield a note on sets of columns that the default workload leaves out."""
     if synth.workload != "auto" or synth.queries is not None:
         return
@@ -473,7 +407,7 @@ def rho_of_rounds(setup: Setup) -> float:
 
     Bins and open facts have their shares before.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
     rho = rho_for(setup.budget) / unit**2 * (1 - setup.learn)
     return rho * (1 - synth.counts_share) if cuts_columns(setup) else rho
@@ -483,7 +417,7 @@ def guessed(setup: Setup) -> Schema:
     """Return the schema, in which the columns whose facts are learned fill all their bins."""
     if not setup.learn:
         return setup.schema
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     learned = open_facts(setup.schema)
     highest = (synth.bins or workloads.COARSE) - 1
     columns: list[Column] = []

@@ -86,7 +86,7 @@ from siloweave.protocols.accuracy import error_forecast, numbers_of, two_round_b
 from siloweave.protocols.columns import parts_of
 from siloweave.protocols.marginals import marginal_forecast
 from siloweave.protocols.secure_sums import checked_cliques
-from siloweave.protocols.two_rounds import design
+from siloweave.protocols.two_rounds import TwoRoundSettings, design
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
@@ -239,13 +239,13 @@ class SecurePlan:
     """How a budget is divided, before anything is read.
 
     Attributes:
-        synth: Settings of a method of marginals.
+        synth: The method's settings.
         schema: All columns.
         parts: Every party's columns, in roster order.
         budget: What a unit may cost.
     """
 
-    synth: Any
+    synth: TwoRoundSettings
     schema: Schema
     parts: Mapping[str, Schema]
     budget: Budget
@@ -394,7 +394,7 @@ class SecurePlan:
     def bins(self, rows: int) -> int:
         """Return how many bins a column is cut into, if there are so many rows."""
         if self.synth.bins is not None:
-            return int(self.synth.bins)
+            return self.synth.bins
         return workloads.bins_for(self.schema, rows, self.rho / self.unit**2)
 
     def cuts(
@@ -918,7 +918,7 @@ class _Party:
         return WireError(f"party {self.site.name!r} {reason}. Nothing was released")
 
 
-def _plan_of(synth: Any, site: Site[OwnerData]) -> SecurePlan:
+def _plan_of(synth: TwoRoundSettings, site: Site[OwnerData]) -> SecurePlan:
     """Return how a party's own limit is divided; BudgetError without one."""
     facts = site.terms.facts
     limit = site.ledger.limit
@@ -929,7 +929,7 @@ def _plan_of(synth: Any, site: Site[OwnerData]) -> SecurePlan:
     return SecurePlan(synth, facts["schema"], facts["parts"], limit)
 
 
-def begin(synth: Any, request: Begin, site: Site[OwnerData]) -> Begun:
+def begin(synth: TwoRoundSettings, request: Begin, site: Site[OwnerData]) -> Begun:
     """Pay for the bound, if this party is the first and it is private, and for columns to cut."""
     site.require_first()
     plan = _plan_of(synth, site)
@@ -974,7 +974,9 @@ def _bound_of(
     return max(rows, int(noisy[0]), 1)
 
 
-def _party(synth: Any, site: Site[OwnerData], agreed: _Agreed | None = None) -> _Party:
+def _party(
+    synth: TwoRoundSettings, site: Site[OwnerData], agreed: _Agreed | None = None
+) -> _Party:
     """Return this party's side, once it is agreed who takes part and how columns are coded."""
     stored = site.recall("agreed")
     if agreed is not None:
@@ -998,7 +1000,9 @@ def _party(synth: Any, site: Site[OwnerData], agreed: _Agreed | None = None) -> 
     return party
 
 
-def _encoded_party(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party:
+def _encoded_party(
+    synth: TwoRoundSettings, site: Site[OwnerData], agreed: _Agreed
+) -> _Party:
     """Encode this party's rows, and check what it was sent against the study.
 
     Raises:
@@ -1039,7 +1043,9 @@ def _encoded_party(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party
     return _Party(plan, site, agreed, codes, domain)
 
 
-def share(synth: Any, request: ShareRows, site: Site[OwnerData]) -> SharedRows:
+def share(
+    synth: TwoRoundSettings, request: ShareRows, site: Site[OwnerData]
+) -> SharedRows:
     """Mask rows, and encrypt them to the other parties."""
     agreed = _Agreed(request.keys, request.dealer, request.rows, request.sizes)
     party = _party(synth, site, agreed)
@@ -1076,7 +1082,9 @@ def share(synth: Any, request: ShareRows, site: Site[OwnerData]) -> SharedRows:
     return SharedRows(site.relay(words, secrets, context))
 
 
-def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables:
+def measure(
+    synth: TwoRoundSettings, request: MeasureTables, site: Site[OwnerData]
+) -> Tables:
     """Check what all tables cost together, then pay for this party's, and count."""
     # All tables are checked together before any is paid for.
     party = _party(synth, site)
@@ -1330,7 +1338,7 @@ def _without_missing(party: _Party, share: Words, partner: str, modulus: int) ->
     return products.taken(share.reshape(-1), missing, modulus)
 
 
-def secure_handlers(synth: Any) -> Handlers:
+def secure_handlers(synth: TwoRoundSettings) -> Handlers:
     """Return a party's side: what it answers to each question."""
     return {
         Begin: partial(begin, synth),
@@ -1348,7 +1356,7 @@ def check_codes(setup: Setup) -> None:
     """Raise CapacityError for so many codes that masked rows, or coins of pairs, cannot be sent."""
     # Masked rows.
     schema = coded_schema(setup)
-    domain = workloads.first_encoder(schema, setup.synth).domain
+    domain = workloads.first_encoder(schema, setup.settings_as(TwoRoundSettings)).domain
     total = sum(domain.sizes)
     if total > _MOST_CODES:
         widest = max(domain.names, key=domain.size_of)
@@ -1361,7 +1369,9 @@ def check_codes(setup: Setup) -> None:
     # Coins of pairs of two parties, once it is public who has which columns.
     if not setup.columns:
         return
-    plan = SecurePlan(setup.synth, schema, parts_of(setup), setup.budget)
+    plan = SecurePlan(
+        setup.settings_as(TwoRoundSettings), schema, parts_of(setup), setup.budget
+    )
     cells = sum(map(domain.size, plan.crossing))
     if cells < _MANY_CELLS or not plan.opens_pairs:
         return
@@ -1488,7 +1498,7 @@ def _slabs_in(
 
 def secure_forecast(setup: Setup, rows: int) -> Forecast:
     """Return what a run takes: rows, dealt coins, and what every method of marginals takes."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(TwoRoundSettings)
     notes = list[str]()
     encoder = setup.encoder or workloads.first_encoder(setup.schema, synth)
     schema = encoder.schema.select(encoder.domain.names)
@@ -1498,8 +1508,7 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     plan = SecurePlan(synth, schema, parts, setup.budget)
     if synth.bins is None:
         bins = plan.bins(rows)
-        synth = replace(synth, bins=bins)
-        setup = replace(setup, synth=synth)
+        setup = setup.with_settings(bins=bins)
         encoder = replace(encoder, bins=bins)
         if plan.fine is not None:
             notes.append(_bins_note(plan, rows, bins))
@@ -1650,7 +1659,7 @@ def _foreseen(
 
     Which pairs are planned depends on the rows: here it is all of them, or those of fewer cells.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(TwoRoundSettings)
     if len(setup.roster) == 1:
         return 0, 0
     domain = encoder.domain
@@ -1710,7 +1719,9 @@ class SecureMarginals:
         self.session = session
         schema = coded_schema(setup)
         parts = parts_of(setup)
-        self.plan = SecurePlan(setup.synth, schema, parts, setup.budget)
+        self.plan = SecurePlan(
+            setup.settings_as(TwoRoundSettings), schema, parts, setup.budget
+        )
         self._secret = kept_secret(task)
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once

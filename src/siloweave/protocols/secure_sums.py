@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from siloweave.core.method import Forecast, QuestionCounts
+from siloweave.core.method import Forecast, QuestionCounts, Setup
 from siloweave.errors import InputError, RosterError, SchemaError, WireError
 from siloweave.federation import dropouts
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
@@ -371,35 +371,30 @@ HANDLERS: Handlers = {KeyRequest: send_key, Count: count, **OPENING}
 # Coordinator
 
 
-def with_openings(
-    questions: QuestionCounts, synth: Any, parties: int
-) -> QuestionCounts:
+def with_openings(questions: QuestionCounts, setup: Setup) -> QuestionCounts:
     """Add to a party's questions one more for each sum where parties may vanish."""
-    if not _plan_of(synth, parties).vanish:
+    if not _plan_of(setup, len(setup.roster)).vanish:
         return questions
     sums = sum(number for kind, number in questions.items() if issubclass(kind, Cohort))
     return {**questions, OpenSum: sums}
 
 
-def with_dropouts(
-    forecast: Forecast, synth: Any, parties: int, cohort: float
-) -> Forecast:
+def with_dropouts(forecast: Forecast, setup: Setup, cohort: float) -> Forecast:
     """Add to a forecast the cost of parties that may vanish.
 
     Args:
         forecast: The forecast without that.
-        synth: The settings.
-        parties: In the roster.
+        setup: The run's public facts.
         cohort: Parties of a sum, about.
 
     Raises:
         InputError: So many parties of this roster cannot vanish.
     """
-    dropouts.MaskPlan.require(parties, synth.tolerated, synth.dropouts)
-    plan = _plan_of(synth, round(cohort))
-    questions = with_openings(forecast.questions, synth, parties)
-    if not synth.dropouts:
+    if not setup.dropouts:
         return forecast
+    dropouts.MaskPlan.require(len(setup.roster), setup.tolerated, setup.dropouts)
+    plan = _plan_of(setup, round(cohort))
+    questions = with_openings(forecast.questions, setup)
 
     # Of each party: shares of its seeds, sealed and opened, and digests of the seeds.
     sums = questions[OpenSum]
@@ -408,9 +403,9 @@ def with_dropouts(
     shares_bytes = 2 * dropouts.SEED * seeds
     digest_bytes = dropouts.SEED * (1 + plan.vanish)
     sum_bytes = size * (shares_bytes + _SEALED_BYTES + digest_bytes)
-    noun = "party" if synth.dropouts == 1 else "parties"
+    noun = "party" if setup.dropouts == 1 else "parties"
     note = (
-        f"{synth.dropouts} {noun} of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
+        f"{setup.dropouts} {noun} of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
         f"more question for each of {sums:,} sums, {sum_bytes / 1e3:,.0f} kB more to and from a "
         f"party, and noise for {size - plan.missing} shares of {size} instead of "
         f"{size - plan.colluders}"
@@ -424,10 +419,9 @@ def with_dropouts(
     )
 
 
-def _plan_of(synth: Any, size: int) -> dropouts.MaskPlan:
-    tolerated = getattr(synth, "tolerated", 1)
-    vanish = getattr(synth, "dropouts", 0)
-    return dropouts.MaskPlan.for_size(size, tolerated, vanish)
+def _plan_of(setup: Setup, size: int) -> dropouts.MaskPlan:
+    """Return how a sum of so many parties is masked."""
+    return dropouts.MaskPlan.for_size(size, setup.tolerated, setup.dropouts)
 
 
 @dataclass(frozen=True)

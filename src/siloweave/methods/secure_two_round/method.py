@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from siloweave.core import views
 from siloweave.core.method import (
@@ -52,7 +52,7 @@ _log = logging.getLogger("siloweave")
 
 def coordinate(session: Session, task: Task) -> Result:
     """Measure all pairs, plan, measure the planned tables, and fit."""
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(TwoRoundSettings)
     secure = secure_marginals.SecureMarginals(session, task)
     queries = queries_of(synth, secure.encoder)
     measured_cliques: Sequence[Clique] = ()
