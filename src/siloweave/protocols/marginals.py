@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from math import inf
 from statistics import median
 from typing import Any
@@ -262,66 +262,134 @@ def marginal_forecast(
 
     def forecast(setup: Setup, rows: int) -> Forecast:
         synth = setup.settings_as(MarginalSettings)
-        # What is counted: all queries, and every set of columns inside one.
-        encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
-        fine = None
-        if synth.counts_share:
-            fine = columns_to_cut(encoder, workloads.queries_of(synth, encoder))
-        encoder, bins_notes = _foreseen(setup, rows, encoder, fine)
-        domain = encoder.domain
+        tables = _tables_of(setup, rows)
+        domain = tables.domain
         limit = synth.max_model_mb
-        parties = len(setup.roster)
-        queries = workloads.queries_of(synth, encoder)
-        below = closure(queries, domain)
-        cells = sum(domain.size(clique) for clique in below)
-        one_ways = sum(domain.sizes)
-        pairs = [domain.size(clique) for clique in below if len(clique) == 2] or [0]
-
-        # What a party sends and is sent in all rounds that it joins.
         rounds, joined = rounds_of(setup, rows, domain)
-        answers = joined * parties
+        answers = joined * len(setup.roster)
         cohort = max(1.0, answers / rounds)
-        chosen = sum(pairs) if all_pairs else median(pairs) * min(cohort, 3.0)
-        # Skew, model.
-        shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)
-        shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
-        histogram_bytes = 4 * ResolutionLevels(fine).cells if fine else 0
-        round_bytes = 4 * (one_ways + chosen) + shipped
 
-        # The model, and how long it takes to fit.
-        growth = _GROWN if rows * setup.budget.epsilon >= _GROWS else _SMALL
-        most: float = growth * cells if all_pairs else cells
-        if grown:
-            most = grown(setup, domain, queries, answers)
+        # Cells of the model; its fits take long where what is chosen makes a large tree.
+        most: float = tables.cells
+        is_large = False
+        if grown is not None:
+            most = grown(setup, domain, tables.queries, answers)
+            is_large = most < inf
+        elif all_pairs:
+            is_rich = rows * setup.budget.epsilon >= _GROWS
+            most *= _GROWN if is_rich else _SMALL
         tree = min(cells_in(limit), domain.size(), most)
-        fitted = tree if all_pairs or (grown and most < inf) else 0.0
-        work = _work(
-            all_pairs, rounds, answers, len(below), cells, fitted, len(domain.names)
-        )
+        if all_pairs:
+            work = _planning_s(tables, answers, tree)
+        else:
+            large_tree = tree if is_large else 0.0
+            work = _rounds_s(tables, rounds, answers, large_tree)
 
         error = None
         if buys is not None and rows > 1:
-            error = error_forecast(
-                encoder.schema, domain, rows, buys(setup, rows, domain)
-            )
+            bought = buys(setup, rows, domain)
+            error = error_forecast(tables.encoder.schema, domain, rows, bought)
+        party_s = _PARTY_S * len(setup.roster)
+        report_s = _REPORT_S_PER_PAIR * len(tables.pair_cells)
         result = Forecast(
             questions_of(setup, len(domain.names)),
-            _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
-            histogram_bytes + int(joined * round_bytes),
-            _START_S + _PARTY_S * parties + _REPORT_S_PER_PAIR * len(pairs) + work,
-            setup.budget.epsilon,
-            domain.size(),
-            len(queries),
-            cells,
-            max(queries, key=domain.size),
-            (*_left_out(synth, domain, limit), *bins_notes, *_triples(synth, domain)),
-            waits(synth),
+            memory_mb=_BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * len(setup.roster),
+            bytes_per_party=_party_bytes(tables, joined, cohort, all_pairs=all_pairs),
+            seconds=_START_S + party_s + report_s + work,
+            epsilon_per_party=setup.budget.epsilon,
+            domain_cells=domain.size(),
+            workload_queries=len(tables.queries),
+            workload_cells=tables.cells,
+            largest_query=max(tables.queries, key=domain.size),
+            notes=(
+                *_left_out(synth, domain, limit),
+                *tables.notes,
+                *_triples(synth, domain),
+            ),
+            waits=waits(synth),
             error=error,
             warnings=tuple(workloads.unseen_relations(synth, domain)),
         )
         return with_dropouts(result, setup, cohort)
 
     return forecast
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The tables that a run counts, as they are foreseen."""
+
+    encoder: Encoder
+    fine: Encoder | None  # of columns whose fine bins are counted first, to be cut
+    queries: Sequence[Clique]
+    closure: Sequence[Clique]  # all queries, and every set of columns inside one
+    notes: tuple[str, ...]
+
+    @property
+    def domain(self) -> Domain:
+        """Columns, coded as they will be."""
+        return self.encoder.domain
+
+    @cached_property
+    def cells(self) -> int:
+        """The cells of all tables."""
+        return sum(self.domain.size(clique) for clique in self.closure)
+
+    @cached_property
+    def pair_cells(self) -> list[int]:
+        """The cells of each pair of columns; one pair without cells where there is none."""
+        pairs = [clique for clique in self.closure if len(clique) == 2]
+        return [self.domain.size(pair) for pair in pairs] or [0]
+
+
+def _tables_of(setup: Setup, rows: int) -> _Tables:
+    """Foresee what a run counts, once columns are cut for the guessed number of rows."""
+    synth = setup.settings_as(MarginalSettings)
+    encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
+    fine = None
+    if synth.counts_share:
+        fine = columns_to_cut(encoder, workloads.queries_of(synth, encoder))
+    encoder, notes = _foreseen(setup, rows, encoder, fine)
+    queries = workloads.queries_of(synth, encoder)
+    cliques = list(closure(queries, encoder.domain))
+    return _Tables(encoder, fine, queries, cliques, notes)
+
+
+def _party_bytes(
+    tables: _Tables, joined: float, cohort: float, *, all_pairs: bool
+) -> int:
+    """Return the bytes that a party sends and is sent in all rounds that it joins."""
+    one_ways = sum(tables.domain.sizes)
+    if all_pairs:
+        chosen: float = sum(tables.pair_cells)
+        shipped = 0.0
+    else:
+        chosen = median(tables.pair_cells) * min(cohort, 3.0)
+        # Skew, model.
+        shipped = 8 * one_ways + 4 * (one_ways + chosen)
+    shipped += _NAME_BYTES * len(tables.closure) + 2 * _KEY_BYTES * cohort
+    histogram_bytes = 0
+    if tables.fine is not None:
+        histogram_bytes = 4 * ResolutionLevels(tables.fine).cells
+    return histogram_bytes + int(joined * (4 * (one_ways + chosen) + shipped))
+
+
+def _planning_s(tables: _Tables, answers: float, tree: float) -> float:
+    """Return the seconds of a method that measures all pairs, and plans by them."""
+    planning = _PLAN_S_PER_QUERY * len(tables.closure)
+    return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * tables.cells
+
+
+def _rounds_s(tables: _Tables, rounds: float, answers: float, tree: float) -> float:
+    """Return the seconds of rounds in which parties choose; `tree` is 0 for a small model."""
+    queries = len(tables.closure)
+    choice = (
+        _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * tables.cells
+    )
+    fits = rounds * _ROUND_S_PER_CELL * min(tables.cells, 2e5) + _TREE_S_PER_CELL * tree
+    layout = _LAYOUT_S + _LAYOUT_S_GROWTH * len(tables.domain.names) ** 2.5
+    layouts: float = rounds * queries * layout
+    return fits + layouts + answers * choice
 
 
 def _foreseen(
@@ -381,25 +449,6 @@ def _left_out(synth: MarginalSettings, domain: Domain, limit: float) -> Iterator
             f"{sets} not in the workload, for which {limit:g} MB have no room; use fewer bins or "
             "raise max_model_mb to have them"
         )
-
-
-def _work(
-    all_pairs: bool,
-    rounds: float,
-    answers: float,
-    queries: int,
-    cells: int,
-    tree: float,
-    columns: int,
-) -> float:
-    """Return the seconds that the rounds will take."""
-    if all_pairs:
-        planning = _PLAN_S_PER_QUERY * queries
-        return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
-    choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
-    fits = rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + _TREE_S_PER_CELL * tree
-    layouts: float = rounds * queries * (_LAYOUT_S + _LAYOUT_S_GROWTH * columns**2.5)
-    return fits + layouts + answers * choice
 
 
 def rho_of_rounds(setup: Setup) -> float:
