@@ -113,22 +113,18 @@ def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
-    """Return the settings that every party is given, see `Terms`.
-
-    Among them is what `weights_of` needs.
-    """
+    """Return the settings that every party is given, and the workload that they stand for."""
     encoder = encoder_of(setup)
     synth = setup.settings_as(MarginalSettings)
     # A triple weighs as a pair of it.
     heaviest = 2 if synth.triples and synth.chooses else 0
-    return {
-        **asdict(synth),
-        # No setting of a method that decides itself what is counted.
-        "max_model_mb": synth.max_model_mb,
-        "workload": tuple(workloads.queries_of(synth, encoder)),
-        "heaviest": heaviest,
-        "more_candidates": tuple(workloads.more_candidates(synth, encoder.domain)),
-    }
+    workload = workloads.StudyWorkload(
+        tuple(workloads.queries_of(synth, encoder)),
+        synth.max_model_mb,
+        heaviest,
+        tuple(workloads.more_candidates(synth, encoder.domain)),
+    )
+    return {**asdict(synth), "workload": workload}
 
 
 marginal_method = partial(

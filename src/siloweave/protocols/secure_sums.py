@@ -47,7 +47,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import Gaussian, NonPrivate, SharedGaussian
-from siloweave.protocols.workloads import known_weights, most_counted
+from siloweave.protocols.workloads import StudyWorkload, known_weights
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Clique, CountedRows, Domain
@@ -151,6 +151,12 @@ ROUNDING = 2.0**-20
 add up at most 2^33 rows."""
 
 
+def workload_of(site: Site[Any]) -> StudyWorkload:
+    """Return the workload of the study that a party takes part in."""
+    workload: StudyWorkload = site.terms.facts["workload"]
+    return workload
+
+
 def checked_cliques(cliques: Sequence[Clique], domain: Domain, party: str) -> None:
     """Refuse sets of columns that the party does not have, or in another order than its own.
 
@@ -211,14 +217,11 @@ def checked_weights(
             one over the party's columns, or too large; the noise has no finite width.
     """
     domain = site.rows.domain
-    facts = site.terms.facts
+    workload = workload_of(site)
     checked_cliques(candidates, domain, site.name)
-    checked_model(model, domain, facts["max_model_mb"], site.name)
+    checked_model(model, domain, workload.megabytes, site.name)
 
-    workload = tuple(facts["workload"])
-    heaviest = facts.get("heaviest", 0)
-    more = tuple(facts.get("more_candidates", ()))
-    weights = known_weights(domain, workload, heaviest, more)
+    weights = workload.weights(domain)
     if not candidates or any(clique not in weights for clique in candidates):
         raise WireError(
             f"party {site.name!r} was asked to choose among {len(candidates)} sets of columns, "
@@ -237,7 +240,7 @@ def checked_queries(queries: Sequence[Clique], site: Site[CountedRows]) -> None:
     """
     domain = site.rows.domain
     checked_cliques(queries, domain, site.name)
-    weights = known_weights(domain, tuple(site.terms.facts["workload"]))
+    weights = known_weights(domain, workload_of(site).queries)
     cells = sum(map(domain.size, queries))
     is_repeated = len(set(queries)) < len(queries)
     if is_repeated or cells > _CELLS or any(query not in weights for query in queries):
@@ -315,16 +318,12 @@ def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
 def count(request: Count, site: Site[CountedRows]) -> Counts:
     """Count the cliques over all rows of the party, with noise and masks."""
     domain = site.rows.domain
-    facts = site.terms.facts
     checked_cliques(request.cliques, domain, site.name)
 
     times = request.times or (1,) * len(request.cliques)
     fits = len(times) == len(request.cliques) > 0
     cells = sum(domain.size(clique) for clique in request.cliques)
-    most = _CELLS
-    if "workload" in facts:
-        of_study = most_counted(domain, tuple(facts["workload"]), facts["max_model_mb"])
-        most = min(_CELLS, int(of_study))
+    most = min(_CELLS, workload_of(site).most_cells(domain))
     if not fits or not 1 <= min(times) <= max(times) <= _MOST_TIMES or cells > most:
         raise WireError(
             f"party {site.name!r}: {len(request.cliques)} sets of columns, each counted as often "

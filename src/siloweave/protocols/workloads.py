@@ -483,6 +483,30 @@ def most_counted(
     return max(workload_cells, cells_in(megabytes))
 
 
+@dataclass(frozen=True)
+class StudyWorkload:
+    """The workload of a study, by which its parties check what they are asked to count.
+
+    Attributes:
+        queries: The study's queries.
+        megabytes: Bound on the model, at 8 bytes a cell.
+        heaviest, candidates: As of `weights_of`.
+    """
+
+    queries: tuple[Clique, ...]
+    megabytes: float
+    heaviest: int = 0
+    candidates: tuple[Clique, ...] = ()
+
+    def weights(self, domain: Domain) -> Mapping[Clique, float]:
+        """Return the weight of every set of columns that may be chosen."""
+        return known_weights(domain, self.queries, self.heaviest, self.candidates)
+
+    def most_cells(self, domain: Domain) -> int:
+        """Return the most cells that one question counts."""
+        return int(most_counted(domain, self.queries, self.megabytes))
+
+
 def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
     """Return whether the junction tree of some cliques stays within `megabytes`."""
     return tree_cells(domain, cliques) <= cells_in(megabytes)
