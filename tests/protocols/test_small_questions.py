@@ -18,9 +18,11 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy import events
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import PaidAhead
-from siloweave.protocols import random_fields, secure_marginals, secure_sums
+from siloweave.protocols import random_fields, secure_sums
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.secure_marginals import MeasureTables, NoisyTable, secure_handlers
+from siloweave.protocols.secure_marginals import party as secure_party
+from siloweave.protocols.secure_marginals.messages import MeasureTables, NoisyTable
+from siloweave.protocols.secure_marginals.party import secure_handlers
 from siloweave.protocols.secure_sums import Count
 from siloweave.protocols.workloads import StudyWorkload, most_counted
 from siloweave.tables import Codes, Column, Schema, codes
@@ -165,7 +167,7 @@ def shared(monkeypatch):
     study = study_of(frame, PARTS, budget_of(epsilon=4.0), schema=FINE, synth=synth)
     study.counts([("a", "h")], 400.0)
     for module, name in (
-        (secure_marginals, "marginal"),
+        (secure_party, "marginal"),
         (products, "root_seeds"),
         (products, "coin_bits"),
         (events, "cost_of"),

@@ -54,13 +54,13 @@ from siloweave.models.estimate import Measurement
 from siloweave.privacy.accountants import of_one_person
 from siloweave.privacy.ledger import Ledger
 from siloweave.protocols.columns import JoinedGenerator
-from siloweave.protocols.secure_marginals import (
+from siloweave.protocols.secure_marginals.coordinator import opened_tables
+from siloweave.protocols.secure_marginals.messages import (
     MeasureTables,
-    SecurePlan,
     ShareRows,
     Tables,
-    opened_tables,
 )
+from siloweave.protocols.secure_marginals.plan import SecurePlan
 from siloweave.protocols.secure_sums import (
     Count,
     Counts,
