@@ -87,6 +87,8 @@ def neighbour(rng, rows, relation):
 class Wire:
     """A transport that keeps requests and replies."""
 
+    sizes = {}
+
     def __init__(self, inner):
         self.inner, self.frames = inner, []
 

@@ -476,6 +476,8 @@ def test_a_budget_that_is_spent_ends_the_sum_at_every_party():
 class Slow:
     """Parties that answer nothing from a moment on, until they are let go; then they are gone."""
 
+    sizes = {}
+
     def __init__(self, line, names, kind):
         self.line, self.names, self.kind = line, names, kind
         self.released, self.asked = threading.Event(), Counter()

@@ -664,27 +664,25 @@ def session_with(
             "the carrier has no keys after open(); it must give every party's, see "
             "federation/carriers/carrier.py"
         )
-    transcript = None
-    receipts = None
-    absences = None
+    stored = records.RunRecords()
     if job.folder is not None:
-        receipts = records.Receipts(job.folder / course.RECEIPTS, carrier.keys)
+        transcript = None
         if transcribed:
             transcript = records.FolderTranscript(job.folder / TRANSCRIPT)
+        receipts = records.Receipts(job.folder / course.RECEIPTS, carrier.keys)
+        absences = None
         if job.dropouts:
             absences = records.Absences(job.folder / records.ABSENCES)
+        stored = records.RunRecords(transcript, receipts, absences)
     return Session(
         tuple(carrier.keys),
         carrier,
         run=run,
-        transcript=transcript,
-        receipts=receipts,
+        stored=stored,
         at_once=carrier.at_once,
         tolerated=job.tolerated,
         dropouts=job.dropouts,
         status=status,
-        absences=absences,
-        sizes=carrier.sizes,
         proofs=job.proofs,
         asking=job.asking,
     )
