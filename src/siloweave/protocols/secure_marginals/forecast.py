@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, inf, pi, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -92,11 +93,69 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
         all_pairs=True,
     )(setup, rows)
 
-    # Masked rows, the coins of pairs, and what tables of shifted codes take.
+    sizes = _sizes_of(plan, setup, rows, encoder)
+    parties = len(setup.roster)
+    owned = owned_codes(plan, encoder.domain)
+    if not owned:
+        owned = _owned_alike(encoder.domain, parties)
+    crossed = _sharing_bytes(owned, sizes.shared)
+    crossed += 4 * (2 * sizes.dealt_coins // parties)
+    # Where no queries are named, wide tables are rare.
+    if synth.target is not None or synth.workload != "auto":
+        crossed += sizes.wide_bytes
+    if parties > 1 and not plan.opens_pairs:
+        notes.append(only_alone(plan))
+
+    to_parties: float | None = None
+    if parties > 1 and plan.bound is not None:
+        # A replaced row may move every release twice, and meet twice as many ends of noise.
+        delta = setup.budget.delta * (1 - 2 * ESCAPES)
+        to_parties = epsilon_of_rho(2 * plan.rho, delta)
+        notes.append(same_people_note(to_parties))
+
+    return replace(
+        base,
+        questions=_question_counts(len(slabs_of(owned, sizes.shared)), parties, sizes),
+        notes=(*base.notes, *notes),
+        by_rows=(ShareRows,),
+        closes=True,
+        error=_foreseen_error(rows, plan, encoder),
+        epsilon_to_parties=to_parties,
+        memory_mb=base.memory_mb + sizes.memory_mb,
+        bytes_per_party=crossed,
+        seconds=(base.seconds or 0.0) + sizes.seconds,
+    )
+
+
+class _Sizes(NamedTuple):
+    """How much is shared and dealt."""
+
+    shared: int  # rows
+    masked_bytes: int  # of the rows
+    coins: int  # of the pairs that are measured first
+    dealt_coins: int  # with those of planned pairs
+    wide_bytes: int  # dealt for tables of shifted codes
+    wide_words: int  # of these tables
+
+    @property
+    def memory_mb(self) -> float:
+        """Megabytes in memory at once."""
+        memory = _COPIES * self.masked_bytes
+        memory += _WIDE_COPIES * self.wide_bytes
+        memory += _COIN_COPIES * self.coins
+        return 1e-6 * memory
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one core."""
+        return 1e-9 * (_ROW_NS * self.masked_bytes + _WORD_NS * self.wide_words)
+
+
+def _sizes_of(plan: SecurePlan, setup: Setup, rows: int, encoder: Encoder) -> _Sizes:
+    """Return how much is shared and dealt, for so many rows."""
     domain = encoder.domain
     margin = plan.bound.margin if plan.bound else 0
     shared = plan.shared(rows + margin)
-    masked_bytes = 4 * shared * sum(domain.sizes)
     cells = _crossing_cells(plan, domain, len(setup.roster))
     coins = 0
     if cells:
@@ -104,51 +163,25 @@ def secure_forecast(setup: Setup, rows: int) -> Forecast:
     # A pair of more cells than these is not worth its noise, so it is not planned.
     most_cells = shared / (plan.first_sigma * sqrt(2 / pi))
     planned_cells = _crossing_cells(plan, domain, len(setup.roster), most_cells)
-    dealt_coins = coins + _PAIR_COINS * planned_cells
     wide_bytes, wide_words = _foreseen(setup, rows, encoder, shared)
+    return _Sizes(
+        shared=shared,
+        masked_bytes=4 * shared * sum(domain.sizes),
+        coins=coins,
+        dealt_coins=coins + _PAIR_COINS * planned_cells,
+        wide_bytes=wide_bytes,
+        wide_words=wide_words,
+    )
 
-    # Bytes that cross the network, and how often each party is asked.
-    owned = owned_codes(plan, domain)
-    if not owned:
-        owned = _owned_alike(domain, len(setup.roster))
-    slabs = len(slabs_of(owned, shared))
-    crossed = _sharing_bytes(owned, shared)
-    crossed += 4 * (2 * dealt_coins // len(setup.roster))
-    # Where no queries are named, wide tables are rare.
-    if synth.target is not None or synth.workload != "auto":
-        crossed += wide_bytes
-    batches = _MOST_BATCHES if len(setup.roster) > 1 else 1
+
+def _question_counts(slabs: int, parties: int, sizes: _Sizes) -> QuestionCounts:
+    """Count how often each party is asked each question."""
+    batches = _MOST_BATCHES if parties > 1 else 1
     measured = 1 + batches
     # So many coins take one more message, each time.
-    if 4 * coins > _FEW_COINS * MAX_BYTES:
+    if 4 * sizes.coins > _FEW_COINS * MAX_BYTES:
         measured += 2
-    questions: QuestionCounts = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
-    if len(setup.roster) > 1 and not plan.opens_pairs:
-        notes.append(only_alone(plan))
-
-    to_parties: float | None = None
-    if len(setup.roster) > 1 and plan.bound is not None:
-        # A replaced row may move every release twice, and meet twice as many ends of noise.
-        delta = setup.budget.delta * (1 - 2 * ESCAPES)
-        to_parties = epsilon_of_rho(2 * plan.rho, delta)
-        notes.append(same_people_note(to_parties))
-
-    memory = _COPIES * masked_bytes
-    memory += _WIDE_COPIES * wide_bytes
-    memory += _COIN_COPIES * coins
-    nanoseconds = _ROW_NS * masked_bytes + _WORD_NS * wide_words
-    return replace(
-        base,
-        questions=questions,
-        notes=(*base.notes, *notes),
-        by_rows=(ShareRows,),
-        closes=True,
-        error=_foreseen_error(rows, plan, encoder),
-        epsilon_to_parties=to_parties,
-        memory_mb=base.memory_mb + 1e-6 * memory,
-        bytes_per_party=crossed,
-        seconds=(base.seconds or 0.0) + 1e-9 * nanoseconds,
-    )
+    return {Begin: 1, ShareRows: slabs, MeasureTables: measured}
 
 
 def _sharing_bytes(owned: Sequence[tuple[int, int]], rows: int) -> int:
