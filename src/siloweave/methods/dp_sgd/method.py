@@ -342,7 +342,7 @@ def label_shares(
     return shares[starts[0]] if shares and starts else None
 
 
-def _refuse_unpaid(settings: Any, where: str = "") -> None:
+def _refuse_unpaid(settings: DiffusionSettings, where: str = "") -> None:
     """Refuse a diffusion that would read the range of rows, or count how often it saw them."""
     if settings.clip_range is None:
         raise InputError(
