@@ -333,7 +333,7 @@ class _Tables:
 
     @cached_property
     def pair_cells(self) -> list[int]:
-        """The cells of each pair of columns; one pair without cells where there is none."""
+        """The cells of each pair of columns; 0 alone where no pair is counted."""
         pairs = [clique for clique in self.closure if len(clique) == 2]
         return [self.domain.size(pair) for pair in pairs] or [0]
 
