@@ -29,6 +29,8 @@ def sites_of(held, limit=None):
 class Wire:
     """A transport that keeps what it carries, and may change answers."""
 
+    sizes = {}
+
     def __init__(self, sites, change=None):
         self.inner, self.change, self.log = Sites(sites, PARTY), change, []
 

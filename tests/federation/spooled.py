@@ -88,6 +88,8 @@ def party(folder, **named):
 class Listening:
     """A transport that adds every question and its answer to a list, which may outlive it."""
 
+    sizes = {}
+
     def __init__(self, spool, heard):
         self.spool, self.heard = spool, heard
 

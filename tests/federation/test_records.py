@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.errors import LedgerError, WireError
 from siloweave.federation.course import Receipt, read_receipts
-from siloweave.federation.records import Receipts
+from siloweave.federation.records import Receipts, RunRecords
 from siloweave.federation.session import Session
 from siloweave.privacy.ledger import Ledger, fingerprint
 from tests.federation.sites import Sites
@@ -39,7 +39,7 @@ def kept(path, sites):
 
 def test_every_payment_in_a_reply_is_kept_with_the_partys_key(path):
     sites = sites_of("a", "b")
-    session = session_of(sites, receipts=kept(path, sites))
+    session = session_of(sites, stored=RunRecords(receipts=kept(path, sites)))
     session.ask(Hello())
     session.ask(Ask(500.0))
     masked_sum(session)
@@ -55,7 +55,7 @@ def test_every_payment_in_a_reply_is_kept_with_the_partys_key(path):
 def test_a_payment_that_is_seen_again_is_kept_once(path):
     sites = sites_of("a")
     for _ in range(2):  # a run that is started again
-        session = session_of(sites, receipts=kept(path, sites))
+        session = session_of(sites, stored=RunRecords(receipts=kept(path, sites)))
         session.ask(Ask(500.0))
     assert len(read_receipts(path)) == 2
 
@@ -74,12 +74,14 @@ def test_a_party_whose_key_is_another_is_refused(path):
 
 def test_a_line_cut_short_by_a_crash_is_left_out_and_written_over(path):
     sites = sites_of("a")
-    session_of(sites, receipts=kept(path, sites)).ask(Ask(500.0))
+    session_of(sites, stored=RunRecords(receipts=kept(path, sites))).ask(Ask(500.0))
     whole, length = read_receipts(path), len(path.read_bytes().splitlines(keepends=True)[0])
     for end in (length + 1, length + 30, len(path.read_bytes()) - 1):
         path.write_bytes(path.read_bytes()[:end])
         assert read_receipts(path) == whole[:1]
-        session_of(sites, receipts=kept(path, sites), run=f"r{end}").ask(Ask(500.0))
+        session_of(sites, stored=RunRecords(receipts=kept(path, sites)), run=f"r{end}").ask(
+            Ask(500.0)
+        )
         assert len(read_receipts(path)) == 2
 
 
@@ -104,6 +106,7 @@ def test_a_payment_that_is_no_hash_names_the_party_and_is_not_kept(path, entry):
     sites = sites_of("a")
 
     class Lying:
+        sizes = {}
         line = Sites({site.name: site for site in sites}, HANDLERS)
 
         def send(self, name, frame):
@@ -111,7 +114,7 @@ def test_a_payment_that_is_no_hash_names_the_party_and_is_not_kept(path, entry):
             value = msgspec.structs.replace(reply_in(answer, Size).value, entry=entry)
             return with_reply(answer, msgspec.structs.replace(reply_in(answer, Size), value=value))
 
-    session = Session(["a"], Lying(), run="r1", receipts=kept(path, sites))
+    session = Session(["a"], Lying(), run="r1", stored=RunRecords(receipts=kept(path, sites)))
     with pytest.raises(WireError, match=r"party 'a', step 0: value names .* that is no hash"):
         session.ask(Ask(500.0))
     assert len(read_receipts(path)) == 1

@@ -10,7 +10,7 @@ from siloweave import progress
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
-from siloweave.federation.records import FolderTranscript, read_transcript
+from siloweave.federation.records import FolderTranscript, RunRecords, read_transcript
 from siloweave.federation.session import Closed, Session
 from siloweave.privacy.ledger import Entry
 from tests.federation.sites import Sites
@@ -29,6 +29,8 @@ from tests.federation.small import (
 
 class Recorder:
     """A transport that keeps every frame, and may change the answers."""
+
+    sizes = {}
 
     def __init__(self, inner, change=lambda name, answer: answer):
         self.inner, self.change, self.frames = inner, change, []
@@ -76,6 +78,8 @@ def test_a_missing_party_is_an_error_not_a_smaller_answer():
 class Late:
     """Parties on other machines that do not answer while a test waits."""
 
+    sizes = {}
+
     def __init__(self, far):
         self.asked, self.ended, self.over, self.far = [], [], Event(), far
 
@@ -117,6 +121,8 @@ def test_what_a_party_on_another_machine_refuses_waits_for_no_other():
     late, refused = Event(), WireError("party 'b' answers nothing of this")
 
     class Refusing:
+        sizes = {}
+
         def send(self, name, frame):
             if name == "b":
                 raise refused
@@ -135,6 +141,8 @@ def test_a_party_that_is_not_waited_for_is_no_wait(number, monkeypatch):
     inner = Sites({n: site_of(n) for n in names}, HANDLERS)
 
     class Slow:
+        sizes = {}
+
         def send(self, name, frame):
             if name == "c":
                 late.wait(60)
@@ -240,6 +248,8 @@ def test_an_answer_for_another_coordinator_or_a_question_sent_back_is_refused():
         strange(Sites(sites, HANDLERS)).ask(Ask(50.0))
 
     class Kept:
+        sizes = {}
+
         def send(self, name, frame):
             return recorder.frames[0][2]
 
@@ -247,6 +257,8 @@ def test_an_answer_for_another_coordinator_or_a_question_sent_back_is_refused():
         strange(Kept()).ask(Ask(50.0))
 
     class Mirror:
+        sizes = {}
+
         def send(self, name, frame):
             return frame
 
@@ -260,7 +272,7 @@ def test_what_answers_another_question_is_not_written_down(tmp_path):
     path, mix_up = tmp_path / "transcript", [True]
     for mix_up[0] in (True, False):
         line = Recorder(Sites(sites, HANDLERS), lambda _, a: stale if mix_up[0] else a)
-        session = Session(["a"], line, run="r2", transcript=FolderTranscript(path))
+        session = Session(["a"], line, run="r2", stored=RunRecords(FolderTranscript(path)))
         if mix_up[0]:
             with pytest.raises(WireError, match="answer's run is 'r1' and must be 'r2'"):
                 session.ask(Ask(500.0))

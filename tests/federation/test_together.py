@@ -6,7 +6,7 @@ import pytest
 from siloweave.errors import WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
-from siloweave.federation.records import FolderTranscript, read_transcript
+from siloweave.federation.records import FolderTranscript, RunRecords, read_transcript
 from siloweave.federation.session import Close, Closed, with_closing
 from siloweave.federation.site import FolderStore
 from tests.federation.small import HANDLERS, Ask, Size, frame, reply_in, session_of, site_of
@@ -71,7 +71,7 @@ def test_too_large_together_the_first_comes_alone(site, monkeypatch):
 def test_the_last_question_of_a_run_brings_its_ledgers(tmp_path, monkeypatch, fits):
     """And where they do not fit beside the answers, one more question does."""
     sites = [site_of(name) for name in ("a", "b")]
-    session = session_of(sites, transcript=FolderTranscript(tmp_path / "transcript"))
+    session = session_of(sites, stored=RunRecords(FolderTranscript(tmp_path / "transcript")))
     if not fits:
         second = site_of("a")
         second.answer(frame(Ask(50.0), to="a"), ALL)

@@ -25,7 +25,7 @@ from siloweave.federation import messages
 from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Array, Envelope, reply_type
 from siloweave.federation.session import Closed
-from siloweave.protocols.secure_marginals import Tables
+from siloweave.protocols.secure_marginals.messages import Tables
 from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.whole import plain

@@ -13,10 +13,10 @@ import numpy as np
 
 from siloweave.privacy.coins import cost_of
 from siloweave.privacy.events import UnitSharedCoins
-from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
+from siloweave.protocols.secure_marginals import party as secure_party
 
-_CLOSED, _OPENED = secure._closed, products.opened
+_CLOSED, _OPENED = secure_party._closed, products.opened
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Tables:
 def opening(before=None):
     """Tables that open meanwhile."""
     tables = Tables(before)
-    secure._closed, products.opened = tables._closed, tables._opened
+    secure_party._closed, products.opened = tables._closed, tables._opened
     try:
         yield tables
     finally:
-        secure._closed, products.opened = _CLOSED, _OPENED
+        secure_party._closed, products.opened = _CLOSED, _OPENED
 
 
 def _cost_of_person(event, gap):

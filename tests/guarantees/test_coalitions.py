@@ -20,8 +20,11 @@ from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope, reply_type
 from siloweave.federation.site import Site
 from siloweave.privacy.budget import Relation
-from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
+from siloweave.protocols.secure_marginals import coordinator as secure_coordinator
+from siloweave.protocols.secure_marginals import messages as secure_messages
+from siloweave.protocols.secure_marginals import party as secure_party
+from siloweave.protocols.secure_marginals import plan as secure_plan
 from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.pooled import is_foreseen, related
@@ -46,7 +49,7 @@ DOCUMENTED = {
     "guides/columns-split.md": ["unless the first two of three or more parties do"],
 }
 RUNS, ROWS = 40, 4
-SLABS = [secure._Slab(0, 2, 3), secure._Slab(2, 4, 4)]  # the third row's proof comes early
+SLABS = [secure_plan.Slab(0, 2, 3), secure_plan.Slab(2, 4, 4)]  # the third row's proof comes early
 FOUR = {"north": "ab", "south": "cd", "west": "e", "east": "f"}
 PARTIES = {
     "two parties": SPLITS["two parties"],
@@ -98,7 +101,7 @@ class Seen:
 
     def know(self, study):
         """Who holds which secret, once a run is over."""
-        parties = {name: secure._party(SYNTH, site) for name, site in study.sites.items()}
+        parties = {name: secure_party._party(SYNTH, site) for name, site in study.sites.items()}
         self.holders = {ANYONE: {COORDINATOR, *parties}, study.secure._secret: {COORDINATOR}}
         for one, party in parties.items():
             self.holders[party.dealer] = {COORDINATOR, one}
@@ -132,7 +135,7 @@ def width(columns):
 
 
 _REAL = {n: getattr(products, n) for n in ("uniform", "shifts", "root_seeds", "coin_bits")}
-_SEND, _SHIFTED, _OPEN_RELAYED = Direct.send, secure._shifted, Site.open_relayed
+_SEND, _SHIFTED, _OPEN_RELAYED = Direct.send, secure_party._shifted, Site.open_relayed
 
 
 class Tap(Seen):
@@ -174,7 +177,7 @@ class Tap(Seen):
         clique = party.plan.as_sent(table.clique)
         (root,) = party.plan.roots([table.clique], party.domain)
         rest = np.delete(party.domain.shape(clique), clique.index(root))
-        name = secure._in_run(release, *clique)
+        name = secure_plan.in_run(release, *clique)
         words = products._words_of(dealt.seeds[root][0], name, rest, 2**16)
         self.received[party.site.name]["H", name] = words, 2**16
         return _SHIFTED(party, table, other, dealt, release)
@@ -186,11 +189,11 @@ class Tap(Seen):
         reply = reply_in(answer, reply_type(type(request)))
         for one in getattr(request, "deliveries", {}).values():
             self.seeds[name].add(one.seed)
-        if isinstance(request, secure.ShareRows):
+        if isinstance(request, secure_messages.ShareRows):
             cipher = np.frombuffer(reply.rows.data, "<u4", 7)
             self.received[name]["k", envelope.step] = request.proof.numpy(), products.P
             self.received[COORDINATOR]["cipher", name, envelope.step] = cipher, 2**32
-        if isinstance(request, secure.MeasureTables):
+        if isinstance(request, secure_messages.MeasureTables):
             self._measured(name, request, reply, envelope.step)
         return answer
 
@@ -225,7 +228,7 @@ def overheard(split, frame, seed, change=None):
             patch.setattr(products, name, getattr(seen, name))
         patch.setattr(Site, "open_relayed", lambda *named: seen.open_relayed(*named))
         patch.setattr(Direct, "send", lambda *named: seen.send(*named))
-        patch.setattr(secure, "_shifted", seen.shifted)
+        patch.setattr(secure_party, "_shifted", seen.shifted)
         seen.study = study_of(frame, split, budget_of(Relation.REPLACE_ONE), seed=seed)
         if change is not None:
             change(patch, seen.study)
@@ -249,7 +252,8 @@ def views(split, frame, change=None, runs=RUNS):
     for seed in range(runs):
         with overheard(split, frame, seed, change) as (seen, patch):
             without_noise(patch)
-            patch.setattr(secure, "_slabs_of", lambda owned, rows: SLABS)
+            for module in (secure_party, secure_coordinator):
+                patch.setattr(module, "slabs_of", lambda owned, rows: SLABS)
             for cliques in measured(split):
                 seen.study.counts(cliques)
         found.append(seen)

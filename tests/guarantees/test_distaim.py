@@ -26,8 +26,9 @@ from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import SharedCoins
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
+from siloweave.protocols.secure_marginals import coordinator as secure_coordinator
+from siloweave.protocols.workloads import StudyWorkload
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Column, Schema, Table
 from tests.guarantees.lying import at, changed, changes, fields_of
@@ -259,7 +260,7 @@ def test_the_simulation_protects_nothing_and_its_ledger_says_so():
     tables = [codes(random_rows(np.random.default_rng(k), 9)) for k in range(3)]
     sites = run_of(
         dict(zip("abc", tables, strict=True)), party.HANDLERS, budget=None,
-        facts={"selection": "simulated", "workload": tuple(WORKLOAD)},
+        facts={"selection": "simulated", "workload": StudyWorkload(tuple(WORKLOAD), 80.0)},
     )  # fmt: skip
     settings = DistAIM(rounds=2, participation=1.0, selection="simulated", final_sweeps=2)
     model, measured = coordinator.simulated(
@@ -380,7 +381,7 @@ def test_words_that_open_to_impossible_tables_are_refused_by_name(
     monkeypatch.setattr(products, "noise_share", lambda coins, z, words, modulus, *, first: (
         np.zeros(len(words), np.uint32)
     ))  # fmt: skip
-    monkeypatch.setattr(secure, "_NEVER", 4)
+    monkeypatch.setattr(secure_coordinator, "_NEVER", 4)
     asked = opening(asked_of(lambda request: request, OpenTables))[0]
     coins = asked.coins[0]
     most = 12 + math.ceil(4 * coins.sigma * math.sqrt(2)) + coins.half

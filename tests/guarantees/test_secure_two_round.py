@@ -17,7 +17,9 @@ from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy.accountants import of_one_person
 from siloweave.privacy.budget import Budget, Relation, epsilon_of_rho, rho_for
 from siloweave.privacy.events import Gaussian, SharedCoins, UpperBound
-from siloweave.protocols import secure_marginals as secure
+from siloweave.protocols.secure_marginals import messages as secure_messages
+from siloweave.protocols.secure_marginals import party as secure_party
+from siloweave.protocols.secure_marginals import plan as secure_plan
 from siloweave.tables import Column, Schema
 from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
@@ -64,7 +66,7 @@ def run_of(frame, split, relation, *, schema=SCHEMA, before=None, epsilon=4.0, *
 
 def shown(message):
     """A message, but for words and ciphertext that are uniform to whoever does not hold a key."""
-    if isinstance(message, secure.Tables):
+    if isinstance(message, secure_messages.Tables):
         return [plain(message.own), [one.value.shape for one in message.joint]]
     if type(message).__name__ == "Closed":
         return []  # moments and signatures; ledgers are compared below
@@ -76,7 +78,8 @@ def shown(message):
         message = msgspec.structs.replace(message, deliveries=hidden)
     values = [getattr(message, one) for one in message.__struct_fields__]
     sealed = hasattr(message, "rows") and not isinstance(message, messages.Request)
-    return [plain(one) for one in values] if sealed or isinstance(message, secure.Begun) else values
+    is_begun = isinstance(message, secure_messages.Begun)
+    return [plain(one) for one in values] if sealed or is_begun else values
 
 
 def neighbours(relation, seed, schema=SCHEMA):
@@ -207,41 +210,41 @@ def test_what_one_row_pays_is_divided_as_the_settings_say():
 
 def charged_once(patch):
     """Two cells move where a row is replaced; one is charged."""
-    patch.setattr(secure.SecurePlan, "moved", 1)
+    patch.setattr(secure_plan.SecurePlan, "moved", 1)
 
 
 def a_table_left_out(patch):
-    honest = secure.SecurePlan.event
+    honest = secure_plan.SecurePlan.event
 
     def event(plan, kind, count, release):
         return honest(plan, kind, max(1, count - 1), release)
 
-    patch.setattr(secure.SecurePlan, "event", event)
+    patch.setattr(secure_plan.SecurePlan, "event", event)
 
 
 def own_tables_as_one(patch):
     """The root of the number of own tables is forgotten."""
-    honest = secure.SecurePlan.event
+    honest = secure_plan.SecurePlan.event
 
     def event(plan, kind, count, release):
         found = honest(plan, kind, count, release)
         alone = isinstance(found, Gaussian)
         return Gaussian(sigma=kind.sigma, sensitivity=plan.unit) if alone else found
 
-    patch.setattr(secure.SecurePlan, "event", event)
+    patch.setattr(secure_plan.SecurePlan, "event", event)
 
 
 def rows_that_count_three_times(patch):
-    honest = secure._Party.share_of
+    honest = secure_party._Party.share_of
 
     def share_of(party, other):
         return honest(party, other) * np.uint32(3)
 
-    patch.setattr(secure._Party, "share_of", share_of)
+    patch.setattr(secure_party._Party, "share_of", share_of)
 
 
 def plans_that_look_at_rows(patch):
-    honest = secure._closed
+    honest = secure_party._closed
 
     def closed(party, group, dealt, tables):
         if party.site.rows.table.num_rows % 2:
@@ -252,13 +255,13 @@ def plans_that_look_at_rows(patch):
 
 
 def an_exact_number_of_rows(patch):
-    patch.setattr(secure, "_bound_of", lambda rows, bound, entropy: max(1, rows))
+    patch.setattr(secure_party, "_bound_of", lambda rows, bound, entropy: max(1, rows))
 
 
 def padding_that_is_left(patch):
     """Rows that are missing are counted with the codes 0."""
     patch.setattr(
-        secure, "_without_missing", lambda party, share, other, modulus: share.reshape(-1)
+        secure_party, "_without_missing", lambda party, share, other, modulus: share.reshape(-1)
     )
 
 

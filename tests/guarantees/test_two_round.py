@@ -11,6 +11,7 @@ from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
 from siloweave.protocols import secure_sums, two_rounds
 from siloweave.protocols.secure_sums import HANDLERS, Count, Counts, masked_reply
+from siloweave.protocols.workloads import StudyWorkload
 from siloweave.statistics.marginals import marginal
 from tests.guarantees.replay import DivergenceError, record
 from tests.guarantees.whole import (
@@ -41,6 +42,7 @@ class Study:
         run = run_of(
             roster, self.handlers or HANDLERS, budget=self.budget, seed=seed,
             tolerated=self.settings.tolerated,
+            facts={"workload": StudyWorkload(tuple(WORKLOAD), self.settings.max_model_mb)},
         )  # fmt: skip
         unit = marginal_sensitivity(self.budget.neighbours, norm="l2")
         domain = next(iter(roster.values())).domain

@@ -21,7 +21,7 @@ from siloweave.privacy import budget as budgets
 from siloweave.privacy import events
 from siloweave.privacy.budget import Budget, Neighbours, rho_for
 from siloweave.protocols import random_fields, secure_sums
-from siloweave.protocols import secure_marginals as secure
+from siloweave.protocols.secure_marginals import plan as secure_plan
 from siloweave.tables import Column, Schema
 from tests.guarantees import test_secure_two_round as secure_runs
 from tests.guarantees.opened import cost_of_opened
@@ -284,26 +284,26 @@ def test_a_patient_at_two_parties_with_her_columns_moves_what_is_paid_for(rows, 
 
 
 def coins_of_one_row(patch):
-    honest = secure.SecurePlan.event
+    honest = secure_plan.SecurePlan.event
 
     def event(plan, kind, count, release):
         found = honest(plan, kind, count, release)
         return events.SharedCoins(*found.__reduce__()[1][:5], count) if kind.weights else found
 
-    patch.setattr(secure.SecurePlan, "event", event)
+    patch.setattr(secure_plan.SecurePlan, "event", event)
 
 
 def own_counts_of_one_row(patch):
-    patch.setattr(secure.SecurePlan, "unit", 1.0)
+    patch.setattr(secure_plan.SecurePlan, "unit", 1.0)
 
 
 def a_bound_of_one_row(patch):
-    patch.setattr(secure, "size_sensitivity", lambda neighbours: 1.0)
+    patch.setattr(secure_plan, "size_sensitivity", lambda neighbours: 1.0)
 
     def of_one_row(sigma, margin, rows):
         return events.UpperBound(sigma, margin)
 
-    swap(patch, secure, "events", UnitUpperBound=of_one_row)
+    swap(patch, secure_plan, "events", UnitUpperBound=of_one_row)
 
 
 @pytest.mark.parametrize("mutant", [coins_of_one_row, own_counts_of_one_row, a_bound_of_one_row])

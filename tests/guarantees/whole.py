@@ -42,6 +42,7 @@ from siloweave.privacy.events import (
     UpperBound,
 )
 from siloweave.privacy.mechanisms import SeededEntropy
+from siloweave.protocols.workloads import StudyWorkload
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
 from tests.federation.rosters import site_with, terms_of
@@ -85,6 +86,8 @@ def neighbour(rng, rows, relation):
 
 class Wire:
     """A transport that keeps requests and replies."""
+
+    sizes = {}
 
     def __init__(self, inner):
         self.inner, self.frames = inner, []
@@ -149,7 +152,9 @@ def run_of(
 
 def facts_of(study):
     """What the parties of a study are given of its settings."""
-    return {**asdict(study.settings), "workload": study.workload}
+    heaviest = getattr(study, "heaviest", 0)
+    workload = StudyWorkload(study.workload, study.settings.max_model_mb, heaviest)
+    return {**asdict(study.settings), "workload": workload}
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,7 @@ class AIMStudy:
     def __call__(self, roster: Roster, seed: int = 0) -> Run:
         run = run_of(
             roster, self.handlers or aim_party.HANDLERS, budget=self.budget, seed=seed,
-            facts={**facts_of(self), "heaviest": self.heaviest},
+            facts=facts_of(self),
         )  # fmt: skip
         domain = next(iter(roster.values())).domain
         unit = marginal_sensitivity(self.budget.neighbours, norm="l2")

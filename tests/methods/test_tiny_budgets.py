@@ -12,7 +12,8 @@ from siloweave.datasets import adult, adult_schema
 from siloweave.errors import BudgetError, InputError
 from siloweave.methods.distaim import coordinator
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.protocols import secure_marginals
+from siloweave.protocols.secure_marginals import coordinator as secure_coordinator
+from siloweave.protocols.secure_marginals import plan as secure_plan
 from siloweave.tables.codes import Encoder
 
 NAMES = ("sex", "income", "race", "age")
@@ -84,7 +85,7 @@ def test_a_party_refuses_a_table_of_two_parties_where_no_rows_are_shared():
     """Of few tables each could be paid for with noise that coins make; nothing would be counted."""
     parts = {name: SCHEMA.select(table.names) for name, table in split().items()}
     tiny, enough = (
-        secure_marginals.SecurePlan(SecureTwoRound(bins=4), SCHEMA, parts, Budget(e, 1e-6))
+        secure_plan.SecurePlan(SecureTwoRound(bins=4), SCHEMA, parts, Budget(e, 1e-6))
         for e in (1e-4, 1.0)
     )
     table = enough.table_for(("sex", "race"), 100.0)
@@ -105,7 +106,8 @@ def test_the_forecast_of_secure_two_round_says_which_epsilon_is_enough():
 
 
 def test_secure_two_round_leaves_out_tables_that_need_wider_noise(monkeypatch):
-    monkeypatch.setattr(secure_marginals, "MOST_SIGMA", 30.0)
+    for module in (secure_plan, secure_coordinator):
+        monkeypatch.setattr(module, "MOST_SIGMA", 30.0)
     synth = SecureTwoRound(bins=4, pairs_share=0.95)
     fitted = synth.fit(split(), SCHEMA, budget=Budget(1.0, 1e-6))
     joint = [(q, m.sigma) for m in fitted.model.measured for q in m.cliques if len(q) == 2]

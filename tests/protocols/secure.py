@@ -19,14 +19,11 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.secure_marginals import (
-    MeasureTables,
-    RowBounds,
-    SecureMarginals,
-    Tables,
-    secure_facts,
-    secure_handlers,
-)
+from siloweave.protocols.secure_marginals import coordinator, plan
+from siloweave.protocols.secure_marginals.coordinator import RowBounds, SecureMarginals
+from siloweave.protocols.secure_marginals.messages import MeasureTables, Tables
+from siloweave.protocols.secure_marginals.party import secure_handlers
+from siloweave.protocols.secure_marginals.plan import secure_facts
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Column, Schema, read
 from siloweave.tables.codes import Encoder
@@ -50,6 +47,12 @@ TWO = SPLITS["two parties"]
 RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
 SYNTH = SecureTwoRound(degree=3)
 PAIR = (("a", "c"),)
+
+
+def full_at(patch, most):
+    """Have messages of the protocol hold no more bytes."""
+    for module in (plan, coordinator):
+        patch.setattr(module, "MAX_BYTES", most)
 
 
 def budget_of(relation=Relation.ADD_REMOVE, epsilon=20.0):

@@ -34,6 +34,7 @@ from tests.protocols.vanishing import (
     BUDGET,
     CLIQUES,
     DOMAIN,
+    FACTS,
     MOMENTS,
     NAMES,
     Line,
@@ -433,7 +434,7 @@ def test_a_changed_reply_has_no_seal():
 
 @pytest.mark.usefixtures("exact")
 def test_a_party_that_was_killed_between_both_questions_opens_what_it_masked(tmp_path):
-    tables, terms = tables_of(), terms_of(NAMES, dropouts=2)
+    tables, terms = tables_of(), terms_of(NAMES, dropouts=2, facts=FACTS)
 
     def site(name):
         store = FolderStore(tmp_path / name)
@@ -474,6 +475,8 @@ def test_a_budget_that_is_spent_ends_the_sum_at_every_party():
 
 class Slow:
     """Parties that answer nothing from a moment on, until they are let go; then they are gone."""
+
+    sizes = {}
 
     def __init__(self, line, names, kind):
         self.line, self.names, self.kind = line, names, kind

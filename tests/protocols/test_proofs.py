@@ -21,7 +21,7 @@ from siloweave.protocols.secure_sums import HANDLERS, Count
 from tests.federation.rosters import site_with, terms_of
 from tests.federation.sites import Sites, handlers_of
 from tests.guarantees.lying import sent_through
-from tests.protocols.vanishing import CLIQUES, NAMES, study_of
+from tests.protocols.vanishing import CLIQUES, FACTS, NAMES, study_of
 from tests.synthesizers.test_visibility import CASES
 
 FEW = NAMES[:3]
@@ -151,7 +151,7 @@ def test_a_party_that_starts_again_has_not_forgotten_what_it_must_be_shown():
     study = study_of(dropouts=0, names=FEW)
     study.count()
     shown = {name: dict(proofs) for name, proofs in study.session._proofs.items()}
-    old, terms = study.line.sites, terms_of(FEW)
+    old, terms = study.line.sites, terms_of(FEW, facts=FACTS)
     anew = {
         name: site_with(name, study.tables[name], terms, store=one._store, ledger=one.ledger)
         for name, one in old.items()

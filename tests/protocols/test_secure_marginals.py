@@ -25,8 +25,11 @@ from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, SharedCoins
 from siloweave.privacy.ledger import Ledger
-from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
+from siloweave.protocols.secure_marginals import coordinator as secure_coordinator
+from siloweave.protocols.secure_marginals import messages as secure_messages
+from siloweave.protocols.secure_marginals import party as secure_party
+from siloweave.protocols.secure_marginals import plan as secure_plan
 from tests.core.kills import WHERE, KilledError, Tap
 from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
@@ -40,6 +43,7 @@ from tests.protocols.secure import (
     ask_otherwise,
     budget_of,
     exact,
+    full_at,
     people,
     study_of,
     with_fields,
@@ -84,11 +88,12 @@ def test_a_table_of_all_columns_of_four_parties(monkeypatch):
 def test_rows_in_many_messages_give_the_same(most, monkeypatch):
     """Ten rows in each, and one; tables of shifted codes in a message each."""
     without_noise(monkeypatch)
-    monkeypatch.setattr(secure, "MAX_BYTES", most)
+    full_at(monkeypatch, most)
     monkeypatch.setattr(products, "_MOST_WORDS", 50)
     study = study_of(people(), SPLITS["three parties"], budget_of(Relation.REPLACE_ONE))
     same(study.counts(EVERY), exact(people(), EVERY))
-    planned = secure._slabs_of(secure._owned(study.secure.plan, study.secure.domain), 30)
+    owned = secure_plan.owned_codes(study.secure.plan, study.secure.domain)
+    planned = secure_plan.slabs_of(owned, 30)
     assert any(slab.proven > slab.stop for slab in planned), "some proofs come early"
     slabs = len(planned)
     assert study.secure.session.rounds > 1 + slabs + len([q for q in EVERY if len(q) == 3])
@@ -97,13 +102,13 @@ def test_rows_in_many_messages_give_the_same(most, monkeypatch):
 @pytest.mark.parametrize("full", [50, 400, 5_000, 20_000])
 def test_rows_and_proofs_fit_into_few_messages(full, monkeypatch):
     """Each row is shared once and after its proof, in no more messages than slabs of one size."""
-    monkeypatch.setattr(secure, "MAX_BYTES", full)
+    full_at(monkeypatch, full)
     rng = np.random.default_rng(full)
     for _ in range(40):
         number = int(rng.integers(1, 5))
         owned = [(int(rng.integers(1, 40)), int(rng.integers(1, 5))) for _ in range(number)]
         rows, whole = int(rng.integers(1, 300)), 4 * sum(map(sum, owned))
-        slabs = secure._slabs_of(owned, rows)
+        slabs = secure_plan.slabs_of(owned, rows)
         starts, stops, proven = zip(*slabs, strict=True)
         assert (0, *stops[:-1]) == starts
         assert stops[-1] == proven[-1] == rows
@@ -112,7 +117,7 @@ def test_rows_and_proofs_fit_into_few_messages(full, monkeypatch):
             continue
         assert len(slabs) <= -(-rows // int(0.9 * full / whole))
         before = np.diff([0, 0, *stops])[:-1]
-        for proof, sent, given in secure._bytes_of(owned):
+        for proof, sent, given in secure_plan.row_bytes_of(owned):
             assert max(given * before + proof * np.diff([0, *proven])) <= 0.9 * full
             assert max(sent, given) * max(np.diff([0, *stops])) <= 0.9 * full
 
@@ -120,8 +125,8 @@ def test_rows_and_proofs_fit_into_few_messages(full, monkeypatch):
 def test_a_million_rows_take_five_questions():
     """Of Adult's 162 codes in 15 columns, at two parties or three: two messages share them."""
     for owned in ([(81, 8), (81, 7)], [(54, 5)] * 3):
-        assert len(secure._slabs_of(owned, 10**6)) == 2
-        assert len(secure._slabs_of(owned, 500_000)) == 1
+        assert len(secure_plan.slabs_of(owned, 10**6)) == 2
+        assert len(secure_plan.slabs_of(owned, 500_000)) == 1
 
 
 def carried(request):
@@ -143,7 +148,7 @@ def test_coins_rows_and_words_of_wide_tables_fit_into_messages_together(
     rows, widest, most, messages, monkeypatch
 ):
     study, seen = study_of(people(rows), TWO, budget_of(Relation.REPLACE_ONE)), []
-    monkeypatch.setattr(secure, "MAX_BYTES", most)
+    full_at(monkeypatch, most)
     ask_otherwise(monkeypatch, "south", "MeasureTables", lambda request: (
         seen.append(carried(request)) or request
     ))  # fmt: skip
@@ -351,18 +356,18 @@ def test_only_the_first_two_parties_are_dealt_anything_for_wide_tables(monkeypat
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("limit", ["MAX_BYTES", "_MOST_WORDS", "_MOST_CELLS"])
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MOST_WORDS", "MOST_CELLS"])
 def test_tables_are_measured_as_long_as_they_fit_together(limit, monkeypatch):
     study = study_of(people(), SPLITS["three parties"]).secure
     one, two = ("a", "c", "e"), ("b", "c", "e")
     assert study.can_measure([one, two])
-    both = {"MAX_BYTES": secure._dealt(study.domain, [one, two], study.rows)[0] / 0.9,
-            "_MOST_WORDS": study.rows * 72, "_MOST_CELLS": 36}  # fmt: skip
-    monkeypatch.setattr(secure, limit, both[limit])
+    both = {"MAX_BYTES": secure_plan.dealt_bytes(study.domain, [one, two], study.rows)[0] / 0.9,
+            "MOST_WORDS": study.rows * 72, "MOST_CELLS": 36}  # fmt: skip
+    monkeypatch.setattr(secure_plan, limit, both[limit])
     assert study.can_measure([one, two])
-    monkeypatch.setattr(secure, limit, both[limit] - 1)
+    monkeypatch.setattr(secure_plan, limit, both[limit] - 1)
     assert not study.can_measure([one, two])
-    assert study.can_measure([one]) == (limit != "_MOST_CELLS")
+    assert study.can_measure([one]) == (limit != "MOST_CELLS")
     assert study.can_measure([("a", "b"), ("a", "c")])  # which are opened in another way
 
 
@@ -370,8 +375,8 @@ def test_a_faint_table_does_not_take_planned_ones_into_a_second_message(monkeypa
     """Its words are twice as wide as was assumed when it was planned."""
     study = study_of(people(3000), SPLITS["three parties"]).secure
     wide = [q for q in EVERY if len(q) == 3 and study.plan.is_shifted(q)]
-    size, _ = secure._dealt(study.domain, wide, study.rows)
-    monkeypatch.setattr(secure, "MAX_BYTES", size / 0.9)
+    size, _ = secure_plan.dealt_bytes(study.domain, wide, study.rows)
+    full_at(monkeypatch, size / 0.9)
     assert study.can_measure(wide)
     tables = [study.plan.table_for(q, 20.0) for q in wide[1:]]
     faint = study.plan.table_for(wide[0], 9_000.0)
@@ -404,7 +409,7 @@ def test_rows_are_shared_once_and_all_of_them():
         return request
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secure, "MAX_BYTES", 15 * 4 * (17 + 6) / 0.9)
+        full_at(patch, 15 * 4 * (17 + 6) / 0.9)
         ask_otherwise(patch, "north", "ShareRows", stopped)
         with pytest.raises(StoppedError):
             study.counts(PAIR)
@@ -419,14 +424,14 @@ def test_rows_are_shared_once_and_all_of_them():
 
 def test_noise_that_words_cannot_hold_is_refused(monkeypatch):
     study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
-    monkeypatch.setattr(secure, "MOST_ROWS", 99)  # above rows, and below what noise may be
+    monkeypatch.setattr(secure_party, "MOST_ROWS", 99)  # above rows, and below what noise may be
     with pytest.raises(WireError, match=r"asked for noise of up to .* which is too wide"):
         study.counts(PAIR)
 
 
 def test_other_keys_or_codes_than_before_are_refused(monkeypatch):
     study = study_of(people(), TWO)
-    monkeypatch.setattr(secure, "MAX_BYTES", 2_000)  # two slabs or more, whatever noise rows have
+    full_at(monkeypatch, 2_000)  # two slabs or more, whatever noise rows have
     seen = []
 
     def later(request):
@@ -453,7 +458,7 @@ def test_a_party_that_shares_no_codes_is_named(monkeypatch):
         made[0, column], made[0, (column + 1) % 3] = 4, products.P - 3
         return made
 
-    monkeypatch.setattr(secure.products, "one_hot", heavy)
+    monkeypatch.setattr(secure_party.products, "one_hot", heavy)
     study = study_of(people(), {"north": "abd", "south": "cef"})
     with pytest.raises(WireError, match="'south' was sent rows by 'north' that are no codes"):
         study.counts(PAIR)
@@ -490,12 +495,12 @@ def at_odds(study, monkeypatch):
     half = plan.table_for(PAIR[0], 20.0).coins.half
     opened = products.opened(words, half, products.P).reshape(3, 4)
     for name, site in study.sites.items():
-        party = secure._party(plan.synth, site)
+        party = secure_party._party(plan.synth, site)
         hot[name] = party.one_hot((0, study.secure.rows)).astype(np.int64)
-    V = products.masks(study.secure._shared["south"], secure._in_run("r", 1),
+    V = products.masks(study.secure._shared["south"], secure_plan.in_run("r", 1),
                        study.secure.rows, 9)[:, :4].astype(np.int64)  # fmt: skip
-    R = products.masks(study.secure._shared["north"], secure._in_run("r", "R", "north", "south"),
-                       8, 9).astype(np.int64)  # fmt: skip
+    context = secure_plan.in_run("r", "R", "north", "south")
+    R = products.masks(study.secure._shared["north"], context, 8, 9).astype(np.int64)
     a, b = hot["north"][:, :3], hot["north"][:, 3:6]
     known = (b - a).T @ (V % products.P) + R[:3, :4] - R[3:6, :4] + a.T @ hot["south"][:, :4]
     gap = (opened.astype(np.int64) - known) % products.P
@@ -513,7 +518,7 @@ def test_words_for_different_tables_open_to_nothing(monkeypatch):
 
 def test_without_a_pad_of_what_was_asked_they_would_show_rows(monkeypatch):
     """What is left is noise alone, and a guess of one row that is wrong would be seen at once."""
-    monkeypatch.setattr(secure._Party, "digest", lambda party, tables: "")
+    monkeypatch.setattr(secure_party._Party, "digest", lambda party, tables: "")
     study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE), seed=1)
     assert at_odds(study, monkeypatch).max() < 1_000
 
@@ -524,7 +529,7 @@ def test_own_tables_at_different_parties_are_what_it_could_take_too_much_of(monk
     sigma = 1 / np.sqrt(2 * 0.99 * study.secure.plan.rho_tables)
 
     def own(clique):
-        table = secure.NoisyTable(clique, float(sigma))
+        table = secure_messages.NoisyTable(clique, float(sigma))
         return with_fields(tables=(table,))
 
     ask_otherwise(monkeypatch, "north", "MeasureTables", own(("a",)))
@@ -555,8 +560,8 @@ LIES = [  # of tables with 30 rows, and what they add to south's words; the last
 def test_words_that_open_to_impossible_counts_are_refused(clique, more, case, absent, monkeypatch):
     """Each lie by one case of the check alone: a copy without it takes the table for a good one."""
     without_noise(monkeypatch)
-    monkeypatch.setattr(secure, "_NEVER", 5)
-    study, real = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE)), secure._closed
+    monkeypatch.setattr(secure_coordinator, "_NEVER", 5)
+    study, real = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE)), secure_party._closed
 
     def lied(party, group, dealt, tables):
         sent = real(party, group, dealt, tables)
@@ -565,7 +570,7 @@ def test_words_that_open_to_impossible_counts_are_refused(clique, more, case, ab
             sent = products.added(sent, np.array(more) % modulus, modulus)
         return sent.astype(np.uint32)
 
-    monkeypatch.setattr(secure, "_closed", lied)
+    monkeypatch.setattr(secure_party, "_closed", lied)
     without_case(monkeypatch, absent, 30)
     if absent == case:
         wanted = exact(people(), [clique])[clique] + np.reshape(
@@ -622,12 +627,12 @@ def test_a_wrong_word_for_a_proof_shows_a_code_by_a_refusal(monkeypatch):
     for guess in range(3):
         study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
         shared = study.secure._shared["north"]
-        b = products.shifts(shared, secure._in_run("r", 1), 30, (3, 3, 2))[0, 0]
+        b = products.shifts(shared, secure_plan.in_run("r", 1), 30, (3, 3, 2))[0, 0]
 
         def changed(request, place=(guess + b) % 3):
             words = request.proof.numpy().copy()
             words[0, place] = (int(words[0, place]) + 1) % products.P
-            return msgspec.structs.replace(request, proof=secure.Array.of(words, "<u4"))
+            return msgspec.structs.replace(request, proof=secure_messages.Array.of(words, "<u4"))
 
         with monkeypatch.context() as patch:
             ask_otherwise(patch, "north", "ShareRows", changed)

@@ -18,11 +18,13 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy import events
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import PaidAhead
-from siloweave.protocols import random_fields, secure_marginals, secure_sums
+from siloweave.protocols import random_fields, secure_sums
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.secure_marginals import MeasureTables, NoisyTable, secure_handlers
+from siloweave.protocols.secure_marginals import party as secure_party
+from siloweave.protocols.secure_marginals.messages import MeasureTables, NoisyTable
+from siloweave.protocols.secure_marginals.party import secure_handlers
 from siloweave.protocols.secure_sums import Count
-from siloweave.protocols.workloads import most_counted
+from siloweave.protocols.workloads import StudyWorkload, most_counted
 from siloweave.tables import Codes, Column, Schema, codes
 from siloweave.tables.codes import Domain, Encoder
 from tests.federation.rosters import site_with, terms_of
@@ -30,7 +32,7 @@ from tests.protocols.secure import budget_of, study_of
 
 DOMAIN = Domain(tuple("abcde"), (400, 400, 400, 2, 2))
 PAIRS = (("a", "b"), ("b", "c"), ("d", "e"))
-FACTS = {"workload": PAIRS, "max_model_mb": 8.0, "variant": "oracle", "selection": "simulated"}
+FACTS = {"workload": StudyWorkload(PAIRS, 8.0), "variant": "oracle", "selection": "simulated"}
 WIDE = ("a", "b", "c")  # 64,000,000 cells
 
 
@@ -165,7 +167,7 @@ def shared(monkeypatch):
     study = study_of(frame, PARTS, budget_of(epsilon=4.0), schema=FINE, synth=synth)
     study.counts([("a", "h")], 400.0)
     for module, name in (
-        (secure_marginals, "marginal"),
+        (secure_party, "marginal"),
         (products, "root_seeds"),
         (products, "coin_bits"),
         (events, "cost_of"),

@@ -22,6 +22,7 @@ from siloweave.protocols.secure_sums import (
     SumNoise,
     noisy_sums,
 )
+from siloweave.protocols.workloads import StudyWorkload
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
@@ -31,6 +32,7 @@ from tests.federation.small import reply_in
 
 DOMAIN = Domain(("a", "b"), (30, 40))
 CLIQUES = (("a", "b"), ("b",))
+FACTS = {"workload": StudyWorkload(CLIQUES, 80.0)}
 BUDGET = Budget(epsilon=50.0, delta=1e-5)
 NAMES = ("ada", "bob", "cleo", "dan", "eve", "fay")
 
@@ -135,7 +137,9 @@ def study_of(
 ):
     """A study whose keys are exchanged; `named` goes to its sites."""
     tables = tables_of(names, rows)
-    sites = roster_of(tables, dropouts=dropouts, tolerated=tolerated, limit=BUDGET, **named)
+    sites = roster_of(
+        tables, dropouts=dropouts, tolerated=tolerated, limit=BUDGET, facts=FACTS, **named
+    )
     line = Line(sites, gone or {})
     session = Session(tuple(names), line, run="r", tolerated=tolerated, dropouts=dropouts)
     keys = secure_sums.exchange_keys(session, DOMAIN)

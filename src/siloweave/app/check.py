@@ -729,7 +729,7 @@ def _column_notes(schema: Schema) -> Iterator[str]:
 
 def _unit_notes(schema: Schema, synth: MethodSettings, budget: Budget) -> Iterator[str]:
     """Say that a unit may have more rows than a budget that is for a row, or one party, covers."""
-    ids = [column.name for column in schema.columns if column.kind == "id"]
+    ids = [column.name for column in schema.columns if column.is_id]
     if budget.by_row and ids and synth.method.needs_budget(synth):
         yield (
             "one row is protected; where a person has several rows, name the column with the "
@@ -873,7 +873,7 @@ def _spends_budget(study: Study, synth: MethodSettings) -> bool:
 
 def _implied_days(schema: Schema) -> Iterator[str]:
     """Describe datetimes that are days since nothing but their bounds says how fine they are."""
-    datetimes = [column for column in schema.coded if column.kind == "datetime"]
+    datetimes = [column for column in schema.coded if column.is_datetime]
     # Bounds from rows are as fine as the rows; those that someone declared may be coarser.
     declared = [column for column in datetimes if "low" not in column.from_data]
     names = [column.name for column in declared if has_implied_days(column)]

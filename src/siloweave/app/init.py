@@ -269,7 +269,7 @@ def repeated_ids(tables: Mapping[str, Table], schema: Schema) -> tuple[RepeatedI
     repeated: list[RepeatedId] = []
     id_counts: dict[str, int] = {}
     for column in schema.columns:
-        if column.kind != "id":
+        if not column.is_id:
             continue
         if all(differ_plainly(table, column.name) for table in tables.values()):
             continue
@@ -674,7 +674,7 @@ def _with_file_kinds(schema: Schema, pooled: Table, tables: Sequence[Table]) -> 
                 forms.add(form_of(by_name[name], table.kind(name)))
 
         is_id_by_file = {file_column.kind for file_column in detected} == {"id"}
-        is_id = is_id_by_file and column.kind != "id"
+        is_id = is_id_by_file and not column.is_id
         if is_id and len(pooled.counts(name)[0]) >= _FEW:
             formats = {file_column.format for file_column in detected}
             column = _id_by_file(
@@ -720,7 +720,7 @@ def _shared_id(tables: Sequence[Table], name: str) -> Column:
     forms = set()
     for table in tables:
         column = describe(table.select([name]), name)
-        forms.add(column.format if column.kind == "id" else None)
+        forms.add(column.format if column.is_id else None)
     form = forms.pop() if len(forms) == 1 else None
     if form is None:
         return Column(name, "id")

@@ -470,7 +470,7 @@ def messages_over(setup: Setup, forecast: Forecast) -> Iterator[PlannedMessage]:
 
 def sends_results(setup: Setup) -> bool:
     """Say whether parties are sent the synthetic table: not where each keeps its own columns."""
-    return bool(getattr(setup.synth, "shared", True))
+    return setup.shared
 
 
 def parting_over(setup: Setup) -> PlannedMessage:
@@ -521,7 +521,7 @@ def _decoding(setup: Setup) -> Iterator[PlannedMessage]:
     """Yield what draws rows where their decoders are at the parties; it closes the run."""
     if setup.synth.method.decode is None:
         return
-    if getattr(setup.synth, "shared", True):
+    if setup.shared:
         questions: QuestionCounts = {DecodeColumns: most_decoded(setup)}
         field = PlannedField("columns", _MADE)
     else:

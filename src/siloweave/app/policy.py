@@ -43,7 +43,12 @@ from siloweave.app.study import (
     converted,
     in_toml,
 )
-from siloweave.core.method import GUARANTEES, MethodSettings, smallest_sum
+from siloweave.core.method import (
+    GUARANTEES,
+    MethodSettings,
+    shares_columns,
+    smallest_sum,
+)
 from siloweave.core.settings import Job
 from siloweave.errors import InputError, count_of, number, whole
 from siloweave.methods.registry import METHODS
@@ -286,7 +291,7 @@ class Policy(Section, frozen=True):
         self,
         study: Study,
         schema: Schema,
-        synth: Any,
+        synth: MethodSettings,
         entries: Sequence[Entry],
         columns: Sequence[str],
         others: Sequence[Budget | Charged],
@@ -300,7 +305,7 @@ class Policy(Section, frozen=True):
             yield f"[studies] alignment = false: it compares {ids} of rows."
         # A method for split columns shares them unless its settings say that it does not.
         is_split = synth.method.split == "columns"
-        is_joined = is_split and getattr(synth, "shared", True)
+        is_joined = is_split and shares_columns(synth)
         if is_joined and not self.studies.shared_columns:
             yield (
                 "[studies] shared_columns = false: it puts synthetic columns of all parties "
@@ -308,7 +313,7 @@ class Policy(Section, frozen=True):
             )
         yield from self._beyond(study, entries, others)
 
-    def _forbidden_method(self, synth: Any) -> Iterator[str]:
+    def _forbidden_method(self, synth: MethodSettings) -> Iterator[str]:
         """Yield what is not allowed of a method: it as such, its guarantee, its trust model."""
         allowed = self.studies
         info = synth.info
@@ -330,7 +335,11 @@ class Policy(Section, frozen=True):
             )
 
     def _forbidden_columns(
-        self, study: Study, schema: Schema, synth: Any, columns: Sequence[str]
+        self,
+        study: Study,
+        schema: Schema,
+        synth: MethodSettings,
+        columns: Sequence[str],
     ) -> Iterator[str]:
         """Yield the columns that a study uses and this policy does not name."""
         allowed = self.studies.columns
@@ -345,7 +354,7 @@ class Policy(Section, frozen=True):
         if allowed and forbidden:
             yield f"[studies] columns = {_few(allowed)}: it uses {_few(forbidden)}."
 
-    def _forbidden_roster(self, study: Study, synth: Any) -> Iterator[str]:
+    def _forbidden_roster(self, study: Study, synth: MethodSettings) -> Iterator[str]:
         """Yield what is too small: the study's roster, or a sum over parties."""
         allowed = self.studies
         party_count = len(study.names)

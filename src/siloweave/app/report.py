@@ -460,7 +460,7 @@ def _span(column: Column, start: float, end: float) -> str:
         return f"{_number(start)} to {_number(end)}"
     first = int(start)
     last = int(end) - 1
-    if column.kind == "datetime":
+    if column.is_datetime:
         bounds = np.array([first, last])
         times = as_datetimes(column, bounds, None).tolist()
         texts = [str(time).removesuffix(" 00:00:00") for time in times]
@@ -864,7 +864,7 @@ def _written_values(column: Column) -> Iterator[str]:
     """Yield how a column's values are written, as the schema says."""
     if column.modelled and column.format is not None:
         form = column.format
-        if column.kind == "datetime":
+        if column.is_datetime:
             form = time_words(form)
         yield f"written like {form}"
     if column.decimals is not None:
@@ -927,7 +927,7 @@ def _axis_edges(encoder: Encoder, name: str) -> tuple[float, ...]:
     """Return where a column's bins begin and end, as numbers of an axis; dates in days."""
     edges = encoder.edges(name).astype(float)
     column = encoder.schema[name]
-    if column.kind == "datetime":
+    if column.is_datetime:
         edges = edges * (step_of(column) / _DAY)
     return tuple(edges.tolist())
 

@@ -285,7 +285,7 @@ def _adapt_fallback(column: Column, form: ColumnForm, changes: dict[str, Any]) -
     """
     if column.fallback is None or "fallback" in changes:
         return
-    had_options = column.kind in ("categorical", "boolean")
+    had_options = column.is_choice
     has_options = form.kind in ("categorical", "boolean")
     if had_options and not has_options:
         changes["fallback"] = LOW
@@ -427,7 +427,7 @@ def _bound_edited(column: Column, bound: Any, text: str) -> Any:
         return bound
     if not text:
         return None
-    return text if column.kind == "datetime" else _number(text, (int, float))
+    return text if column.is_datetime else _number(text, (int, float))
 
 
 def _further_constraints(text: str) -> list[Constraint]:

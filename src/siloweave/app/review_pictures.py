@@ -44,7 +44,7 @@ def picture_of(column: Column, table: Table) -> str:
         return ""
     values = values_of(column, table)
     present = values.present
-    has_bins = column.kind not in ("categorical", "boolean")
+    has_bins = not column.is_choice
     if has_bins and values.have_order and len(present):
         return _histogram(column.name, present, values.missing_share)
     return _bars(column.name, present.tolist(), values.missing_share)

@@ -45,10 +45,10 @@ def values_of(column: Column, table: Table) -> ColumnValues:
     cells = table.blanked(column.name, column.missing_values)
     values = cells.values(column.name)
     is_missing = cells.missing(column.name)
-    if values.dtype == object and column.kind not in ("categorical", "boolean"):
+    if values.dtype == object and not column.is_choice:
         # In a form such as "1.234,5 €" or 31.12.2020.
         with suppress(InputError):
-            if column.kind == "datetime":
+            if column.is_datetime:
                 converted = cells.times(column.name, column.format)
             else:
                 converted = cells.numbers(column.name, column.format)
@@ -87,16 +87,14 @@ def _beyond(column: Column, table: Table) -> Iterator[str]:
     """Yield how many cells of a column are below its bounds, and above them."""
     values = values_of(column, table)
     present = values.present
-    if not values.have_order or (present.dtype.kind == "M") != (
-        column.kind == "datetime"
-    ):
+    if not values.have_order or (present.dtype.kind == "M") != column.is_datetime:
         return
     for side, bound in (("below", column.low), ("above", column.high)):
         if bound is None:
             continue
         if side == "below":
             is_beyond = present < _number(bound, present)
-        elif column.kind == "datetime" and is_date(bound):
+        elif column.is_datetime and is_date(bound):
             # A bound that is a date includes that whole day.
             is_beyond = present >= _number(bound, present) + np.timedelta64(1, "D")
         else:

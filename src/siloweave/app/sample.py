@@ -119,7 +119,7 @@ def filled_cells(schema: Schema, before: Table, after: Table) -> int:
 
 def numbered_ids(schema: Schema) -> str:
     """Return a line on ids that count from 1 in every file; empty where the schema has none."""
-    ids = [column for column in schema.columns if column.kind == "id"]
+    ids = [column for column in schema.columns if column.is_id]
     names = [column.name for column in ids if column.format is None]
     if not names:
         return ""

@@ -48,19 +48,19 @@ from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWor
 from siloweave.methods.distaim.party import places_of
 from siloweave.methods.flaim.coordinator import chosen_by
 from siloweave.methods.flaim.messages import Chosen, MeasureQueries, Select
-from siloweave.methods.registry import METHODS, load
+from siloweave.methods.registry import load
 from siloweave.methods.silofuse.messages import GRID, Coded, Noised
 from siloweave.models.estimate import Measurement
 from siloweave.privacy.accountants import of_one_person
 from siloweave.privacy.ledger import Ledger
 from siloweave.protocols.columns import JoinedGenerator
-from siloweave.protocols.secure_marginals import (
+from siloweave.protocols.secure_marginals.coordinator import opened_tables
+from siloweave.protocols.secure_marginals.messages import (
     MeasureTables,
-    SecurePlan,
     ShareRows,
     Tables,
-    opened_tables,
 )
+from siloweave.protocols.secure_marginals.plan import SecurePlan
 from siloweave.protocols.secure_sums import (
     Count,
     Counts,
@@ -68,6 +68,7 @@ from siloweave.protocols.secure_sums import (
     opened_sum,
     summed,
 )
+from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Clique, Codes, Domain
@@ -254,12 +255,11 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
 def _secure_plan(fitted: Fit) -> SecurePlan:
     """Return the plan that all parties had in a run over split columns."""
     model: Any = fitted.model
-    kind = METHODS[fitted.info.name]
 
     # A fit's settings have more names than the method's: what the run learned is among them.
-    names = {field.name for field in fields(kind)}
+    names = {field.name for field in fields(TwoRoundSettings)}
     settings = {name: value for name, value in fitted.settings.items() if name in names}
-    synth = settings_of(kind, settings)
+    synth = settings_of(TwoRoundSettings, settings)
 
     modelled = fitted.modelled
     columns = {

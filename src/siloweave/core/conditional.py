@@ -352,11 +352,7 @@ def balanced_column(
             "balanced=True needs a target, and this fit has none; name a column, or fit with target"
         )
     name = target if balanced is True else balanced
-    classes = [
-        column.name
-        for column in schema.columns
-        if column.kind in ("categorical", "boolean")
-    ]
+    classes = [column.name for column in schema.columns if column.is_choice]
     if balanced is not True and name not in classes:
         raise InputError(
             f"balanced={name!r} is no column of classes; choose from {', '.join(classes)}"

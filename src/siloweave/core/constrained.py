@@ -271,17 +271,12 @@ class _Drawing:
         most = count + max(self.wanted.tries * int(is_wrong.sum()), _LEAST)
         good_share = 1.0 - is_wrong.mean()  # of rows that are good for a place
         while is_wrong.any() and drawn_count < most:
-            missed = np.flatnonzero(is_wrong)
+            open_places = np.flatnonzero(is_wrong)
             # At first rows keep the categories that they had, so that these keep their frequency.
             is_anchored = drawn_count < most // 2
             room = (most // 2 if is_anchored else most) - drawn_count
-            per_place = (
-                _SPARE / max(good_share, _RAREST) if self.is_pooled else _PER_PLACE
-            )
-            batch = int(
-                min(max(per_place * missed.size, _SMALLEST_BATCH), _LARGEST_BATCH, room)
-            )
-            rows = np.resize(missed, batch)
+            batch = min(self._batch_size(open_places.size, good_share), room)
+            rows = np.resize(open_places, batch)
             anchors: tuple[Condition, ...] = ()
             if is_anchored and not self.is_pooled:
                 anchors = self._anchors(columns, rows)
@@ -297,7 +292,7 @@ class _Drawing:
             good = np.flatnonzero(~_any(broken, len(rows)))
             if self.is_pooled:
                 places, chosen = self._placed(
-                    columns, missed, new, good, anchored=is_anchored
+                    columns, open_places, new, good, anchored=is_anchored
                 )
             else:
                 places, first = np.unique(rows[good], return_index=True)
@@ -309,6 +304,13 @@ class _Drawing:
             is_wrong[places] = False
             drawn_count += len(rows)
         return drawn_count
+
+    def _batch_size(self, num_places: int, good_share: float) -> int:
+        """Return how many rows to draw for so many places, if that share of them will be good."""
+        per_place: float = _PER_PLACE
+        if self.is_pooled:
+            per_place = _SPARE / max(good_share, _RAREST)
+        return int(min(max(per_place * num_places, _SMALLEST_BATCH), _LARGEST_BATCH))
 
     def _table(
         self, columns: _Columns, names: Sequence[str], like: Table | None = None

@@ -597,7 +597,7 @@ class Fit:
         ids = [
             column.name
             for column in self.schema.columns
-            if column.kind == "id" and column.name not in party_columns
+            if column.is_id and column.name not in party_columns
         ]
         return {
             name: table.select(

@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from math import ceil, inf, isfinite
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -47,6 +56,8 @@ PARTY_TRAINING = "party's training"
 """What a party's folder stores: how far its own training is."""
 OR_PERSONS = ", or every person where the unit is one,"
 """Part of a statement; the report of a run whose unit is a row leaves it out."""
+
+_Settings = TypeVar("_Settings")
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -199,6 +210,43 @@ class Setup:
         object.__setattr__(self, "schema", modelled.schema)
         object.__setattr__(self, "columns", columns)
 
+    def settings_as(self, kind: type[_Settings]) -> _Settings:
+        """Return the method's settings as those of a class that they extend.
+
+        Raises:
+            TypeError: They do not extend it, so the method lacks settings that are read.
+        """
+        if not isinstance(self.synth, kind):
+            name = type(self.synth).__name__
+            raise TypeError(
+                f"{name} has not the settings of {kind.__name__}; let {name} extend it"
+            )
+        return self.synth
+
+    def with_settings(self, **settings: Any) -> Setup:
+        """Return the setup with these settings of the method changed."""
+        return replace(self, synth=replace(self.synth, **settings))
+
+    @property
+    def target(self) -> str | None:
+        """The column that a model is to draw on demand; None, also for a method without one."""
+        return target_of(self.synth)
+
+    @property
+    def shared(self) -> bool:
+        """Whether synthetic columns are put together, and do not stay with their parties."""
+        return shares_columns(self.synth)
+
+    @property
+    def tolerated(self) -> int:
+        """The parties of a masked sum that may pool what they know with the coordinator."""
+        return _tolerated(self.synth)
+
+    @property
+    def dropouts(self) -> int:
+        """The parties of a masked sum that may vanish."""
+        return _dropouts(self.synth)
+
     @property
     def modelled(self) -> Modelled:
         """How the declared columns become those that methods learn."""
@@ -243,8 +291,8 @@ def job_for(synth: MethodSettings, budget: Budget | None, **facts: Any) -> Job:
     return Job(
         budget=synth.method.allowed(synth, budget),
         limited=synth.info.guarantee == "dp",
-        tolerated=int(getattr(synth, "tolerated", 1)),
-        dropouts=int(getattr(synth, "dropouts", 0)),
+        tolerated=_tolerated(synth),
+        dropouts=_dropouts(synth),
         **facts,
     )
 
@@ -258,7 +306,7 @@ def smallest_cohort(synth: MethodSettings, parties: int, stage: str = "method") 
 
 def _all_but_dropouts(synth: MethodSettings, parties: int) -> int:
     """Return how many parties remain where as many vanish as the settings allow."""
-    return max(1, parties - int(getattr(synth, "dropouts", 0)))
+    return max(1, parties - _dropouts(synth))
 
 
 def smallest_sum(synth: MethodSettings, parties: int) -> int | None:
@@ -269,6 +317,33 @@ def smallest_sum(synth: MethodSettings, parties: int) -> int | None:
     if synth.method.split != "rows" or synth.info.trust not in ("secure-sum", "mpc"):
         return None
     return min(smallest_cohort(synth, parties, stage) for stage in ("before", "method"))
+
+
+# Settings that some methods have, and the run reads
+
+
+def target_of(synth: MethodSettings) -> str | None:
+    """Return the setting `target`; None, also for a method without it."""
+    target: str | None = getattr(synth, "target", None)
+    return target
+
+
+def shares_columns(synth: MethodSettings) -> bool:
+    """Return the setting `shared`; a method without it puts synthetic columns together."""
+    return bool(getattr(synth, "shared", True))
+
+
+def _tolerated(synth: MethodSettings) -> int:
+    """Return the setting `tolerated`; a method without it takes one."""
+    return int(getattr(synth, "tolerated", 1))
+
+
+def _dropouts(synth: MethodSettings) -> int:
+    """Return the setting `dropouts`; where a method has none, no party may vanish."""
+    return int(getattr(synth, "dropouts", 0))
+
+
+# A stage
 
 
 @dataclass(frozen=True)
@@ -415,7 +490,7 @@ class Method:
         """Whether the method learns facts that a schema leaves open."""
         return any(stage.name == "schema" for stage in self.before)
 
-    def info(self, synth: Any) -> Info:
+    def info(self, synth: MethodSettings) -> Info:
         """Return what the method is, guarantees and shows at these settings."""
         promise = self.guarantee(synth)
         if promise.kind not in GUARANTEES:
@@ -429,12 +504,12 @@ class Method:
             self.visibility(synth), promise.same_people,
         )  # fmt: skip
 
-    def needs_budget(self, synth: Any) -> bool:
+    def needs_budget(self, synth: MethodSettings) -> bool:
         """Return whether a run at these settings is held to a finite epsilon."""
         promise = self.guarantee(synth)
         return promise.kind != "none" if promise.bounded is None else promise.bounded
 
-    def allowed(self, synth: Any, budget: Any) -> Budget:
+    def allowed(self, synth: MethodSettings, budget: Any) -> Budget:
         """Check the budget that a user gave, and return the budget of the run.
 
         Raises:

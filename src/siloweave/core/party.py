@@ -1323,7 +1323,7 @@ def _check_numbers(tables: Mapping[str, Table]) -> None:
 
 def _check_ids(tables: Mapping[str, Table], schema: Schema) -> None:
     """Refuse tables whose shared ids show that rows stand in another order."""
-    id_names = [column.name for column in schema.columns if column.kind == "id"]
+    id_names = [column.name for column in schema.columns if column.is_id]
     for id_name in id_names:
         holders = [name for name, table in tables.items() if id_name in table.names]
         texts: list[str | None] = []

@@ -341,7 +341,7 @@ class Questions:
             means = self._exact_shares(column, evidence, table.num_rows) @ bin_values
         else:
             means = np.mean(self._draws(column, evidence, table, draws), axis=0)
-        if column.kind != "datetime":
+        if not column.is_datetime:
             return means
         return np.rint(means * step_of(column)).astype("datetime64[us]")
 

@@ -478,14 +478,14 @@ def check_named(setup: Setup, *, far: bool = False) -> None:
     modelled.check_open(setup.learn)
     workload = getattr(synth, "workload", None) or ()
     queries = () if isinstance(workload, str) else workload
-    for name in (getattr(synth, "target", None), *chain(*queries)):
+    for name in (setup.target, *chain(*queries)):
         if name in setup.declared.names and name not in setup.schema.names:
             names = ", ".join(setup.schema.names)
             raise InputError(
                 f"settings name column {name!r}, which is learned as a part of another because "
                 f"of a constraint; name one of {names}"
             )
-    apart = not getattr(synth, "shared", True)
+    apart = not setup.shared
     split_rules = modelled.declared.constraints if setup.columns else ()
     for rule in split_rules:
         if not modelled.local(rule) and (
@@ -664,27 +664,25 @@ def session_with(
             "the carrier has no keys after open(); it must give every party's, see "
             "federation/carriers/carrier.py"
         )
-    transcript = None
-    receipts = None
-    absences = None
+    stored = records.RunRecords()
     if job.folder is not None:
-        receipts = records.Receipts(job.folder / course.RECEIPTS, carrier.keys)
+        transcript = None
         if transcribed:
             transcript = records.FolderTranscript(job.folder / TRANSCRIPT)
+        receipts = records.Receipts(job.folder / course.RECEIPTS, carrier.keys)
+        absences = None
         if job.dropouts:
             absences = records.Absences(job.folder / records.ABSENCES)
+        stored = records.RunRecords(transcript, receipts, absences)
     return Session(
         tuple(carrier.keys),
         carrier,
         run=run,
-        transcript=transcript,
-        receipts=receipts,
+        stored=stored,
         at_once=carrier.at_once,
         tolerated=job.tolerated,
         dropouts=job.dropouts,
         status=status,
-        absences=absences,
-        sizes=carrier.sizes,
         proofs=job.proofs,
         asking=job.asking,
     )

@@ -128,7 +128,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def part_of(kind: type[_Settings], synth: Any) -> _Settings:
+def part_of(kind: type[_Settings], synth: object) -> _Settings:
     """Return those settings of a synthesizer that belong to a dataclass which it extends."""
     dataclass_kind: Any = kind
     return kind(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -242,3 +243,21 @@ class Absences:
         self._steps.setdefault(run, {}).setdefault(party, step)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self._path, msgspec.json.encode(self._steps))
+
+
+# All of a run
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """The files of what a coordinator received in a run; None for what it does not store.
+
+    Attributes:
+        transcript: Every answer.
+        receipts: The payments in answers.
+        absences: Who vanished, and when.
+    """
+
+    transcript: FolderTranscript | None = None
+    receipts: Receipts | None = None
+    absences: Absences | None = None

@@ -156,15 +156,11 @@ class Session:
         roster: Names, in the order of the replies.
         carrier: How frames travel.
         run: Name of the run; a run that is started again under its name resumes.
-        transcript: Where every answer is stored; nowhere if None.
-        receipts: Where the payments in answers are kept; nowhere if None.
+        stored: Files of what the coordinator receives; none if None.
         at_once: Parties that are asked at the same time, at least.
         tolerated: Parties that may pool what they know with the coordinator.
         dropouts: Parties of a sum that may vanish.
         status: Where it is written down who was asked and who answered; nowhere if None.
-        absences: Where it is kept who vanished; nowhere if None.
-        sizes: By party, the bytes of the last question and of its answer, where more is sent than
-            their frames, which are counted otherwise.
         proofs: By reader and sender, what a sum's parties are still to show each other, which all
             stages of a run share.
         asking: Runs while an answer is awaited without which the run does not go on.
@@ -179,14 +175,11 @@ class Session:
         carrier: Carrier,
         *,
         run: str,
-        transcript: records.FolderTranscript | None = None,
-        receipts: records.Receipts | None = None,
+        stored: records.RunRecords | None = None,
         at_once: int = 1,
         tolerated: int = 1,
         dropouts: int = 0,
         status: course.StatusFile | None = None,
-        absences: records.Absences | None = None,
-        sizes: Mapping[str, tuple[int, int]] | None = None,
         proofs: dict[str, dict[str, bytes]] | None = None,
         asking: Stopwatch | None = None,
     ) -> None:
@@ -205,15 +198,15 @@ class Session:
         self.rounds = 0
         self.tolerated = tolerated
         self.dropouts = dropouts
-        self._absences = absences
-        self._vanished = absences.of(run) if absences else {}
+        self._stored = stored or records.RunRecords()
+        self._absences = self._stored.absences
+        self._vanished: dict[str, int] = {}
+        if self._absences is not None:
+            self._vanished = self._absences.of(run)
         self.gone: set[str] = set()
         """Parties that did not answer where some may vanish; they are asked again in `close`."""
         self._paid: dict[str, set[str]] = {name: set() for name in roster}
         self._carrier = carrier
-        self._sizes = {} if sizes is None else sizes
-        self._transcript = transcript
-        self._receipts = receipts
         self._at_once = at_once
         self._asking = asking or Stopwatch()
         self._status = status
@@ -491,10 +484,9 @@ class Session:
 
         paid = dict(self._paid)
         # Of stages before, and of what was asked before a restart.
-        if self._receipts is not None:
-            paid = {
-                name: paid[name] | self._receipts.paid(name, self.run) for name in paid
-            }
+        receipts = self._stored.receipts
+        if receipts is not None:
+            paid = {name: paid[name] | receipts.paid(name, self.run) for name in paid}
         ledgers = {
             name: _entries_in(name, reply, paid[name])
             for name, reply in replies.items()
@@ -547,7 +539,7 @@ class Session:
                 status.refused(envelope.to, str(error))
             raise
         # Sealed frames are longer than what they hold; their carrier counts them itself.
-        sent, received = self._sizes.get(envelope.to, (len(frame), len(answer)))
+        sent, received = self._carrier.sizes.get(envelope.to, (len(frame), len(answer)))
         if status is not None:
             status.answered(envelope.to, sent, received)
         return course.Traffic(1, sent, received), answer
@@ -571,9 +563,9 @@ class Session:
         step = envelope.step
         name = envelope.to
         # Before it is decoded: what a party sent is on record, also if it cannot be read.
-        if self._transcript is not None:
+        if self._stored.transcript is not None:
             record = records.TranscriptRecord(run, step, name, envelope.body, body)
-            self._transcript.record(record)
+            self._stored.transcript.record(record)
         reply = messages.decode(body, kind)
         self._paid[name] |= payments(reply)
         for _, item in items(reply):
@@ -581,8 +573,9 @@ class Session:
                 # Each goes to its reader with the next question to it.
                 for reader, proof in item.proofs.items():
                     self._proofs.setdefault(reader, {})[name] = proof
-        if self._receipts is not None:
-            self._receipts.record(run, step, name, reply)
+        receipts = self._stored.receipts
+        if receipts is not None:
+            receipts.record(run, step, name, reply)
         return reply
 
 

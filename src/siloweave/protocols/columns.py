@@ -24,7 +24,7 @@ import numpy as np
 
 from siloweave.core.conditional import Generator, Model, Wanted
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.method import Result, Setup, Task
+from siloweave.core.method import MethodSettings, Result, Setup, Task, shares_columns
 from siloweave.core.model import FeatureModel, Pool
 from siloweave.core.party import OwnerData, keep_synthetic
 from siloweave.core.views import READERS, View
@@ -421,8 +421,7 @@ def _gathered(
     raked_to = None
     if cells:
         raked_to = OneWay(tuple(cells[name] for name in names))
-    target = getattr(setup.synth, "target", None)
-    return ColumnsModel(net, all_features, raked_to, target)
+    return ColumnsModel(net, all_features, raked_to, setup.target)
 
 
 # Drawing rows over a network, where decoders are elsewhere
@@ -566,9 +565,9 @@ def with_decoding(
 ) -> Callable[[Any], Handlers]:
     """Return a party's side of a method, and of drawing rows over a network."""
 
-    def handlers_with_decoding(synth: Any) -> Handlers:
+    def handlers_with_decoding(synth: MethodSettings) -> Handlers:
         decoding: Handlers = {KeepColumns: partial(keep_columns, load)}
-        if synth.shared:
+        if shares_columns(synth):
             decoding = {DecodeColumns: partial(decode_columns, load)}
         return {**handlers(synth), **decoding}
 
@@ -799,12 +798,11 @@ def decoded_rows(
     """
     setup = task.setup
     joint: Any = result.model
-    synth: Any = setup.synth
     if session.simulated:
         return _gathered(load, joint, setup, session)
 
     # Where columns stay with their parties, each makes its own, and says only how many rows.
-    if not synth.shared:
+    if not setup.shared:
         number = (result.num_rows or 1) if count is None else count
         key = fold_in(task.seed, _BATCHES[0])
         batches = [joint.sample(number, key=key)]
@@ -821,7 +819,7 @@ def decoded_rows(
     model = _FarDecoder(
         joint,
         Features.declared(setup.schema),
-        target=getattr(synth, "target", None),
+        target=setup.target,
         session=session,
         task=task,
         result=result,

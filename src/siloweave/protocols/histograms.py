@@ -346,7 +346,7 @@ def _plan(setup: Setup) -> Setup | None:
 
     None without such a column, or where the study itself says how rows are encoded.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(workloads.MarginalSettings)
     if setup.encoder is not None or not synth.counts_share:
         return None
     encoder = workloads.first_encoder(setup.schema, synth)
@@ -354,15 +354,21 @@ def _plan(setup: Setup) -> Setup | None:
     return None if fine is None else replace(setup, encoder=fine, stage="bins")
 
 
+def _fine_of(setup: Setup) -> Encoder:
+    """Return the fine bins of the columns to cut, which `_plan` gave the setup of this stage."""
+    assert setup.encoder is not None
+    return setup.encoder
+
+
 def _share(setup: Setup) -> float:
     """Return the share of the budget that counts of single columns take."""
-    synth: Any = setup.synth
-    return float(synth.counts_share)
+    synth = setup.settings_as(workloads.MarginalSettings)
+    return synth.counts_share
 
 
 def _prepare(table: Any, setup: Setup, party: str) -> HistogramData:
     """Return the party's rows in the columns to cut, once all rows surely fit the schema."""
-    fine: Any = setup.encoder
+    fine = _fine_of(setup)
     coded_part(table, Encoder(setup.schema))
     columns = table.select([name for name in fine.schema.names if name in table.names])
     return HistogramData(rows_of(columns, 0), fine, coded_part(columns, fine))
@@ -370,8 +376,8 @@ def _prepare(table: Any, setup: Setup, party: str) -> HistogramData:
 
 def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes]]:
     """Choose where to cut each column, by how its values are spread; return also the keys."""
-    setup: Any = task.setup
-    fine = setup.encoder
+    setup = task.setup
+    fine = _fine_of(setup)
     neighbours = setup.budget.neighbours
     event = histogram_event(
         fine,
@@ -389,7 +395,7 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
     bins = workloads.bins_for(
         setup.schema, histogram.rows, rho_for(setup.budget) / unit**2
     )
-    bins_of_settings = setup.synth.bins
+    bins_of_settings = setup.settings_as(workloads.MarginalSettings).bins
     counts = histogram.columns
     cuts: dict[str, Cuts] = {}
     for column in fine.schema.columns:
@@ -404,7 +410,7 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
 
 
 def _refine(setup: Setup, answer: tuple[dict[str, Cuts], dict[str, bytes]]) -> Setup:
-    synth: Any = setup.synth
+    synth = setup.settings_as(workloads.MarginalSettings)
     cuts, keys = answer
     encoder = replace(workloads.first_encoder(setup.schema, synth), cuts=cuts)
     return replace(setup, encoder=encoder, keys=keys)
@@ -416,7 +422,7 @@ def _accepts(setup: Setup, sent_setup: Setup) -> Setup:
     Raises:
         WireError: A column has more bins than the study says.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(workloads.MarginalSettings)
     sent = sent_setup.encoder
     if sent is None or setup.encoder is not None:  # a study's own encoder is not cut
         return setup
@@ -441,7 +447,7 @@ BINS = Stage(
     handlers=lambda synth: HANDLERS,
     coordinate=_cut,
     questions=lambda setup: secure_sums.with_openings(
-        {secure_sums.KeyRequest: 1, CountColumns: 1}, setup.synth, len(setup.roster)
+        {secure_sums.KeyRequest: 1, CountColumns: 1}, setup
     ),
     refine=_refine,
     accepts=_accepts,

@@ -1,4 +1,4 @@
-"""Methods that answer a workload of marginals share settings, a party's rows, and a forecast.
+"""Methods that answer a workload of marginals share a party's rows, a result, and a forecast.
 
 Sizes in a forecast follow the methods' own formulas (McKenna, Mullins, Sheldon & Miklau 2022,
 AIM, section 5; Maddock, Cormode & Maple 2024, FLAIM, section 4.3); the other figures are rough.
@@ -12,10 +12,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from statistics import median
-from typing import Any, ClassVar, cast
+from typing import Any
 
 from siloweave.core import views
 from siloweave.core.method import (
@@ -29,7 +29,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.model import MarginalModel, Measured
 from siloweave.core.views import View
-from siloweave.errors import InputError, RosterError, count_of, number, whole
+from siloweave.errors import RosterError, count_of
 from siloweave.federation.session import Session
 from siloweave.models.junction_tree import cells_in
 from siloweave.models.mrf import MRF
@@ -39,6 +39,7 @@ from siloweave.protocols.accuracy import Bought, error_forecast
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, coded_part, open_facts
 from siloweave.protocols.secure_sums import unpacked, with_dropouts
+from siloweave.protocols.workloads import MarginalSettings
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
 from siloweave.tables.codes import (
@@ -82,77 +83,12 @@ _NAME_BYTES = 45  # of a query by name
 _KEY_BYTES = 48  # of a key in a cohort
 
 
-@dataclass(frozen=True)
-class MarginalSettings:
-    """The settings of every synthesizer that answers a workload of marginals.
-
-    Attributes:
-        degree: Columns in a query, instead of what "auto" chooses. A set that does not fit into
-            `max_model_mb` is not asked.
-        queries: So many random sets of `degree` columns instead of all. `degree=3, queries=64`
-            is the published benchmark's setting.
-        workload: Sets of columns whose joint distribution is to be right; each must fit. "auto" is
-            every pair, and triples that contain the `target`. AIM also measures triples of columns
-            with two codes each, and with a `target` sets of four such columns; TwoRound and its
-            like measure triples that lower the expected error.
-        target: A column that is to be predicted from the others.
-        bins: Bins of a column of numbers, at most. None: as many as rows, budget and columns make
-            useful (workload.py, `bins_for`), and one for each value where there are at most twice
-            as many values. Where columns are not cut: 16.
-        counts_share: Share of the budget for a noisy histogram of columns of numbers that are in a
-            query and have more values than bins, by which they are cut (histograms.py); 0 cuts
-            them equally wide, and so does an `Encoder` instead of a schema.
-        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
-
-    Raises:
-        InputError: One of these is no number, or out of bounds.
-    """
-
-    degree: int | None = None
-    queries: int | None = None
-    workload: workloads.Workload = "auto"
-    target: str | None = None
-    bins: int | None = None
-    counts_share: float = 0.2
-    max_model_mb: float = 80.0
-
-    triples: ClassVar[bool] = False  # whether triples are candidates without a target
-    # Columns of a relation with the target that is seen where no fewer columns show it.
-    hidden_columns: ClassVar[int] = 2
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the method, the domain and the target choose the workload, and not the user."""
-        return self.workload == "auto" and self.degree is self.queries is None
-
-    def __post_init__(self) -> None:
-        for name in (
-            "degree",
-            "bins",
-            "queries",
-            "plan_sweeps",
-            "sweeps",
-            "final_sweeps",
-        ):
-            if getattr(self, name, None) is not None:
-                whole(name, getattr(self, name), 1)
-        whole("tolerated", getattr(self, "tolerated", 1), 1)
-        whole("dropouts", getattr(self, "dropouts", 0), 0)
-        for name in ("shrinkage", "plan_shrinkage"):
-            number(name, getattr(self, name, 0), 0, inf, "[)")
-        workload: Any = self.workload
-        if workload is None or (isinstance(workload, str) and workload != "auto"):
-            raise InputError(
-                f'workload={workload!r} must be "auto" or a list of sets of columns, such as '
-                '[("age", "income")]'
-            )
-        number("counts_share", self.counts_share, 0, 0.9)
-        number("max_model_mb", self.max_model_mb, 0, inf, "()")
-
-
 def encoder_of(setup: Setup) -> Encoder:
     """Return the encoder of rows: the study's, one with columns as they were cut, or equal bins."""
-    return setup.encoder or workloads.first_encoder(setup.schema, setup.synth)
+    if setup.encoder is not None:
+        return setup.encoder
+    synth = setup.settings_as(MarginalSettings)
+    return workloads.first_encoder(setup.schema, synth)
 
 
 def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows:
@@ -165,7 +101,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows
 
     # A database counts what is surely asked at once. Triples that a method chooses itself are
     # mostly never asked, and would be many.
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     queries = workloads.queries_of(synth, encoder)
     planned = [query for query in queries if len(query) < 3 or not synth.chooses]
     rows = counted(part, encoder, closure(planned, encoder.domain))
@@ -177,22 +113,18 @@ def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
-    """Return the settings that every party is given, see `Terms`.
-
-    Among them is what `weights_of` needs.
-    """
+    """Return the settings that every party is given, and the workload that they stand for."""
     encoder = encoder_of(setup)
-    synth = cast(Any, setup.synth)
+    synth = setup.settings_as(MarginalSettings)
     # A triple weighs as a pair of it.
     heaviest = 2 if synth.triples and synth.chooses else 0
-    return {
-        **asdict(setup.synth),
-        # No setting of a method that decides itself what is counted.
-        "max_model_mb": synth.max_model_mb,
-        "workload": tuple(workloads.queries_of(synth, encoder)),
-        "heaviest": heaviest,
-        "more_candidates": tuple(workloads.more_candidates(synth, encoder.domain)),
-    }
+    workload = workloads.StudyWorkload(
+        tuple(workloads.queries_of(synth, encoder)),
+        synth.max_model_mb,
+        heaviest,
+        tuple(workloads.more_candidates(synth, encoder.domain)),
+    )
+    return {**asdict(synth), "workload": workload}
 
 
 marginal_method = partial(
@@ -251,7 +183,7 @@ def marginal_result(
     """Run an algorithm of marginals over the parties, and build the result from what it learned."""
     setup = task.setup
     encoder = encoder_of(setup)
-    synth = cast(Any, setup.synth)
+    synth = setup.settings_as(MarginalSettings)
     queries = workloads.queries_of(synth, encoder)
     mrf, measured = algorithm(
         session, encoder.domain, queries, task.rho, synth,
@@ -278,7 +210,7 @@ def marginal_result(
     return Result(model, facts=facts)
 
 
-def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
+def _bins_used(synth: MarginalSettings, encoder: Encoder) -> int | dict[str, int]:
     """Return the number of bins in the settings, or the number into which each column was cut."""
     if synth.bins is None and encoder.cuts:
         return {name: len(cuts.starts) + 1 for name, cuts in encoder.cuts.items()}
@@ -290,7 +222,7 @@ def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
 
 def cuts_columns(setup: Setup) -> bool:
     """Return whether columns are counted first, so that they can be cut into bins."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     if not synth.counts_share or setup.encoder is not None:
         return False
     encoder = workloads.first_encoder(guessed(setup), synth)
@@ -325,76 +257,142 @@ def marginal_forecast(
     """
 
     def forecast(setup: Setup, rows: int) -> Forecast:
-        synth: Any = setup.synth
-        # What is counted: all queries, and every set of columns inside one.
-        encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
-        fine = None
-        if synth.counts_share:
-            fine = columns_to_cut(encoder, workloads.queries_of(synth, encoder))
-        encoder, bins_notes = _foreseen(setup, rows, encoder, fine)
-        domain = encoder.domain
+        synth = setup.settings_as(MarginalSettings)
+        tables = _tables_of(setup, rows)
+        domain = tables.domain
         limit = synth.max_model_mb
-        parties = len(setup.roster)
-        queries = workloads.queries_of(synth, encoder)
-        below = closure(queries, domain)
-        cells = sum(domain.size(clique) for clique in below)
-        one_ways = sum(domain.sizes)
-        pairs = [domain.size(clique) for clique in below if len(clique) == 2] or [0]
-
-        # What a party sends and is sent in all rounds that it joins.
         rounds, joined = rounds_of(setup, rows, domain)
-        answers = joined * parties
+        answers = joined * len(setup.roster)
         cohort = max(1.0, answers / rounds)
-        chosen = sum(pairs) if all_pairs else median(pairs) * min(cohort, 3.0)
-        # Skew, model.
-        shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)
-        shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
-        histogram_bytes = 4 * ResolutionLevels(fine).cells if fine else 0
-        round_bytes = 4 * (one_ways + chosen) + shipped
 
-        # The model, and how long it takes to fit.
-        growth = _GROWN if rows * setup.budget.epsilon >= _GROWS else _SMALL
-        most: float = growth * cells if all_pairs else cells
-        if grown:
-            most = grown(setup, domain, queries, answers)
+        # Cells of the model; its fits take long where what is chosen makes a large tree.
+        most: float = tables.cells
+        is_large = False
+        if grown is not None:
+            most = grown(setup, domain, tables.queries, answers)
+            is_large = most < inf
+        elif all_pairs:
+            is_rich = rows * setup.budget.epsilon >= _GROWS
+            most *= _GROWN if is_rich else _SMALL
         tree = min(cells_in(limit), domain.size(), most)
-        fitted = tree if all_pairs or (grown and most < inf) else 0.0
-        work = _work(
-            all_pairs, rounds, answers, len(below), cells, fitted, len(domain.names)
-        )
+        if all_pairs:
+            work = _planning_s(tables, answers, tree)
+        else:
+            large_tree = tree if is_large else 0.0
+            work = _rounds_s(tables, rounds, answers, large_tree)
 
         error = None
         if buys is not None and rows > 1:
-            error = error_forecast(
-                encoder.schema, domain, rows, buys(setup, rows, domain)
-            )
+            bought = buys(setup, rows, domain)
+            error = error_forecast(tables.encoder.schema, domain, rows, bought)
+        party_s = _PARTY_S * len(setup.roster)
+        report_s = _REPORT_S_PER_PAIR * len(tables.pair_cells)
         result = Forecast(
             questions_of(setup, len(domain.names)),
-            _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
-            histogram_bytes + int(joined * round_bytes),
-            _START_S + _PARTY_S * parties + _REPORT_S_PER_PAIR * len(pairs) + work,
-            setup.budget.epsilon,
-            domain.size(),
-            len(queries),
-            cells,
-            max(queries, key=domain.size),
-            (*_left_out(synth, domain, limit), *bins_notes, *_triples(synth, domain)),
-            waits(synth),
+            memory_mb=_BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * len(setup.roster),
+            bytes_per_party=_party_bytes(tables, joined, cohort, all_pairs=all_pairs),
+            seconds=_START_S + party_s + report_s + work,
+            epsilon_per_party=setup.budget.epsilon,
+            domain_cells=domain.size(),
+            workload_queries=len(tables.queries),
+            workload_cells=tables.cells,
+            largest_query=max(tables.queries, key=domain.size),
+            notes=(
+                *_left_out(synth, domain, limit),
+                *tables.notes,
+                *_triples(synth, domain),
+            ),
+            waits=waits(synth),
             error=error,
             warnings=tuple(workloads.unseen_relations(synth, domain)),
         )
-        if hasattr(synth, "dropouts"):
-            return with_dropouts(result, synth, parties, cohort)
-        return result
+        return with_dropouts(result, setup, cohort)
 
     return forecast
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The tables that a run counts, as they are foreseen."""
+
+    encoder: Encoder
+    fine: Encoder | None  # of columns whose fine bins are counted first, to be cut
+    queries: Sequence[Clique]
+    closure: Sequence[Clique]  # all queries, and every set of columns inside one
+    notes: tuple[str, ...]
+
+    @property
+    def domain(self) -> Domain:
+        """Columns, coded as they will be."""
+        return self.encoder.domain
+
+    @cached_property
+    def cells(self) -> int:
+        """The cells of all tables."""
+        return sum(self.domain.size(clique) for clique in self.closure)
+
+    @cached_property
+    def pair_cells(self) -> list[int]:
+        """The cells of each pair of columns; 0 alone where no pair is counted."""
+        pairs = [clique for clique in self.closure if len(clique) == 2]
+        return [self.domain.size(pair) for pair in pairs] or [0]
+
+
+def _tables_of(setup: Setup, rows: int) -> _Tables:
+    """Foresee what a run counts, once columns are cut for the guessed number of rows."""
+    synth = setup.settings_as(MarginalSettings)
+    encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
+    fine = None
+    if synth.counts_share:
+        fine = columns_to_cut(encoder, workloads.queries_of(synth, encoder))
+    encoder, notes = _foreseen(setup, rows, encoder, fine)
+    queries = workloads.queries_of(synth, encoder)
+    cliques = list(closure(queries, encoder.domain))
+    return _Tables(encoder, fine, queries, cliques, notes)
+
+
+def _party_bytes(
+    tables: _Tables, joined: float, cohort: float, *, all_pairs: bool
+) -> int:
+    """Return the bytes that a party sends and is sent in all rounds that it joins."""
+    one_ways = sum(tables.domain.sizes)
+    if all_pairs:
+        chosen: float = sum(tables.pair_cells)
+        shipped = 0.0
+    else:
+        chosen = median(tables.pair_cells) * min(cohort, 3.0)
+        # Skew, model.
+        shipped = 8 * one_ways + 4 * (one_ways + chosen)
+    shipped += _NAME_BYTES * len(tables.closure) + 2 * _KEY_BYTES * cohort
+    histogram_bytes = 0
+    if tables.fine is not None:
+        histogram_bytes = 4 * ResolutionLevels(tables.fine).cells
+    return histogram_bytes + int(joined * (4 * (one_ways + chosen) + shipped))
+
+
+def _planning_s(tables: _Tables, answers: float, tree: float) -> float:
+    """Return the seconds of a method that measures all pairs, and plans by them."""
+    planning = _PLAN_S_PER_QUERY * len(tables.closure)
+    return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * tables.cells
+
+
+def _rounds_s(tables: _Tables, rounds: float, answers: float, tree: float) -> float:
+    """Return the seconds of rounds in which parties choose; `tree` is 0 for a small model."""
+    queries = len(tables.closure)
+    choice = (
+        _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * tables.cells
+    )
+    fits = rounds * _ROUND_S_PER_CELL * min(tables.cells, 2e5) + _TREE_S_PER_CELL * tree
+    layout = _LAYOUT_S + _LAYOUT_S_GROWTH * len(tables.domain.names) ** 2.5
+    layouts: float = rounds * queries * layout
+    return fits + layouts + answers * choice
 
 
 def _foreseen(
     setup: Setup, rows: int, encoder: Encoder, fine: Encoder | None
 ) -> tuple[Encoder, tuple[str, ...]]:
     """Return the encoder once columns are cut for the guessed number of rows, and a note."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     if fine is None or synth.bins is not None:
         return encoder, ()
     unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
@@ -410,7 +408,7 @@ def _foreseen(
     return replace(encoder, bins_per_column=sizes), (note,)
 
 
-def _triples(synth: Any, domain: Domain) -> Iterator[str]:
+def _triples(synth: MarginalSettings, domain: Domain) -> Iterator[str]:
     """Yield a note on the sets of columns in the workload beside all pairs."""
     refused = workloads.refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
@@ -433,7 +431,7 @@ def _triples(synth: Any, domain: Domain) -> Iterator[str]:
         )
 
 
-def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
+def _left_out(synth: MarginalSettings, domain: Domain, limit: float) -> Iterator[str]:
     """Yield a note on sets of columns that the default workload leaves out."""
     if synth.workload != "auto" or synth.queries is not None:
         return
@@ -449,31 +447,12 @@ def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
         )
 
 
-def _work(
-    all_pairs: bool,
-    rounds: float,
-    answers: float,
-    queries: int,
-    cells: int,
-    tree: float,
-    columns: int,
-) -> float:
-    """Return the seconds that the rounds will take."""
-    if all_pairs:
-        planning = _PLAN_S_PER_QUERY * queries
-        return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
-    choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
-    fits = rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + _TREE_S_PER_CELL * tree
-    layouts: float = rounds * queries * (_LAYOUT_S + _LAYOUT_S_GROWTH * columns**2.5)
-    return fits + layouts + answers * choice
-
-
 def rho_of_rounds(setup: Setup) -> float:
     """Return the zCDP that remains for rounds, in units of a marginal's sensitivity.
 
     Bins and open facts have their shares before.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
     rho = rho_for(setup.budget) / unit**2 * (1 - setup.learn)
     return rho * (1 - synth.counts_share) if cuts_columns(setup) else rho
@@ -483,7 +462,7 @@ def guessed(setup: Setup) -> Schema:
     """Return the schema, in which the columns whose facts are learned fill all their bins."""
     if not setup.learn:
         return setup.schema
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     learned = open_facts(setup.schema)
     highest = (synth.bins or workloads.COARSE) - 1
     columns: list[Column] = []

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from siloweave.core.conditional import Generator
-from siloweave.core.method import Forecast, QuestionCounts, Setup
+from siloweave.core.method import (
+    Forecast,
+    MethodSettings,
+    QuestionCounts,
+    Setup,
+    target_of,
+)
 from siloweave.core.party import OwnerData
 from siloweave.errors import InputError
 from siloweave.federation.site import Site
@@ -45,7 +51,7 @@ def owner_data(table: Table, setup: Setup, party: str) -> OwnerData:
     return OwnerData(table, setup.schema)
 
 
-def check_trainable(synth: Any, schema: Schema) -> None:
+def check_trainable(synth: MethodSettings, schema: Schema) -> None:
     """Refuse a schema from which no network can learn, and a target without few classes.
 
     Raises:
@@ -54,7 +60,7 @@ def check_trainable(synth: Any, schema: Schema) -> None:
     """
     check_learnable(schema)
     Features.declared(schema)
-    target = getattr(synth, "target", None)
+    target = target_of(synth)
     if target is None:
         return
     if target not in schema.names:

@@ -49,7 +49,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import ThresholdGaussian, UnitThresholdGaussian
 from siloweave.protocols import secure_sums
-from siloweave.protocols.workloads import first_encoder, queries_of
+from siloweave.protocols.workloads import MarginalSettings, first_encoder, queries_of
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.bins import as_written
 from siloweave.tables.cells import missing_labels, numbers_of
@@ -556,7 +556,7 @@ def _plan(setup: Setup) -> Setup | None:
     """Return the setup of a study with open facts; refuse bad settings before anything is paid."""
     if not setup.learn or not open_facts(setup.schema):
         return None
-    synth: Any = setup.synth
+    synth = setup.settings_as(MarginalSettings)
     queries_of(synth, first_encoder(_least(setup.schema), synth))
     return replace(setup, encoder=None, stage="schema")
 
@@ -599,7 +599,7 @@ def _question_counts(setup: Setup) -> QuestionCounts:
         Name: int(has_categories),
         Magnitudes: int(has_bounds),
     }
-    return secure_sums.with_openings(questions, setup.synth, len(setup.roster))
+    return secure_sums.with_openings(questions, setup)
 
 
 def _views(lines: Views, setup: Setup) -> Views:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from siloweave.core.method import Forecast, QuestionCounts
+from siloweave.core.method import Forecast, QuestionCounts, Setup
 from siloweave.errors import InputError, RosterError, SchemaError, WireError
 from siloweave.federation import dropouts
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
@@ -47,7 +47,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import Gaussian, NonPrivate, SharedGaussian
-from siloweave.protocols.workloads import known_weights, most_counted
+from siloweave.protocols.workloads import StudyWorkload, known_weights
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Clique, CountedRows, Domain
@@ -151,6 +151,12 @@ ROUNDING = 2.0**-20
 add up at most 2^33 rows."""
 
 
+def workload_of(site: Site[Any]) -> StudyWorkload:
+    """Return the workload of the study that a party takes part in."""
+    workload: StudyWorkload = site.terms.facts["workload"]
+    return workload
+
+
 def checked_cliques(cliques: Sequence[Clique], domain: Domain, party: str) -> None:
     """Refuse sets of columns that the party does not have, or in another order than its own.
 
@@ -211,14 +217,11 @@ def checked_weights(
             one over the party's columns, or too large; the noise has no finite width.
     """
     domain = site.rows.domain
-    facts = site.terms.facts
+    workload = workload_of(site)
     checked_cliques(candidates, domain, site.name)
-    checked_model(model, domain, facts["max_model_mb"], site.name)
+    checked_model(model, domain, workload.megabytes, site.name)
 
-    workload = tuple(facts["workload"])
-    heaviest = facts.get("heaviest", 0)
-    more = tuple(facts.get("more_candidates", ()))
-    weights = known_weights(domain, workload, heaviest, more)
+    weights = workload.weights(domain)
     if not candidates or any(clique not in weights for clique in candidates):
         raise WireError(
             f"party {site.name!r} was asked to choose among {len(candidates)} sets of columns, "
@@ -237,7 +240,7 @@ def checked_queries(queries: Sequence[Clique], site: Site[CountedRows]) -> None:
     """
     domain = site.rows.domain
     checked_cliques(queries, domain, site.name)
-    weights = known_weights(domain, tuple(site.terms.facts["workload"]))
+    weights = known_weights(domain, workload_of(site).queries)
     cells = sum(map(domain.size, queries))
     is_repeated = len(set(queries)) < len(queries)
     if is_repeated or cells > _CELLS or any(query not in weights for query in queries):
@@ -315,16 +318,12 @@ def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
 def count(request: Count, site: Site[CountedRows]) -> Counts:
     """Count the cliques over all rows of the party, with noise and masks."""
     domain = site.rows.domain
-    facts = site.terms.facts
     checked_cliques(request.cliques, domain, site.name)
 
     times = request.times or (1,) * len(request.cliques)
     fits = len(times) == len(request.cliques) > 0
     cells = sum(domain.size(clique) for clique in request.cliques)
-    most = _CELLS
-    if "workload" in facts:
-        of_study = most_counted(domain, tuple(facts["workload"]), facts["max_model_mb"])
-        most = min(_CELLS, int(of_study))
+    most = min(_CELLS, workload_of(site).most_cells(domain))
     if not fits or not 1 <= min(times) <= max(times) <= _MOST_TIMES or cells > most:
         raise WireError(
             f"party {site.name!r}: {len(request.cliques)} sets of columns, each counted as often "
@@ -371,35 +370,30 @@ HANDLERS: Handlers = {KeyRequest: send_key, Count: count, **OPENING}
 # Coordinator
 
 
-def with_openings(
-    questions: QuestionCounts, synth: Any, parties: int
-) -> QuestionCounts:
+def with_openings(questions: QuestionCounts, setup: Setup) -> QuestionCounts:
     """Add to a party's questions one more for each sum where parties may vanish."""
-    if not _plan_of(synth, parties).vanish:
+    if not _plan_of(setup, len(setup.roster)).vanish:
         return questions
     sums = sum(number for kind, number in questions.items() if issubclass(kind, Cohort))
     return {**questions, OpenSum: sums}
 
 
-def with_dropouts(
-    forecast: Forecast, synth: Any, parties: int, cohort: float
-) -> Forecast:
+def with_dropouts(forecast: Forecast, setup: Setup, cohort: float) -> Forecast:
     """Add to a forecast the cost of parties that may vanish.
 
     Args:
         forecast: The forecast without that.
-        synth: The settings.
-        parties: In the roster.
+        setup: The run's public facts.
         cohort: Parties of a sum, about.
 
     Raises:
         InputError: So many parties of this roster cannot vanish.
     """
-    dropouts.MaskPlan.require(parties, synth.tolerated, synth.dropouts)
-    plan = _plan_of(synth, round(cohort))
-    questions = with_openings(forecast.questions, synth, parties)
-    if not synth.dropouts:
+    if not setup.dropouts:
         return forecast
+    dropouts.MaskPlan.require(len(setup.roster), setup.tolerated, setup.dropouts)
+    plan = _plan_of(setup, round(cohort))
+    questions = with_openings(forecast.questions, setup)
 
     # Of each party: shares of its seeds, sealed and opened, and digests of the seeds.
     sums = questions[OpenSum]
@@ -408,9 +402,9 @@ def with_dropouts(
     shares_bytes = 2 * dropouts.SEED * seeds
     digest_bytes = dropouts.SEED * (1 + plan.vanish)
     sum_bytes = size * (shares_bytes + _SEALED_BYTES + digest_bytes)
-    noun = "party" if synth.dropouts == 1 else "parties"
+    noun = "party" if setup.dropouts == 1 else "parties"
     note = (
-        f"{synth.dropouts} {noun} of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
+        f"{setup.dropouts} {noun} of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
         f"more question for each of {sums:,} sums, {sum_bytes / 1e3:,.0f} kB more to and from a "
         f"party, and noise for {size - plan.missing} shares of {size} instead of "
         f"{size - plan.colluders}"
@@ -424,10 +418,9 @@ def with_dropouts(
     )
 
 
-def _plan_of(synth: Any, size: int) -> dropouts.MaskPlan:
-    tolerated = getattr(synth, "tolerated", 1)
-    vanish = getattr(synth, "dropouts", 0)
-    return dropouts.MaskPlan.for_size(size, tolerated, vanish)
+def _plan_of(setup: Setup, size: int) -> dropouts.MaskPlan:
+    """Return how a sum of so many parties is masked."""
+    return dropouts.MaskPlan.for_size(size, setup.tolerated, setup.dropouts)
 
 
 @dataclass(frozen=True)

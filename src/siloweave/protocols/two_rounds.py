@@ -31,13 +31,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from math import comb, prod, sqrt
+from math import comb, inf, prod, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from siloweave.core.model import Measured
-from siloweave.errors import number
+from siloweave.errors import number, whole
 from siloweave.models.estimate import (
     Measurement,
     block_step,
@@ -49,7 +49,6 @@ from siloweave.models.mrf import MRF
 from siloweave.models.pair_noise import cleaned, dependence, margins_of, without_noise
 from siloweave.progress import Progress, silent
 from siloweave.protocols import workloads
-from siloweave.protocols.marginals import MarginalSettings
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Domain
 
@@ -96,7 +95,7 @@ Allowed: TypeAlias = Callable[[Sequence[Clique]], bool]
 
 
 @dataclass(frozen=True)
-class TwoRoundSettings(MarginalSettings):
+class TwoRoundSettings(workloads.MarginalSettings):
     """Settings of every method that measures in two rounds.
 
     Attributes:
@@ -115,6 +114,10 @@ class TwoRoundSettings(MarginalSettings):
 
     def __post_init__(self) -> None:
         number("pairs_share", self.pairs_share, 0, 1, "()")
+        for name in ("plan_sweeps", "final_sweeps"):
+            whole(name, getattr(self, name), 1)
+        for name in ("plan_shrinkage", "shrinkage"):
+            number(name, getattr(self, name), 0, inf, "[)")
 
 
 def plan_and_fit(

@@ -1,4 +1,4 @@
-"""What methods of marginals share: workloads, bins, weights and the size of a model.
+"""What methods of marginals share: settings, workloads, bins, weights and the size of a model.
 
 Weights and the bound on the model's size are those of McKenna, Mullins, Sheldon & Miklau 2022,
 "AIM: An adaptive and iterative mechanism for differentially private synthetic data" (VLDB 15(11)).
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations
-from math import ceil, comb, pi, sqrt
-from typing import Any, Literal, TypeAlias
+from math import ceil, comb, inf, pi, sqrt
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from siloweave.errors import CapacityError, InputError
+from siloweave.errors import CapacityError, InputError, number, whole
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.models.junction_tree import cells_in, inside, many_tree_cells, tree_cells
 from siloweave.statistics.marginals import closure, random_workload
@@ -48,7 +49,64 @@ _WORKLOAD_SEED = 123
 _NUMBERS = {2: "two", 3: "three", 4: "four"}  # of columns, the target among them
 
 
-def first_encoder(schema: Schema, synth: Any) -> Encoder:
+@dataclass(frozen=True)
+class MarginalSettings:
+    """The settings of every synthesizer that answers a workload of marginals.
+
+    Attributes:
+        degree: Columns in a query, instead of what "auto" chooses. A set that does not fit into
+            `max_model_mb` is not asked.
+        queries: So many random sets of `degree` columns instead of all. `degree=3, queries=64`
+            is the published benchmark's setting.
+        workload: Sets of columns whose joint distribution is to be right; each must fit. "auto" is
+            every pair, and triples that contain the `target`. AIM also measures triples of columns
+            with two codes each, and with a `target` sets of four such columns; TwoRound and its
+            like measure triples that lower the expected error.
+        target: A column that is to be predicted from the others.
+        bins: Bins of a column of numbers, at most. None: as many as rows, budget and columns make
+            useful (`bins_for`), and one for each value where there are at most twice
+            as many values. Where columns are not cut: 16.
+        counts_share: Share of the budget for a noisy histogram of columns of numbers that are in a
+            query and have more values than bins, by which they are cut (histograms.py); 0 cuts
+            them equally wide, and so does an `Encoder` instead of a schema.
+        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
+
+    Raises:
+        InputError: One of these is no number, or out of bounds.
+    """
+
+    degree: int | None = None
+    queries: int | None = None
+    workload: Workload = "auto"
+    target: str | None = None
+    bins: int | None = None
+    counts_share: float = 0.2
+    max_model_mb: float = 80.0
+
+    triples: ClassVar[bool] = False  # whether triples are candidates without a target
+    # Columns of a relation with the target that is seen where no fewer columns show it.
+    hidden_columns: ClassVar[int] = 2
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the method, the domain and the target choose the workload, and not the user."""
+        return self.workload == "auto" and self.degree is self.queries is None
+
+    def __post_init__(self) -> None:
+        for name in ("degree", "bins", "queries"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        workload: Any = self.workload
+        if workload is None or (isinstance(workload, str) and workload != "auto"):
+            raise InputError(
+                f'workload={workload!r} must be "auto" or a list of sets of columns, such as '
+                '[("age", "income")]'
+            )
+        number("counts_share", self.counts_share, 0, 0.9)
+        number("max_model_mb", self.max_model_mb, 0, inf, "()")
+
+
+def first_encoder(schema: Schema, synth: MarginalSettings) -> Encoder:
     """Return an encoder with equally wide bins, as many as the settings say, or `COARSE`."""
     return Encoder(schema, synth.bins or COARSE)
 
@@ -81,7 +139,7 @@ def bins_for(schema: Schema, rows: float, rho: float) -> int:
     return max(fitting_bins, default=_FEWEST)
 
 
-def most_bins(synth: Any) -> int:
+def most_bins(synth: MarginalSettings) -> int:
     """Return the most bins of a column: those of the settings, or one for each value."""
     return int(synth.bins or 2 * _MOST)
 
@@ -127,7 +185,7 @@ def workload_for(
     return cliques
 
 
-def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
+def queries_of(synth: MarginalSettings, encoder: Encoder) -> list[Clique]:
     """Return the queries that a method's settings stand for.
 
     Raises:
@@ -146,7 +204,7 @@ def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
     )
 
 
-def cheap_triples(synth: Any, domain: Domain) -> list[Clique]:
+def cheap_triples(synth: MarginalSettings, domain: Domain) -> list[Clique]:
     """Return triples that AIM may choose beside the queries, where it chooses its workload itself.
 
     They are those of columns with two codes each: a triple measures its three pairs with half the
@@ -161,7 +219,7 @@ def cheap_triples(synth: Any, domain: Domain) -> list[Clique]:
     return list(combinations(names, 3)) if comb(len(names), 3) <= MOST_TRIPLES else []
 
 
-def fours_with_target(synth: Any, domain: Domain) -> list[Clique]:
+def fours_with_target(synth: MarginalSettings, domain: Domain) -> list[Clique]:
     """Return the sets of four columns with the target that AIM may choose beside the queries.
 
     A relation of three columns with the target, such as a parity, shows in no smaller set. As with
@@ -178,14 +236,14 @@ def fours_with_target(synth: Any, domain: Domain) -> list[Clique]:
     return [four for four in combinations(names, 4) if synth.target in four]
 
 
-def more_candidates(synth: Any, domain: Domain) -> list[Clique]:
+def more_candidates(synth: MarginalSettings, domain: Domain) -> list[Clique]:
     """Return the sets that AIM may choose beside the queries, with a target or without."""
     if synth.target is not None:
         return fours_with_target(synth, domain)
     return cheap_triples(synth, domain)
 
 
-def unseen_relations(synth: Any, domain: Domain) -> Iterator[str]:
+def unseen_relations(synth: MarginalSettings, domain: Domain) -> Iterator[str]:
     """Yield a warning about relations with the target that no set of columns would show.
 
     Args:
@@ -210,13 +268,13 @@ def unseen_relations(synth: Any, domain: Domain) -> Iterator[str]:
     )
 
 
-def refused_triples(synth: Any, domain: Domain) -> int:
+def refused_triples(synth: MarginalSettings, domain: Domain) -> int:
     """Count the triples that would be `cheap_triples` if they were not more than 200,000."""
     count = comb(len(_two_coded(synth, domain)), 3)
     return count if count > MOST_TRIPLES else 0
 
 
-def _two_coded(synth: Any, domain: Domain) -> list[str]:
+def _two_coded(synth: MarginalSettings, domain: Domain) -> list[str]:
     """Return the columns of two codes, whose triples may be candidates; none if none may be."""
     is_open = synth.triples and synth.chooses and synth.target is None
     if not is_open or cells_in(synth.max_model_mb) < 2**3:
@@ -423,6 +481,30 @@ def most_counted(
     """Return the most cells that a question counts: those of the whole workload, or the model's."""
     workload_cells = sum(map(domain.size, known_weights(domain, workload)))
     return max(workload_cells, cells_in(megabytes))
+
+
+@dataclass(frozen=True)
+class StudyWorkload:
+    """The workload of a study, by which its parties check what they are asked to count.
+
+    Attributes:
+        queries: The study's queries.
+        megabytes: Bound on the model, at 8 bytes a cell.
+        heaviest, candidates: As of `weights_of`.
+    """
+
+    queries: tuple[Clique, ...]
+    megabytes: float
+    heaviest: int = 0
+    candidates: tuple[Clique, ...] = ()
+
+    def weights(self, domain: Domain) -> Mapping[Clique, float]:
+        """Return the weight of every set of columns that may be chosen."""
+        return known_weights(domain, self.queries, self.heaviest, self.candidates)
+
+    def most_cells(self, domain: Domain) -> int:
+        """Return the most cells that one question counts."""
+        return int(most_counted(domain, self.queries, self.megabytes))
 
 
 def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:

@@ -150,21 +150,50 @@ def densities(column: Marginal) -> list[float]:
 def _scale(column: Marginal) -> _Scale:
     """Return the axis of a histogram."""
     if not column.edges:
-        # Records of earlier versions do not say how wide bins are.
-        count = len(column.labels) - column.missing
-        even = tuple(_Bin(i, float(i), float(i + 1)) for i in range(count))
-        if not even:
-            return _Scale((), 1.0, (), "bin")
-        marks = ((0.0, column.labels[0]), (float(count), column.labels[count - 1]))
-        return _Scale(even, 1.0, marks, "bin")
+        return _even_scale(column)
+    bins = _bins_with_width(column, column.edges)
+    if not bins:
+        return _Scale((), 1.0, (), "unit")
+    first = bins[0].start
+    stop = bins[-1].end
+    if column.logarithmic:
+        decades = range(math.ceil(first - 1e-9), math.floor(stop + 1e-9) + 1)
+        every = math.ceil(len(decades) / _MARKS)
+        powers = tuple((float(k), words.axis_number(10.0**k)) for k in decades[::every])
+        # Shares of a factor of ten would be above 100% where bins are narrower than that.
+        return _Scale(bins, None, powers, "bin")
 
-    edges = column.edges
+    # The power of ten next to the width of bins, so that heights are shares one can read.
+    sizes = sorted(column_bin.end - column_bin.start for column_bin in bins)
+    unit = 10.0 ** math.floor(math.log10(sizes[len(sizes) // 2]))
+    if column.kind == "datetime":
+        dates = ((first, words.day(first)), (stop, words.day(stop)))
+        return _Scale(bins, unit, dates, _days(unit))
+    marks = ticks_between(first, stop, whole=column.kind == "integer")
+    numbers = tuple((mark, words.axis_number(mark)) for mark in marks)
+    per = "unit" if unit == 1 else words.axis_number(unit)
+    return _Scale(bins, unit, numbers, per)
+
+
+def _even_scale(column: Marginal) -> _Scale:
+    """Return an axis of bins of one width, since records of earlier versions say none."""
+    count = len(column.labels) - column.missing
+    if not count:
+        return _Scale((), 1.0, (), "bin")
+    bins = tuple(_Bin(i, float(i), float(i + 1)) for i in range(count))
+    marks = ((0.0, column.labels[0]), (float(count), column.labels[count - 1]))
+    return _Scale(bins, 1.0, marks, "bin")
+
+
+def _bins_with_width(column: Marginal, edges: Sequence[float]) -> tuple[_Bin, ...]:
+    """Return the bins that have a height, where they begin and end on the axis."""
+    is_whole = column.kind == "integer"
     # A whole number is the middle of its bar: 38 to 40 is drawn from 37.5 to 40.5.
-    shift = 0.5 if column.kind == "integer" else 0.0
+    shift = 0.5 if is_whole else 0.0
     # A whole 0 by itself, beside wider bins.
     widths = [end - start for start, end in pairwise(edges)]
-    has_lone_zero = column.kind == "integer" and median(widths or [1.0]) > 1
-    bins = []
+    has_lone_zero = is_whole and median(widths or [1.0]) > 1
+    bins: list[_Bin] = []
     for number, (start, end) in enumerate(pairwise(edges)):
         is_point = end - start <= _POINT * (edges[-1] - edges[0])
         if has_lone_zero and start == 0 and end == 1:
@@ -178,30 +207,7 @@ def _scale(column: Marginal) -> _Scale:
             first = math.log10(first)
             stop = math.log10(stop)
         bins.append(_Bin(number, first, stop))
-    if not bins:
-        return _Scale((), 1.0, (), "unit")
-
-    first = bins[0].start
-    stop = bins[-1].end
-    if column.logarithmic:
-        decades = range(math.ceil(first - 1e-9), math.floor(stop + 1e-9) + 1)
-        every = math.ceil(len(decades) / _MARKS)
-        powers = tuple((float(k), words.axis_number(10.0**k)) for k in decades[::every])
-        # Shares of a factor of ten would be above 100% where bins are narrower than that.
-        return _Scale(tuple(bins), None, powers, "bin")
-
-    # The power of ten next to the width of bins, so that heights are shares one can read.
-    sizes = sorted(column_bin.end - column_bin.start for column_bin in bins)
-    unit = 10.0 ** math.floor(math.log10(sizes[len(sizes) // 2]))
-    if column.kind == "datetime":
-        dates = ((first, words.day(first)), (stop, words.day(stop)))
-        return _Scale(tuple(bins), unit, dates, _days(unit))
-    numbers = tuple(
-        (mark, words.axis_number(mark))
-        for mark in ticks_between(first, stop, whole=column.kind == "integer")
-    )
-    per = "unit" if unit == 1 else words.axis_number(unit)
-    return _Scale(tuple(bins), unit, numbers, per)
+    return tuple(bins)
 
 
 def ticks_between(low: float, high: float, *, whole: bool = False) -> list[float]:

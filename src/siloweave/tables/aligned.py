@@ -223,7 +223,7 @@ def _kinds_of(table: Table, schema: Schema | None) -> Schema:
 def floats_of(column: Column, table: Table) -> Floats:
     """Return a numeric column as floats, NaN for a missing value; datetimes are days since 1970."""
     table = table.blanked(column.name, column.missing_values)
-    if column.kind == "datetime":
+    if column.is_datetime:
         micros, is_missing = table.datetimes(column.name, column.format)
         numbers = micros / _DAY
     else:
@@ -248,7 +248,7 @@ def _numeric(column: Column, tables: Mapping[str, Table]) -> AlignedColumn:
         "numeric",
         values,
         whole=column.is_whole,
-        datetimes=column.kind == "datetime",
+        datetimes=column.is_datetime,
     )
 
 

@@ -129,7 +129,7 @@ def octaves(column: Column, bins: int) -> list[Edges]:
         >>> [(len(e) - 1, int(e[0]), int(e[-1])) for e in octaves(amount, 256)][:3]
         [(1954, 0, 1954), (64, 1954, 3907), (64, 3907, 7813)]
     """
-    if column.kind == "datetime" or value_count(column) <= _SEVERAL * bins:
+    if column.is_datetime or value_count(column) <= _SEVERAL * bins:
         return []
     low, stop = edges_of(column, 1).tolist()
     is_whole = column.is_whole
@@ -277,7 +277,7 @@ def last_at(column: Column, value: object) -> int | float:
         (24, 47)
     """
     number = number_at(column, value)
-    if column.kind == "datetime" and is_date(value):
+    if column.is_datetime and is_date(value):
         return int(number) + _DAY // step_of(column) - 1
     return number
 
@@ -486,7 +486,7 @@ def as_written(column: Column, values: Edges, like: Table | None) -> Any:
     of whole numbers stay whole numbers. Numbers of a unit of time are durations where `like` has
     these, and numbers elsewhere.
     """
-    if column.kind == "datetime":
+    if column.is_datetime:
         return as_datetimes(column, values, like)
     if column.format in UNITS:
         if like is None or column.name not in like.names:
@@ -566,7 +566,7 @@ def _whole(column: Column, bound: object) -> int:
     """Return a bound of an integer column as an integer; of datetimes in steps."""
     if column.is_whole:
         return int(str(bound))
-    if column.kind != "datetime":
+    if not column.is_datetime:
         raise NotImplementedError(
             f"bounds of kind {column.kind!r} are no whole numbers"
         )
@@ -630,7 +630,7 @@ def coarser_step(first: Column, second: Column) -> int:
         >>> coarser_step(admission, discharge) // 60_000_000
         30
     """
-    if first.kind != "datetime":
+    if not first.is_datetime:
         return 1
     return lcm(step_of(first), step_of(second))
 
@@ -652,7 +652,7 @@ def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float
 
     spikes: dict[int, float] = {}
     candidates = [edges[0].item(), last]
-    if column.kind != "datetime":
+    if not column.is_datetime:
         candidates.insert(0, 0)
     for value in candidates:
         place = int(np.searchsorted(edges[1:-1], value, side="right"))

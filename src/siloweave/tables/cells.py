@@ -158,7 +158,7 @@ def _are_among(texts: pl.Series, spellings: Iterable[str]) -> pl.Series:
 def _numbers(column: Column, table: Table) -> PlacedCells:
     """Read a numeric column; SchemaError for values that do not fit a column which refuses them."""
     is_missing = missing_cells(column, table)
-    if column.kind == "datetime":
+    if column.is_datetime:
         return _datetimes(column, table, is_missing)
 
     # Integers of a frame need no look at their spelling.
@@ -518,7 +518,7 @@ def value_of(column: Column, number: Any) -> Value:
         return float(number)
     if column.is_whole:
         return int(number)
-    if column.kind != "datetime":
+    if not column.is_datetime:
         raise NotImplementedError(f"a number of kind {column.kind!r} has no value")
     microseconds = int(number) * step_of(column)
     when = np.datetime64(microseconds, "us").item()
@@ -536,6 +536,6 @@ def bound_text(column: Column, bound: Value) -> str:
     if bound is None:
         return ""
     text = str(bound)
-    if column.kind == "datetime" and step_of(column) == RESOLUTIONS["day"]:
+    if column.is_datetime and step_of(column) == RESOLUTIONS["day"]:
         return text.removesuffix("T00:00:00")
     return text

@@ -190,7 +190,22 @@ class Column(
     @property
     def is_binned(self) -> bool:
         """Whether it is coded by bins: numbers and datetimes are."""
-        return self.is_number or self.kind == "datetime"
+        return self.is_number or self.is_datetime
+
+    @property
+    def is_datetime(self) -> bool:
+        """Whether its values are datetimes, dates or times of day."""
+        return self.kind == "datetime"
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether its values are options that are listed: categories and booleans are."""
+        return self.kind in ("categorical", "boolean")
+
+    @property
+    def is_id(self) -> bool:
+        """Whether it names a row or a person."""
+        return self.kind == "id"
 
     @property
     def modelled(self) -> bool:
@@ -225,7 +240,7 @@ class Column(
             raise SchemaError(
                 f"column {self.name!r}: format={self.format!r} must be text or None"
             )
-        if self.kind == "datetime":
+        if self.is_datetime:
             return
         try:
             self._check_form(self.format)
@@ -239,7 +254,7 @@ class Column(
             return
         if self.is_number:
             number_form(form)
-        elif self.kind == "id" or (self.kind == "text" and is_pattern):
+        elif self.is_id or (self.kind == "text" and is_pattern):
             text_form(form)
         elif self.kind != "text" or form not in SEMANTIC:
             allowed = ""
@@ -255,7 +270,7 @@ class Column(
         where = f"column {self.name!r}"
         for fact in ("resolution", "zone"):
             value = getattr(self, fact)
-            if value is not None and self.kind != "datetime":
+            if value is not None and not self.is_datetime:
                 raise SchemaError(
                     f"{where}: kind {self.kind!r} takes no {fact}; drop it"
                 )
@@ -336,7 +351,7 @@ class Column(
         high: Any = self.high
         if low is None or high is None:
             return
-        if self.kind == "datetime":
+        if self.is_datetime:
             is_reversed = datetime.fromisoformat(low) > datetime.fromisoformat(high)
         else:
             is_reversed = low > high
@@ -364,7 +379,7 @@ class Column(
                 f"{where}: fallback={value!r} is never used where outside='refuse'; drop one of "
                 "them"
             )
-        if self.kind in ("categorical", "boolean"):
+        if self.is_choice:
             # Of one family, too: True == 1.
             is_option = value in self.options
             if not is_option or _family(value) != _family(self.options[0]):

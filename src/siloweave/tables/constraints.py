@@ -132,8 +132,8 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
         low = declared[self.low]
         high = declared[self.high]
         _check_kinds(self.words, (low, high), _NUMERIC)
-        is_dated = low.kind == "datetime"
-        if is_dated != (high.kind == "datetime"):
+        is_dated = low.is_datetime
+        if is_dated != high.is_datetime:
             raise SchemaError(f"{self.words}: compares a datetime with a number")
         if self.most is not None and not self.most >= self.strict:
             raise SchemaError(
@@ -736,7 +736,7 @@ def _check_between_bounds(where: str, column: Column, value: Value) -> None:
 
 def _check_kind_of(where: str, column: Column, value: Value) -> None:
     """Raise SchemaError for a value of another type than a numeric column's."""
-    if column.kind == "datetime":
+    if column.is_datetime:
         try:
             datetime.fromisoformat(str(value))
         except ValueError:
@@ -764,7 +764,7 @@ def _range_words(low: Value, high: Value) -> str:
 
 def _comparable(column: Column, value: Value) -> Any:
     """Convert a value of a numeric column so that it can be compared with others."""
-    if column.kind == "datetime":
+    if column.is_datetime:
         return datetime.fromisoformat(str(value))
     return value
 
@@ -772,7 +772,7 @@ def _comparable(column: Column, value: Value) -> Any:
 def _last(column: Column, bound: Value) -> Any:
     """Return the largest value that an upper bound allows; of a date, the end of its day."""
     end = _comparable(column, bound)
-    if column.kind == "datetime" and is_date(bound):
+    if column.is_datetime and is_date(bound):
         # The last microsecond, since 24:00 is the next day.
         end += timedelta(days=1) - timedelta.resolution
     return end

@@ -559,7 +559,7 @@ class _Coding:
 
         # The order of a table in memory: the first error there is the first one here.
         name = self.column.name
-        if self.column.kind == "datetime":
+        if self.column.is_datetime:
             check_days(name, rows_with(_BROKEN))
         else:
             check_numbers(name, rows_with(_INFINITE), rows_with(_BROKEN))
@@ -683,9 +683,9 @@ class _Coding:
     @cached_property
     def _number(self) -> _Number:
         """SQL for the number of a cell."""
-        if self.column.kind == "continuous":
+        if self.column.is_continuous:
             return self._real_number()
-        if self.column.kind == "datetime":
+        if self.column.is_datetime:
             return self._time_number()
         if self.family == "whole":
             return self._whole_number()
@@ -780,7 +780,7 @@ class _Coding:
         number = self._number
         lowest = self.encoder.edges(self.column.name)[0]
         last = last_of(self.column)
-        if self.column.kind == "continuous":
+        if self.column.is_continuous:
             is_above = f"{number.value} > {self._real(float(last))}"
         else:
             is_above = f"NOT ({number.is_below(int(last) + 1)})"
@@ -887,7 +887,7 @@ class _Number:
 
 def _by_octaves(column: Column, encoder: Encoder, number: _Number) -> str:
     """Write SQL for the bin of a number whose bins are `octaves`: within its octave."""
-    bin_of = _real_bin if column.kind == "continuous" else _whole_bin
+    bin_of = _real_bin if column.is_continuous else _whole_bin
     edges = encoder.edges(column.name)
     starts = octave_starts(column, encoder.bins)
     # Bins that a schema cuts otherwise are no octaves.

@@ -190,7 +190,7 @@ def _column(
     is_whole = is_number and form.longest < _DIGITS
     texts = _different(form, count, random, is_whole)
     # No two ids may be equal: a form that has too few texts gets more digits.
-    while column.kind == "id" and len(texts) < count:
+    while column.is_id and len(texts) < count:
         form = form.with_digit()
         texts = _different(form, count, random, is_whole)
     # Texts that are no ids are repeated where there are too few.
@@ -210,9 +210,9 @@ def _numbered(
 ) -> tuple[NDArray[Any], Bools | None]:
     """Draw values of a column without a format: numbers, numbered texts, or nothing."""
     numbers = np.arange(1, count + 1)
-    if column.kind == "id" and kind == "text":
+    if column.is_id and kind == "text":
         return _texts(numbers.tolist()), None
-    if column.kind == "id":
+    if column.is_id:
         return numbers, None
     if column.missing:
         is_missing = np.ones(count, dtype=np.bool_)

@@ -695,7 +695,7 @@ def _numbers_with_links(
         column = schema[encoding.column]
         if not isinstance(encoding, NumericEncoding) or not encoding.number:
             continue
-        if column.kind == "datetime":
+        if column.is_datetime:
             continue
         values, is_missing = numbers_of(column, table)
         numbers = values.astype(np.float64)

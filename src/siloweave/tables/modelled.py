@@ -113,7 +113,7 @@ def written(
 
 def _step(column: Column) -> int:
     """Return the step of a datetime column in microseconds; 1 for numbers."""
-    if column.kind == "datetime":
+    if column.is_datetime:
         return step_of(column)
     return 1
 
@@ -398,7 +398,7 @@ class _GapColumn(_RuleTransform):
 
     def _start(self, values: Any) -> Any:
         """Convert the smaller column to steps of the larger, from the start of its coarser step."""
-        if self.low.kind != "datetime":
+        if not self.low.is_datetime:
             return values
         coarse = coarser_step(self.low, self.high)
         return values * _step(self.low) // coarse * self.coarse
@@ -485,7 +485,7 @@ class _GapColumn(_RuleTransform):
 
     def _nearest_start(self, values: _Array, start: CellValues) -> _Array:
         """Convert steps of the larger column to the nearest values of the smaller column."""
-        if self.low.kind != "datetime":
+        if not self.low.is_datetime:
             return values
         # The time of day, which the gap does not say, stays that of the pilot.
         coarse = coarser_step(self.low, self.high)
@@ -789,7 +789,7 @@ def _broken_inequality(rule: Inequality, schema: Schema, table: Table) -> _Mask:
     high = cells_of(high_column, table)
     first = low.values
     last = high.values
-    if low_column.kind == "datetime":
+    if low_column.is_datetime:
         # A day has no time: noon is not after the day that it lies in.
         coarse = coarser_step(low_column, high_column)
         first = first * _step(low_column) // coarse

@@ -76,7 +76,7 @@ def _declared_in_words(column: Column) -> str:
     """Say how a column's cells are read."""
     if column.format is not None:
         return f"{column.kind}, written as {column.format!r}"
-    if column.kind == "datetime":
+    if column.is_datetime:
         return "datetime without a format, so written as ISO-8601, such as 2024-01-31 18:00"
     return column.kind
 
@@ -86,7 +86,7 @@ def _midnights(names: Iterable[str], schema: Schema) -> str:
     days = []
     for name in names:
         column = schema[name]
-        if column.kind == "datetime" and has_implied_days(column):
+        if column.is_datetime and has_implied_days(column):
             days.append(name)
     if not days:
         return ""

@@ -82,7 +82,7 @@ def check_recode(values: Mapping[str, Values], schema: Schema) -> None:
                 'Write the schema\'s name; rename = {theirs = "ours"} maps a name of the file'
             )
         column = schema[name]
-        if not column.modelled or column.kind == "datetime":
+        if not column.modelled or column.is_datetime:
             raise InputError(
                 f"recode of {name!r}: a column of kind {column.kind} is not recoded; recode "
                 "categories, booleans and numbers"

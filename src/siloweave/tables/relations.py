@@ -249,7 +249,7 @@ def _is_set(column: Column, cells: CellValues) -> Bools | None:
         return None
     codes = cells.values
     has_two = False
-    if column.kind in ("boolean", "categorical"):
+    if column.is_choice:
         has_two = options_of(column) == 2
     if column.is_whole:
         has_two = codes.min() >= 0 and codes.max() <= 1
@@ -457,7 +457,7 @@ def _below(
     has_both = ~cells[low.name].gone & ~cells[high.name].gone
     lows = cells[low.name].values[has_both]
     highs = cells[high.name].values[has_both]
-    is_dated = low.kind == "datetime"
+    is_dated = low.is_datetime
     if is_dated:
         coarse = coarser_step(low, high)
         lows = lows * step_of(low) // coarse
@@ -683,8 +683,8 @@ def _computed(
 
     Each has one rule, none goes round in a circle, and three columns are in one rule at most.
     """
-    dates = [column for column in columns if column.kind == "datetime"]
-    numbers = [column for column in columns if column.kind != "datetime"]
+    dates = [column for column in columns if column.is_datetime]
+    numbers = [column for column in columns if not column.is_datetime]
     num_date_rules = len(dates) ** 2 * len(_OF_DATES)
     num_number_rules = len(numbers) ** 2 * len(_OF_NUMBERS)
     tests = len(numbers) * (num_date_rules + num_number_rules)
@@ -749,13 +749,13 @@ def _promising(
             continue
         all_columns = (*dates, *numbers)
         filled = [c for c in all_columns if not cells[c.name].gone[rows].any()]
-        times = [column for column in filled if column.kind == "datetime"]
+        times = [column for column in filled if column.is_datetime]
         few = rows[:: len(rows) // _PROBES][:_PROBES]
         time_sample = _sample(times, cells, few)
         target_sample = _sample(group, cells, few)
         yield from _of_pairs(time_sample, target_sample)
 
-        sources = [column for column in filled if column.kind != "datetime"]
+        sources = [column for column in filled if not column.is_datetime]
         searched += len(sources) ** 2 * len(group)
         if len(sources) < 3 or searched > _SEARCHED:
             continue

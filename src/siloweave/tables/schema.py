@@ -758,7 +758,7 @@ def _type(column: Column, is_text: bool) -> type:
     if not is_text and _has_digits(column):
         digits = 3 if column.resolution == "millisecond" else 6
         example = written_time(_EPOCH, str(column.format), digits)
-        if column.kind == "id" or len(example) <= _INT64_DIGITS:
+        if column.is_id or len(example) <= _INT64_DIGITS:
             return int
         return str
     if column.format in UNITS and not is_text:

@@ -91,7 +91,7 @@ def to_metadata(columns: Sequence[Column], version: int) -> dict[str, Any]:
         )
     table: dict[str, Any] = {}
     # A key may not be missing.
-    keys = [c.name for c in columns if c.kind == "id" and not c.missing]
+    keys = [c.name for c in columns if c.is_id and not c.missing]
     if len(keys) == 1:
         table["primary_key"] = keys[0]
     record_of = _record if version == 1 else _record_with_ranges
@@ -111,7 +111,7 @@ def _record(column: Column) -> dict[str, Any]:
     if column.is_number:
         representation = "Int64" if column.is_whole else "Float"
         return {"sdtype": "numerical", "computer_representation": representation}
-    if column.kind in ("id", "text"):
+    if not column.modelled:
         record = {"sdtype": "id"}
         if column.format is not None:
             record["regex_format"] = column.format
@@ -120,7 +120,7 @@ def _record(column: Column) -> dict[str, Any]:
     if column.kind == "boolean" and column.categories:
         return {"sdtype": "categorical"}
     record = {"sdtype": column.kind}
-    if column.kind == "datetime" and column.format is not None:
+    if column.is_datetime and column.format is not None:
         record["datetime_format"] = column.format
     return record
 
@@ -143,7 +143,7 @@ def _record_with_ranges(column: Column) -> dict[str, Any]:
         record["sdtype"] = "ordinal"
 
     bounds: dict[str, Any] = {"range_min": column.low, "range_max": column.high}
-    if column.kind == "datetime":
+    if column.is_datetime:
         bounds = {
             "range_min": _written_bound(column, column.low, time.min),
             "range_max": _written_bound(column, column.high, _last_moment(column)),

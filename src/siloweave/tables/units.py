@@ -55,7 +55,7 @@ def check_unit(unit: str, schema: Schema) -> None:
         ...
         siloweave.errors.SchemaError: unit = 'age' is a column of kind integer, not id; ...
     """
-    id_names = [column.name for column in schema.columns if column.kind == "id"]
+    id_names = [column.name for column in schema.columns if column.is_id]
     if unit in id_names:
         return
 

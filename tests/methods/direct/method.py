@@ -21,12 +21,12 @@ from siloweave.core.method import Guarantee, Method
 from siloweave.core.model import Measured
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View
+from siloweave.errors import whole
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress
-from siloweave.protocols import marginals, secure_sums
-from siloweave.protocols.workloads import fitting
+from siloweave.protocols import marginals, secure_sums, workloads
 from siloweave.tables.codes import Clique, Domain
 
 
@@ -43,7 +43,7 @@ def direct(
     """Count all queries over all parties, once, and fit the model to the counts."""
     queries: list[Clique] = []
     for query in workload:
-        queries += fitting(domain, {query: 1.0}, queries, settings.max_model_mb)
+        queries += workloads.fitting(domain, {query: 1.0}, queries, settings.max_model_mb)
     keys = secure_sums.exchange_keys(session, domain)
     noise = secure_sums.SumNoise(unit * sqrt(len(queries) / (2 * rho)), settings.tolerated)
     tables, sigma, _ = secure_sums.noisy_marginals(session, keys, domain, queries, noise)
@@ -52,7 +52,7 @@ def direct(
 
 
 @dataclass(frozen=True)
-class Direct(Synthesizer, marginals.MarginalSettings):
+class Direct(Synthesizer, workloads.MarginalSettings):
     """Every query once; those that the model has no room for are left out.
 
     Args:
@@ -82,3 +82,7 @@ class Direct(Synthesizer, marginals.MarginalSettings):
             lambda setup, columns: {secure_sums.KeyRequest: 1, secure_sums.Count: 1},
         ),
     )
+
+    def _check_settings(self) -> None:
+        """Refuse a number of parties that cannot be."""
+        whole("tolerated", self.tolerated, 1)

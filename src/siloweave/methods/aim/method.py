@@ -20,7 +20,8 @@ replace-one the scores' sensitivity is twice what it is under add/remove. Assume
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from math import inf
+from typing import ClassVar
 
 from siloweave.core.method import Method, QuestionCounts, Result, Setup, Task
 from siloweave.core.run import Synthesizer
@@ -38,7 +39,7 @@ def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
 
     After one for all single columns there are a choice and a measurement a round.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(AIMSettings)
     rounds = coordinator.most_rounds(synth, columns, setup.budget)
     return {
         secure_sums.KeyRequest: 1,
@@ -49,7 +50,7 @@ def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
 
 def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[float, float]:
     """Return how many rounds the budget pays for, with noise that is halved from time to time."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(AIMSettings)
     # A tree of measured pairs implies most of the others, so they do not move the model. Without
     # this bound the runs on covertype's 55 columns were foreseen to take five times as long.
     tree_pairs = len(domain.names) - 1
@@ -67,7 +68,7 @@ def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[float, float]:
 
 def _buys(setup: Setup, rows: int, domain: Domain) -> accuracy.Bought:
     """Return the measurements that the budget buys in these rounds."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(AIMSettings)
     last_share = coordinator.LAST if synth.chooses else 1.0
     return accuracy.aim_buys(
         domain,
@@ -82,7 +83,7 @@ def _buys(setup: Setup, rows: int, domain: Domain) -> accuracy.Bought:
 
 def _coordinate(session: Session, task: Task) -> Result:
     """Run AIM, where it may also choose triples and sets of four by itself."""
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(AIMSettings)
     candidates = more_candidates(synth, marginals.encoder_of(task.setup).domain)
     return marginals.marginal_result(
         coordinator.aim, session, task, candidates=candidates
@@ -124,4 +125,6 @@ class AIM(Synthesizer, AIMSettings):
     def _check_settings(self) -> None:
         """Refuse settings with which a round has no noise to draw, or there is no round."""
         number("gaussian_share", self.gaussian_share, 0, 1, "()")
-        whole("rounds_per_column", self.rounds_per_column, 1)
+        for name in ("rounds_per_column", "sweeps", "final_sweeps"):
+            whole(name, getattr(self, name), 1)
+        number("shrinkage", self.shrinkage, 0, inf, "[)")

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from siloweave.core import views
 from siloweave.core.conditional import Generator
@@ -30,9 +30,11 @@ from siloweave.core.method import (
     Forecast,
     Guarantee,
     Method,
+    MethodSettings,
     Result,
     Setup,
     Task,
+    target_of,
 )
 from siloweave.core.model import FeatureModel
 from siloweave.core.party import OwnerData
@@ -104,12 +106,17 @@ class Training:
         store: A folder for checkpoints of this training alone; None for no checkpoints.
     """
 
-    synth: Any
+    synth: MethodSettings
     X: Matrix
     features: Features
     key: Key
     progress: Progress = silent
     store: Path | None = None
+
+    @property
+    def target(self) -> str | None:
+        """The column that the model is to draw on demand; None, also for a method without one."""
+        return target_of(self.synth)
 
     def fitted(self, fit: Callable[..., Any], settings: type, **more: Any) -> Any:
         """Call a model's `fit` on the vectors, with those settings that `settings` has."""
@@ -136,7 +143,10 @@ class OwnerTrainer:
 
 
 def train(
-    synth: Any, trainer: OwnerTrainer, request: messages.Train, site: Site[OwnerData]
+    synth: MethodSettings,
+    trainer: OwnerTrainer,
+    request: messages.Train,
+    site: Site[OwnerData],
 ) -> messages.TrainedModel:
     """Encode the rows, train, and release the model, entered in the ledger as without privacy."""
     data = site.rows
@@ -178,7 +188,7 @@ def train(
     return messages.TrainedModel(model, released_features, one_way, rows)
 
 
-def handlers(trainer: OwnerTrainer, synth: Any) -> Handlers:
+def handlers(trainer: OwnerTrainer, synth: MethodSettings) -> Handlers:
     """Return an owner's handlers for one kind of generator."""
     return {messages.Train: partial(train, synth, trainer)}
 
@@ -189,8 +199,8 @@ def coordinate(trainer: OwnerTrainer, session: Session, task: Task) -> Result:
     net = networks.from_bytes(reply.model.value, trainer.load)
     features = Features.from_json(reply.features.value)
     one_way = OneWay.from_json(reply.one_way.value)
-    target = getattr(task.setup.synth, "target", None)
-    return Result(FeatureModel(net, features, one_way, target), reply.rows.value)
+    model = FeatureModel(net, features, one_way, task.setup.target)
+    return Result(model, reply.rows.value)
 
 
 def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
@@ -378,7 +388,7 @@ def _fit_ctab(training: Training) -> Generator:
     """Train CTAB-GAN's networks, with a classifier of the target."""
     from siloweave.models.ctab import fit_ctab
 
-    gan = training.fitted(fit_ctab, CTABSettings, labels=training.synth.target)
+    gan = training.fitted(fit_ctab, CTABSettings, labels=training.target)
     return networks.GANModel(gan)
 
 
@@ -447,12 +457,13 @@ def _fit_scored(training: Training) -> Generator:
     from siloweave.models.copula import ScoreModes
     from siloweave.models.gan import fit_gan
 
-    scores = ScoreModes.fit(training.X, training.features.blocks, training.synth.family)
+    synth = cast(CopulaGAN, training.synth)
+    scores = ScoreModes.fit(training.X, training.features.blocks, synth.family)
     X = scores.encode(training.X, key=fold_in(training.key, "modes"))
     gan = fit_gan(
         X,
         scores.inner,
-        part_of(GANSettings, training.synth),
+        part_of(GANSettings, synth),
         key=networks.jax_key(training.key),
         progress=training.progress,
         store=training.store,
@@ -496,7 +507,7 @@ def _fit_diffusion(training: Training) -> Generator:
     """Train TabDDPM's network."""
     from siloweave.models import diffusion
 
-    target = training.synth.target
+    target = training.target
     network = training.fitted(diffusion.fit, DiffusionSettings, labels=target)
     return networks.DiffusionModel(network)
 
@@ -531,7 +542,7 @@ def _fit_latent(training: Training) -> Generator:
     """Train a coder, then a diffusion of its latent rows."""
     from siloweave.models import latent
 
-    trained = training.fitted(latent.fit, LatentSettings, labels=training.synth.target)
+    trained = training.fitted(latent.fit, LatentSettings, labels=training.target)
     return networks.LatentModel(trained)
 
 

@@ -43,7 +43,7 @@ from siloweave.progress import Progress, silent
 from siloweave.protocols import secure_products as products
 from siloweave.protocols import secure_sums, workloads
 from siloweave.protocols.marginals import marginal_result
-from siloweave.protocols.secure_marginals import RowBounds, kept_secret
+from siloweave.protocols.secure_marginals.coordinator import RowBounds, kept_secret
 from siloweave.protocols.two_rounds import plan_and_fit
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.display import listed

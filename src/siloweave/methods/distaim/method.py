@@ -39,7 +39,7 @@ Where this departs from the paper, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -88,7 +88,7 @@ def _guarantee(synth: DistAIM) -> Guarantee:
 
 def _affordable(setup: Setup) -> None:
     """Refuse a budget whose noise cannot be made, before bins or counts are paid for."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(DistAIMSettings)
     refuse_several_rows(
         setup.budget,
         "DistAIM",
@@ -111,7 +111,7 @@ def _affordable(setup: Setup) -> None:
 
 def _sizes(setup: Setup) -> list[int]:
     """Count the cells of every table that parties share."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(DistAIMSettings)
     encoder = setup.encoder or workloads.first_encoder(marginals.guessed(setup), synth)
     domain = encoder.domain
     queries = workloads.queries_of(synth, encoder)
@@ -120,7 +120,7 @@ def _sizes(setup: Setup) -> list[int]:
 
 def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run; most bytes by far are coins, dealt to the last party."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(DistAIMSettings)
     forecast_marginals = marginals.marginal_forecast(
         lambda setup, rows, domain: (synth.rounds + 2, 1.0),
         _question_counts,
@@ -158,7 +158,7 @@ def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
 
     Every party sends its counts once; the two that serve open tables twice.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(DistAIMSettings)
     if synth.selection == "simulated":
         return {secure_sums.KeyRequest: 1, secure_sums.CountExactly: 1}
     return {secure_sums.KeyRequest: 1, messages.ShareCounts: 1, messages.OpenTables: 2}
@@ -241,6 +241,7 @@ class DistAIM(Synthesizer, DistAIMSettings):
 
     def _check_settings(self) -> None:
         """Raise InputError for settings out of bounds."""
-        whole("rounds", self.rounds, 1)
+        for name in ("rounds", "sweeps", "tolerated"):
+            whole(name, getattr(self, name), 1)
         number("participation", self.participation, 0, 1, "(]")
         number("gaussian_share", self.gaussian_share, 0, 1, "()")

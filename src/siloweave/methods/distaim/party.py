@@ -91,7 +91,7 @@ def share(
         )
     server, _ = servers_of(site.terms.roster)
     secret = site.agree({server: request.server})[server]
-    places = places_of(site.rows.domain, site.terms.facts["workload"])
+    places = places_of(site.rows.domain, secure_sums.workload_of(site).queries)
 
     def masked() -> Array:
         counts = np.concatenate([marginal(site.rows, q).reshape(-1) for q in places])
@@ -112,7 +112,7 @@ def open_tables(
     """
     first, last = servers_of(site.terms.roster)
     domain = site.rows.domain
-    places = places_of(domain, site.terms.facts["workload"])
+    places = places_of(domain, secure_sums.workload_of(site).queries)
     _check_tables(request, site, places)
     _check_price(request, site)
     server_keys = dict(zip((first, last), request.servers, strict=True))

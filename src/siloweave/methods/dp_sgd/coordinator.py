@@ -18,6 +18,7 @@ from siloweave.core.model import FeatureModel
 from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd import messages
 from siloweave.methods.dp_sgd.party import PrivateTrainer, trains_unpaid
+from siloweave.methods.dp_sgd.settings import PrivateSettings
 from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.events import SharedGaussian
 from siloweave.privacy.shared_steps import order_for, plan_steps
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 def counts_event(setup: Setup) -> SharedGaussian:
     """Return the event of the noisy histogram of all columns, as a share of the run's budget."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(PrivateSettings)
     encoder = Encoder(setup.schema, synth.finest_bins)
     rho = synth.counts_share * rho_for(setup.budget)
     # A method for one party's rows has neither setting.
@@ -74,7 +75,7 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     from siloweave.privacy.gradients import flat_size
 
     setup = task.setup
-    synth: Any = setup.synth
+    synth = setup.settings_as(PrivateSettings)
 
     # A noisy histogram of each column: encoders follow from it, and nothing else reads rows
     # outside of a paid step.
@@ -93,9 +94,9 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
 
     # The noise of a step: the least with which all steps keep to the budget.
     task.progress("finding the noise that fits the budget", 0.0)
-    steps, batch = trainer.length(synth)
+    steps, batch = trainer.length(setup.synth)
     rate = min(1.0, batch / histogram.rows)
-    training = trainer.build(synth, features, histogram.shares(features))
+    training = trainer.build(setup.synth, features, histogram.shares(features))
     sizes = []
     for stage in training.stages:
         net, _ = training.task(training.empty(stage))
@@ -117,11 +118,11 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     )
     state = _steps(session, task, training, training_keys, ask, unit)
     trained = training.finish(state, histogram.rows, training_keys.end)
-    if trains_unpaid(synth):
+    if trains_unpaid(setup.synth):
         trained = _with_diffusion(session, trained, training, task.seed)
 
-    target = getattr(synth, "target", None)
-    model = FeatureModel(trainer.model(trained), features, histogram.one_way, target)
+    net = trainer.model(trained)
+    model = FeatureModel(net, features, histogram.one_way, setup.target)
     facts = {
         "noise_multiplier": noise.multiplier,
         "rate": rate,

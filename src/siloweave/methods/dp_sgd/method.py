@@ -85,7 +85,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from siloweave.core import views
 from siloweave.core.method import (
     COORDINATOR_TRAINING,
-    CountsSettings,
     Forecast,
     Guarantee,
     Method,
@@ -96,9 +95,10 @@ from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.core.views import View, Views
-from siloweave.errors import InputError, number, whole
+from siloweave.errors import InputError
 from siloweave.methods.dp_sgd import coordinator, messages, party
 from siloweave.methods.dp_sgd.party import PrivateTrainer
+from siloweave.methods.dp_sgd.settings import PrivateRowsSettings, PrivateSettings
 from siloweave.models.settings import (
     AutoencoderSettings,
     DiffusionSettings,
@@ -108,7 +108,6 @@ from siloweave.models.settings import (
 )
 from siloweave.privacy.accountants import most_of_several
 from siloweave.privacy.budget import Relation
-from siloweave.privacy.shared_steps import CLIPS
 from siloweave.protocols import histograms, networks, secure_sums
 from siloweave.tables.features import Features
 
@@ -138,53 +137,22 @@ _SUMS = (
 )
 
 
-@dataclass(frozen=True)
-class PrivateSettings(CountsSettings):
-    """The settings of every private training.
-
-    Attributes:
-        clip: Largest norm of a unit's gradient: of a row's, or of the sum of a person's rows'.
-        counts_share, finest_bins: See `CountsSettings`.
-    """
-
-    clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        number("clip", self.clip, *CLIPS)
-
-
-@dataclass(frozen=True)
-class PrivateRowsSettings(PrivateSettings):
-    """The further settings of a private training of several parties.
-
-    Attributes:
-        tolerated: Parties that may pool what they know with the coordinator; at most all but one.
-        dropouts: Parties that may vanish once columns are counted, in the whole training.
-        clip, counts_share, finest_bins: See `PrivateSettings`.
-    """
-
-    tolerated: int = 1
-    dropouts: int = 0
-
-    def __post_init__(self) -> None:
-        whole("tolerated", self.tolerated, 1)
-        whole("dropouts", self.dropouts, 0)
-
-
 # Records
 
 
-def _guarantee(without_noise: str, synth: Any) -> Guarantee:
-    """Return the guarantee of a run, with one party or several; see `_method`."""
-    instead = f"Or use {without_noise}, which adds none."
+def _central_guarantee(instead: str, synth: PrivateSettings) -> Guarantee:
+    """Return the guarantee of a run over one party's rows."""
     if party.trains_unpaid(synth):
         return Guarantee("partial", _PARTIAL, instead=instead)
-    if synth.method.split == "central":
-        return Guarantee("dp", _CENTRAL, instead=instead)
+    return Guarantee("dp", _CENTRAL, instead=instead)
+
+
+def _rows_guarantee(instead: str, synth: PrivateRowsSettings) -> Guarantee:
+    """Return the guarantee of a run over several parties' rows."""
     return Guarantee("dp", _ROWS.format(synth.tolerated), instead=instead)
 
 
-def _central_views(synth: Any) -> Views:
+def _central_views(synth: PrivateSettings) -> Views:
     """Return the lines of who sees what in a run over one party's rows."""
     model = f"{_SUMS}; the model and the synthetic table"
     noised = View("readers", model, views.NOISE, ("Counts.sums",))
@@ -200,7 +168,7 @@ def _central_views(synth: Any) -> Views:
     return (views.CURATOR, noised, bare)
 
 
-def _rows_views(sent: str, synth: Any) -> Views:
+def _rows_views(sent: str, synth: PrivateRowsSettings) -> Views:
     """Return the lines of who sees what, where `sent` goes to every party in each step."""
     received = f"how columns are encoded, and in every step {sent}"
     return (
@@ -216,7 +184,7 @@ def _rows_views(sent: str, synth: Any) -> Views:
 
 def _forecast(trainer: PrivateTrainer, setup: Setup, rows: int) -> Forecast:
     """Forecast a run, in which networks travel both ways at every step."""
-    synth: Any = setup.synth
+    synth = setup.synth
     steps, _ = trainer.length(synth)
     # As in the coordinator: the number of rows is public, and asked for.
     is_public = len(setup.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
@@ -238,11 +206,7 @@ def _forecast(trainer: PrivateTrainer, setup: Setup, rows: int) -> Forecast:
     if together > 1 and setup.budget.private:
         epsilon = _at_parties(trainer, setup, together)
         forecast = replace(forecast, epsilon_at_parties=epsilon)
-    if not hasattr(synth, "dropouts"):
-        return forecast
-    return secure_sums.with_dropouts(
-        forecast, synth, len(setup.roster), len(setup.roster)
-    )
+    return secure_sums.with_dropouts(forecast, setup, len(setup.roster))
 
 
 def _at_parties(trainer: PrivateTrainer, setup: Setup, together: int) -> float:
@@ -266,15 +230,17 @@ def _method(
     """
     split: Literal["central", "rows"] = "central"
     trust: Literal["curator", "secure-sum"] = "curator"
+    guarantee: Callable[[str, Any], Guarantee] = _central_guarantee
     visibility: Callable[[Any], Views] = _central_views
     if sent:
         split = "rows"
         trust = "secure-sum"
+        guarantee = _rows_guarantee
         visibility = partial(_rows_views, sent)
     return Method(
         split=split,
         trust=trust,
-        guarantee=partial(_guarantee, without_noise),
+        guarantee=partial(guarantee, f"Or use {without_noise}, which adds none."),
         visibility=visibility,
         prepare=party.party_data,
         facts=partial(coordinator.study_facts, trainer),
@@ -292,7 +258,9 @@ def _method(
 # GANs
 
 
-def _gan(synth: Any, features: Features, shares: party.Shares | None) -> Stepwise:
+def _gan(
+    synth: PrivateGANSettings, features: Features, shares: party.Shares | None
+) -> Stepwise:
     """Build the private training steps of a GAN."""
     from siloweave.models.private_gan import GANSteps
 
@@ -374,7 +342,7 @@ def label_shares(
     return shares[starts[0]] if shares and starts else None
 
 
-def _refuse_unpaid(settings: Any, where: str = "") -> None:
+def _refuse_unpaid(settings: DiffusionSettings, where: str = "") -> None:
     """Refuse a diffusion that would read the range of rows, or count how often it saw them."""
     if settings.clip_range is None:
         raise InputError(
@@ -402,7 +370,9 @@ def _refuse_unpaid(settings: Any, where: str = "") -> None:
             )
 
 
-def _diffusion(synth: Any, features: Features, shares: party.Shares | None) -> Stepwise:
+def _diffusion(
+    synth: DPTabDDPM | DPFedTabDDPM, features: Features, shares: party.Shares | None
+) -> Stepwise:
     """Build the private training steps of a diffusion."""
     from siloweave.models.rounds import DiffusionLearner
     from siloweave.models.stepwise import DiffusionSteps
@@ -518,7 +488,7 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
 # Latent diffusions
 
 
-def _latent(synth: Any, features: Features, shares: party.Shares | None) -> Stepwise:
+def _latent(synth: DPTLDM, features: Features, shares: party.Shares | None) -> Stepwise:
     """Build the private steps of an autoencoder, and of its diffusion where these are paid."""
     from siloweave.models.stepwise import LatentSteps
 
@@ -601,7 +571,7 @@ class DPTLDM(Synthesizer, PrivateSettings):
 
 
 def _sphere_codes(
-    synth: Any, features: Features, shares: party.Shares | None
+    synth: DPFedPointDiff, features: Features, shares: party.Shares | None
 ) -> Stepwise:
     """Build the private training steps of a diffusion of sphere codes."""
     from siloweave.models.rounds import SphereCodeLearner

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
@@ -26,6 +26,12 @@ from siloweave.errors import DataError, InputError, SiloweaveError, WireError
 from siloweave.federation.messages import Public
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.dp_sgd import messages
+from siloweave.methods.dp_sgd.settings import (
+    LatentSynthesizer,
+    PrivateSettings,
+    PrivateSynthesizer,
+)
+from siloweave.models.settings import DiffusionSettings, PrivateGANSettings
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate, SampledSharedGaussian
 from siloweave.privacy.shared_steps import WIDEST, moved, quantised, span
@@ -51,9 +57,9 @@ Shares = Mapping[int, Sequence[float]]
 """How frequent each option of each choice is, by where its block starts."""
 
 
-def _length(synth: Any) -> tuple[int, int]:
+def _length(synth: PrivateGANSettings | DiffusionSettings) -> tuple[int, int]:
     """Return the number of steps in the settings, and of rows expected in each."""
-    return int(synth.steps), int(synth.batch)
+    return synth.steps, synth.batch
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class PrivateState:
 
 def party_data(table: Table, setup: Setup, party: str) -> HistogramData:
     """Return a party's rows, which must fit the schema, with the public bins to count them in."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(PrivateSettings)
     check_columns(setup.schema, table)
     encoder = Encoder(setup.schema, synth.finest_bins)
     # Refuses rows that the budget does not bound, before anything is paid.
@@ -107,7 +113,7 @@ def count(
 
 
 def begin(
-    synth: Any,
+    synth: PrivateSynthesizer,
     trainer: PrivateTrainer,
     request: messages.BeginTraining,
     site: Site[HistogramData],
@@ -121,7 +127,7 @@ def begin(
 
 
 def _checked(
-    synth: Any,
+    synth: PrivateSynthesizer,
     trainer: PrivateTrainer,
     request: messages.BeginTraining,
     site: Site[HistogramData],
@@ -192,7 +198,7 @@ def _event(
 
 
 def _begun(
-    synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]
+    synth: PrivateSynthesizer, trainer: PrivateTrainer, site: Site[HistogramData]
 ) -> PrivateState:
     """Return what this run was begun with, as it was stored; no row is read."""
     stored = site.recall("begin")
@@ -227,7 +233,7 @@ def _encoded(
 
 
 def _state(
-    synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]
+    synth: PrivateSynthesizer, trainer: PrivateTrainer, site: Site[HistogramData]
 ) -> PrivateState:
     """Return the party's encoded rows and training, made once a process."""
     memo_key = ("private steps", site.run, site.recall("begin"))
@@ -294,7 +300,7 @@ def _task(
 
 
 def step(
-    synth: Any,
+    synth: PrivateSynthesizer,
     trainer: PrivateTrainer,
     request: messages.Step,
     site: Site[HistogramData],
@@ -345,13 +351,13 @@ def step(
 # DP-TLDM's second stage, in the paper's scope
 
 
-def trains_unpaid(synth: Any) -> bool:
+def trains_unpaid(synth: object) -> bool:
     """Return whether the diffusion of a DP-TLDM is trained without noise."""
     return getattr(synth, "scope", "end-to-end") == "autoencoder"
 
 
 def train_diffusion(
-    synth: Any,
+    synth: LatentSynthesizer,
     trainer: PrivateTrainer,
     request: messages.TrainDiffusion,
     site: Site[HistogramData],
@@ -371,7 +377,7 @@ def train_diffusion(
 
 
 def _fits(
-    synth: Any,
+    synth: LatentSynthesizer,
     trainer: PrivateTrainer,
     file: bytes,
     site: Site[HistogramData],
@@ -398,7 +404,7 @@ def _head(file: bytes) -> Any:
 
 
 def _diffusion(
-    synth: Any,
+    synth: LatentSynthesizer,
     trainer: PrivateTrainer,
     request: messages.TrainDiffusion,
     site: Site[HistogramData],
@@ -417,7 +423,7 @@ def _diffusion(
     return networks.saved_bytes(distribution)
 
 
-def handlers(trainer: PrivateTrainer, synth: Any) -> Handlers:
+def handlers(trainer: PrivateTrainer, synth: PrivateSynthesizer) -> Handlers:
     """Return the functions that answer requests, by request, at these settings."""
     answers: dict[Any, Any] = {
         secure_sums.KeyRequest: secure_sums.send_key,
@@ -428,5 +434,7 @@ def handlers(trainer: PrivateTrainer, synth: Any) -> Handlers:
         messages.Step: partial(step, synth, trainer),
     }
     if trains_unpaid(synth):
-        answers[messages.TrainDiffusion] = partial(train_diffusion, synth, trainer)
+        latent_synth = cast(LatentSynthesizer, synth)
+        train = partial(train_diffusion, latent_synth, trainer)
+        answers[messages.TrainDiffusion] = train
     return answers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
@@ -20,6 +20,11 @@ from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.fed_tgan import messages
 from siloweave.methods.fed_tgan.party import RoundTrainer, keys_of
+from siloweave.methods.fed_tgan.settings import (
+    CriticsSynthesizer,
+    RoundsSynthesizer,
+    Weights,
+)
 from siloweave.tables import summaries
 from siloweave.tables.arrays import Floats
 from siloweave.tables.features import Features, OneWay
@@ -28,10 +33,6 @@ from siloweave.tables.schema import Schema
 if TYPE_CHECKING:
     from siloweave.models import rounds
 
-Weights = Literal[
-    "similarity and size", "similarity", "size", "equal", "rows", "typical"
-]
-"""How parties are weighted in a mean."""
 _FAR = 0.05  # how far beyond the middle party's distance a weight falls by e
 
 
@@ -106,10 +107,9 @@ class Agreed:
     one_way: OneWay  # distributions of single columns, over all parties
     keys: rounds.Keys  # of the whole training
 
-    def result(self, trainer: RoundTrainer, shared: Any, synth: Any) -> Result:
+    def result(self, trainer: RoundTrainer, shared: Any, target: str | None) -> Result:
         """Build the result from the trained networks."""
         net = trainer.model(self.learner.finish(shared, self.facts, self.keys.end))
-        target = getattr(synth, "target", None)
         model = FeatureModel(net, self.features, self.one_way, target)
         return Result(model, self.facts.rows, {"party_weights": self.weights.tolist()})
 
@@ -120,7 +120,7 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     Raises:
         WireError: Naming the party, where it sent what does not fit.
     """
-    synth: Any = task.setup.synth
+    synth = cast(RoundsSynthesizer, task.setup.synth)
     schema = task.setup.schema
     task.progress("agreeing on encoders", 0.0)
 
@@ -214,7 +214,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     """
     from siloweave.models import rounds
 
-    synth: Any = task.setup.synth
+    synth = cast(RoundsSynthesizer, task.setup.synth)
     agreed = agree(trainer, session, task)
     learner = agreed.learner
     facts = agreed.facts
@@ -247,7 +247,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
         weights = agreed.weights.tolist()
         combine = learner.concluded if is_last else learner.together
         shared = combine(trees, weights)
-    return agreed.result(trainer, shared, synth)
+    return agreed.result(trainer, shared, task.setup.target)
 
 
 def networks(name: str, data: bytes, like: Any, number: int) -> Any:
@@ -295,7 +295,7 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
     from siloweave.models import gan
     from siloweave.models.conditional import drawing
 
-    synth: Any = task.setup.synth
+    synth = cast(CriticsSynthesizer, task.setup.synth)
     agreed = agree(trainer, session, task)
     learner: Any = agreed.learner
     start = learner.start(agreed.keys.initial, 1)
@@ -317,7 +317,7 @@ def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> R
                 _change_places(session, number, start.critic)
         at_once = task.at_once if number else 1
         state = _step(session, agreed, conditions, state, number, at_once)
-    return agreed.result(trainer, (state.net, None), synth)
+    return agreed.result(trainer, (state.net, None), task.setup.target)
 
 
 def _step(

@@ -49,7 +49,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from siloweave.core import views
 from siloweave.core.method import Forecast, Guarantee, Method, QuestionCounts, Setup
@@ -57,9 +57,16 @@ from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.core.views import View, Views
-from siloweave.errors import InputError, number, whole
+from siloweave.errors import InputError
 from siloweave.methods.fed_tgan import coordinator, messages, party
 from siloweave.methods.fed_tgan.party import RoundTrainer
+from siloweave.methods.fed_tgan.settings import (
+    CriticsSynthesizer,
+    PooledRoundsSettings,
+    RoundsSettings,
+    RoundsSynthesizer,
+    Weights,
+)
 from siloweave.models.settings import (
     POINTS_DIFFUSION,
     DiffusionSettings,
@@ -82,67 +89,6 @@ _PRIVATE_METHODS = (
     "DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the same "
     "parties."
 )
-
-
-@dataclass(frozen=True)
-class RoundsSettings:
-    """The settings of parties that train together in rounds.
-
-    Attributes:
-        rounds: How often the parties' networks are averaged.
-        epochs: Passes of each party over its own rows in a round.
-        weights: How parties are weighted in the mean: "similarity and size", Fed-TGAN's, by which
-            typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
-            of rows; or "typical", by rows too, and less for a party unlike the others.
-
-    Raises:
-        InputError: A value is out of bounds.
-    """
-
-    rounds: int = 500
-    epochs: int = 1
-    weights: coordinator.Weights = "similarity and size"
-
-    def __post_init__(self) -> None:
-        for name in ("rounds", "epochs"):
-            whole(name, getattr(self, name), 1)
-
-    @property
-    def all_epochs(self) -> int:
-        """The number of passes of each party over its own rows, in all rounds."""
-        return self.rounds * self.epochs
-
-
-@dataclass(frozen=True)
-class PooledRoundsSettings:
-    """The settings of parties that take the steps of one central fit together.
-
-    Attributes:
-        rounds: How often networks and moments are averaged. The steps of the training are divided
-            among the rounds, so more rounds send more bytes and take no more steps.
-        weights: How parties are weighted in the mean: "similarity and size", Fed-TGAN's, by which
-            typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
-            of rows; or "typical", by rows too, and less for a party unlike the others.
-        alone: Share of the work of that fit that parties do alone, after the last round, 0 to 0.9.
-            Each then has a network of its own, which draws its part of the rows. 0 is plain
-            averaging: one network for all.
-
-    Raises:
-        InputError: A value is out of bounds.
-    """
-
-    rounds: int = 500
-    weights: coordinator.Weights = "rows"
-    alone: float = 0.5
-
-    def __post_init__(self) -> None:
-        whole("rounds", self.rounds, 1)
-        number("alone", self.alone, 0, 0.9)
-
-    @property
-    def all_epochs(self) -> int | None:
-        """No number of epochs (None): the network's own settings say how long it trains."""
-        return None
 
 
 def _views(
@@ -192,8 +138,8 @@ def _pooled_views(synth: FedPointDiff) -> Views:
 
 def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     """Forecast a run from the epochs or steps that all its rounds amount to."""
-    synth: Any = setup.synth
-    settings = synth.settings()
+    synth = cast(RoundsSynthesizer, setup.synth)
+    settings = setup.synth.settings()
     passes = synth.all_epochs
     if passes is not None:
         # `epochs` are those of a round; a central fit has them all.
@@ -207,7 +153,7 @@ def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     learner, width = _foreseen(trainer, setup)
     shared_bytes = sum(learner.sizes())
     result_bytes = learner.result_size()
-    rounds = int(synth.rounds)
+    rounds = synth.rounds
     # Networks go both ways in every round, but the last answer is the result.
     sent = rounds * (2 * shared_bytes + _SUMS * width) - shared_bytes + result_bytes
     questions: QuestionCounts = {
@@ -229,7 +175,7 @@ def _foreseen(trainer: RoundTrainer, setup: Setup) -> tuple[Learner, int]:
 
 def _forecast_critics(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     """Forecast a run of MD-TGAN, which asks parties at every step."""
-    synth: Any = setup.synth
+    synth = cast(CriticsSynthesizer, setup.synth)
     averaging = _forecast(trainer, setup, rows)
     learner, width = _foreseen(trainer, setup)
     _, critic_bytes, *_ = learner.sizes()
@@ -286,7 +232,7 @@ def _method(
 # GANs
 
 
-def _gan(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
+def _gan(synth: GANSettings, blocks: tuple[Block, ...], parties: int) -> Learner:
     """Build the training of a GAN on vectors of these blocks."""
     from siloweave.models.rounds import GANLearner
 
@@ -359,7 +305,7 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
     """
 
     rounds: int = 150
-    weights: coordinator.Weights = "equal"
+    weights: Weights = "equal"
 
     method: ClassVar[Method] = _method(
         _GAN,
@@ -409,7 +355,7 @@ def _refuse_matching(where: str, diffusion: DiffusionSettings) -> None:
         )
 
 
-def _diffusion(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
+def _diffusion(synth: FedTabDDPM, blocks: tuple[Block, ...], parties: int) -> Learner:
     """Build the training of a diffusion on vectors of these blocks."""
     from siloweave.models.rounds import DiffusionLearner
 
@@ -434,7 +380,7 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
     """
 
     rounds: int = 100
-    weights: coordinator.Weights = "rows"
+    weights: Weights = "rows"
     target: str | None = None
 
     method: ClassVar[Method] = _method(
@@ -451,7 +397,7 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
         _refuse_length(self)
 
 
-def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
+def _latent(synth: FedPointDiff, blocks: tuple[Block, ...], parties: int) -> Learner:
     """Build the training of a diffusion of sphere codes, as several parties take its steps."""
     from siloweave.models.rounds import PooledPointLearner
 

@@ -23,6 +23,7 @@ from siloweave.federation import expected
 from siloweave.federation.messages import Array, Public, Released
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.fed_tgan import messages
+from siloweave.methods.fed_tgan.settings import CriticsSynthesizer, RoundsSynthesizer
 from siloweave.privacy.events import NonPrivate
 from siloweave.protocols import networks
 from siloweave.tables.features import Block, Features
@@ -62,7 +63,9 @@ def keys_of(learner: rounds.Learner, seed: int) -> rounds.Keys:
     return learner.keys(networks.jax_key(fold_in(fold_in(seed, "train"), "model")))
 
 
-def _unpaid(synth: Any, site: Site[OwnerData], draw: Callable[[], _T]) -> Released[_T]:
+def _unpaid(
+    synth: RoundsSynthesizer, site: Site[OwnerData], draw: Callable[[], _T]
+) -> Released[_T]:
     """Release a value under the run's one ledger entry, which has infinite cost."""
     entry = site.recall("unpaid")
     title = synth.method.title
@@ -77,7 +80,10 @@ def _unpaid(synth: Any, site: Site[OwnerData], draw: Callable[[], _T]) -> Releas
 
 
 def describe(
-    synth: Any, trainer: RoundTrainer, request: messages.Describe, site: Site[OwnerData]
+    synth: RoundsSynthesizer,
+    trainer: RoundTrainer,
+    request: messages.Describe,
+    site: Site[OwnerData],
 ) -> messages.Described:
     """Summarise every column (Fed-TGAN, step 1: frequencies and mixtures of each column)."""
     table = site.rows.table
@@ -91,7 +97,10 @@ def describe(
 
 
 def prepare(
-    synth: Any, trainer: RoundTrainer, request: messages.Prepare, site: Site[OwnerData]
+    synth: RoundsSynthesizer,
+    trainer: RoundTrainer,
+    request: messages.Prepare,
+    site: Site[OwnerData],
 ) -> messages.Ready:
     """Store how rows are encoded, and send the sums of the encoded vectors.
 
@@ -117,7 +126,9 @@ def prepare(
     return messages.Ready(_unpaid(synth, site, sums))
 
 
-def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
+def _state(
+    synth: RoundsSynthesizer, trainer: RoundTrainer, site: Site[OwnerData]
+) -> RoundState:
     """Return the party's encoded rows and training, made once a process."""
     memo_key = ("rounds", site.run)
     if memo_key not in site.memo:
@@ -126,7 +137,9 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
     return state
 
 
-def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
+def _new_state(
+    synth: RoundsSynthesizer, trainer: RoundTrainer, site: Site[OwnerData]
+) -> RoundState:
     """Encode the party's rows as the coordinator asked; WireError if it has not asked yet."""
     stored = site.recall("setup")
     if stored is None:
@@ -151,7 +164,10 @@ def _new_state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> Roun
 
 
 def train(
-    synth: Any, trainer: RoundTrainer, request: messages.Round, site: Site[OwnerData]
+    synth: RoundsSynthesizer,
+    trainer: RoundTrainer,
+    request: messages.Round,
+    site: Site[OwnerData],
 ) -> messages.Trained:
     """Train for a round, and send the networks that the learner shares; the rest stays here."""
     with naming_party(site.name):
@@ -161,7 +177,10 @@ def train(
 
 
 def _trained(
-    synth: Any, trainer: RoundTrainer, request: messages.Round, site: Site[OwnerData]
+    synth: RoundsSynthesizer,
+    trainer: RoundTrainer,
+    request: messages.Round,
+    site: Site[OwnerData],
 ) -> bytes:
     """Train for one round of the party's own steps, and return the networks after it, packed."""
     from siloweave.models import rounds
@@ -173,7 +192,8 @@ def _trained(
     learner = state.learner
     size = len(state.vectors)
     facts = _facts_of(request, learner, size)
-    total_steps = learner.steps(size, facts.rows, synth.all_epochs)
+    # Without a number of epochs, the learner's own settings say how long it trains.
+    total_steps = learner.steps(size, facts.rows, synth.all_epochs or 0)
     if state.started is None:
         state.rows = learner.rows(state.vectors, facts)
         state.started = learner.start(state.keys.initial, total_steps)
@@ -227,7 +247,10 @@ def _facts_of(
 
 
 def judge(
-    synth: Any, trainer: RoundTrainer, request: messages.Judge, site: Site[OwnerData]
+    synth: CriticsSynthesizer,
+    trainer: RoundTrainer,
+    request: messages.Judge,
+    site: Site[OwnerData],
 ) -> messages.Judged:
     """Take one step of the critic, and send its feedback."""
     return messages.Judged(
@@ -236,7 +259,10 @@ def judge(
 
 
 def _feedback(
-    synth: Any, trainer: RoundTrainer, request: messages.Judge, site: Site[OwnerData]
+    synth: CriticsSynthesizer,
+    trainer: RoundTrainer,
+    request: messages.Judge,
+    site: Site[OwnerData],
 ) -> Array:
     """Train the critic on real rows beside the first generated ones, then judge the second."""
     import jax
@@ -277,7 +303,7 @@ def _feedback(
 
 
 def _critics(
-    synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerData]
+    synth: CriticsSynthesizer, trainer: RoundTrainer, number: int, site: Site[OwnerData]
 ) -> gan.Critics:
     """Return the critic and its moments as they are after so many steps.
 
@@ -303,7 +329,10 @@ def _critics(
 
 
 def hand(
-    synth: Any, trainer: RoundTrainer, request: messages.Hand, site: Site[OwnerData]
+    synth: CriticsSynthesizer,
+    trainer: RoundTrainer,
+    request: messages.Hand,
+    site: Site[OwnerData],
 ) -> messages.Handed:
     """Send the critic, without its moments."""
     from siloweave.models import rounds
@@ -315,7 +344,10 @@ def hand(
 
 
 def take(
-    synth: Any, trainer: RoundTrainer, request: messages.Take, site: Site[OwnerData]
+    synth: CriticsSynthesizer,
+    trainer: RoundTrainer,
+    request: messages.Take,
+    site: Site[OwnerData],
 ) -> messages.Took:
     """Continue with another party's critic, and with this party's own moments."""
     from siloweave.models import gan, rounds
@@ -348,7 +380,9 @@ CRITICS: dict[Any, Any] = {
 }
 
 
-def handlers(answers: dict[Any, Any], trainer: RoundTrainer, synth: Any) -> Handlers:
+def handlers(
+    answers: dict[Any, Any], trainer: RoundTrainer, synth: RoundsSynthesizer
+) -> Handlers:
     """Return the functions that answer requests, by request, at these settings."""
     return {
         request: partial(answer, synth, trainer) for request, answer in answers.items()

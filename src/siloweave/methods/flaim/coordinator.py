@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -506,7 +505,7 @@ def tree_of_noise(
     Many answers then spread among small queries. What a party chooses by its rows is mostly a part
     of that, as all parties' rows are alike.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(FLAIMSettings)
     weights = workloads.weights_of(domain, queries)
     pairs = [q for q in weights if len(q) > 1]
     if not chooses(synth) or not pairs:

@@ -29,7 +29,8 @@ Where this departs from the paper, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from math import inf
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -98,7 +99,7 @@ def _visibility(synth: FLAIM) -> Views:
 
 def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
     """Return the number of rounds, T or what annealing makes of it, and a party's share of them."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(FLAIMSettings)
     rounds = synth.rounds or 8 * len(domain.names)
     return rounds, float(synth.cap or synth.participation * rounds)
 
@@ -108,7 +109,7 @@ def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
 
     There are three in a round that it joins, and fewer where parties choose nothing.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(FLAIMSettings)
     rounds = synth.cap or synth.rounds or 8 * columns
     # One-ways are counted together in every round, or one by one before the first.
     counts = rounds if synth.variant in ("private", "naive_bayes") else columns
@@ -196,7 +197,11 @@ class FLAIM(Synthesizer, FLAIMSettings):
         for name in ("rounds", "local_steps", "cap"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
+        for name in ("tolerated", "sweeps", "final_sweeps"):
+            whole(name, getattr(self, name), 1)
+        whole("dropouts", self.dropouts, 0)
         number("size_share", self.size_share, 0, 1, "()")
+        number("shrinkage", self.shrinkage, 0, inf, "[)")
 
         if self.cap is None:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from siloweave.protocols.marginals import MarginalSettings
+from siloweave.protocols.workloads import MarginalSettings
 
 
 @dataclass(frozen=True)

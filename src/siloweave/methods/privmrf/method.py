@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from siloweave.core.method import Method, QuestionCounts, Result, Setup, Task
 from siloweave.core.run import Synthesizer
@@ -34,7 +34,7 @@ def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
 
     They are about rows and the graph's marginals, then in each step about errors and a measurement.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(PrivMRFSettings)
     steps = min(synth.refine_steps, max(1, columns // 2))
     return {
         secure_sums.KeyRequest: 1,
@@ -46,7 +46,7 @@ def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
 
 def _rounds(setup: Setup, rows: int, domain: Domain) -> tuple[int, float]:
     """Return the number of rounds with the curator, who takes part in all of them."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(PrivMRFSettings)
     rounds = 2 * synth.refine_steps + 4
     return rounds, float(rounds)
 

@@ -26,7 +26,7 @@ def _check(
         WireError: Naming the party and what the study allows.
     """
     domain = site.rows.domain
-    most_cells = cells_in(site.terms.facts["max_model_mb"])
+    most_cells = cells_in(secure_sums.workload_of(site).megabytes)
     secure_sums.checked_cliques(cliques, domain, site.name)
     # A message of a few bytes could otherwise ask for a table that no memory holds.
     fit = all(len(q) <= widest and domain.size(q) <= most_cells for q in cliques)
@@ -55,7 +55,8 @@ def errors(request: ModelErrors, site: Site[CountedRows]) -> Distances:
     facts = site.terms.facts
     domain = site.rows.domain
     _check(request.cliques, facts["candidates"], facts["widest"], site)
-    secure_sums.checked_model(request.model, domain, facts["max_model_mb"], site.name)
+    megabytes = secure_sums.workload_of(site).megabytes
+    secure_sums.checked_model(request.model, domain, megabytes, site.name)
     model = secure_sums.unpacked(request.model, domain)
     return Distances(noisy_errors(model, request.cliques, request.sigma, site))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from siloweave.protocols.marginals import MarginalSettings
 from siloweave.protocols.random_fields import FieldSettings
+from siloweave.protocols.workloads import MarginalSettings
 
 
 @dataclass(frozen=True)

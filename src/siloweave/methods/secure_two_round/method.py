@@ -2,7 +2,7 @@
 
 Ours. Plan and fit are those of TwoRound (protocols/two_rounds.py); only the way of measuring
 differs. A marginal of columns of one party is counted there, with its noise. One of columns of
-several is opened with noise that nobody knows (protocols/secure_marginals.py). The model is
+several is opened with noise that nobody knows (protocols/secure_marginals/). The model is
 that of one owner of the whole table, with noise up to one per cent wider. What was published for
 this setting either does not keep its claim (VertiMRF-FM: Zhao et al., KDD 2024, Theorem 2), or
 answers with far more noise (randomised response), or never measures columns of two parties
@@ -10,7 +10,7 @@ together (VertiGAN: Jiang et al. 2023).
 
 **Guarantee** (dp): rows over all parties together, add/remove or replace-one as the budget says,
 towards the coordinator; any parties together, of three or more not both of the first two of the
-study; and everyone who sees the model. protocols/secure_marginals.py and
+study; and everyone who sees the model. protocols/secure_marginals/ and
 protocols/secure_products.py say what is assumed: the coordinator follows the protocol, and does not
 pool what it knows with a party; nor does the first party with the second one, where others have
 columns: these two open wide tables. Under an add/remove budget
@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from siloweave.core import views
 from siloweave.core.method import (
@@ -40,8 +40,16 @@ from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement
-from siloweave.protocols import secure_marginals
 from siloweave.protocols.columns import columns_data
+from siloweave.protocols.secure_marginals.coordinator import SecureMarginals
+from siloweave.protocols.secure_marginals.forecast import secure_forecast
+from siloweave.protocols.secure_marginals.party import secure_handlers
+from siloweave.protocols.secure_marginals.plan import (
+    SecurePlan,
+    check_codes,
+    only_alone,
+    secure_facts,
+)
 from siloweave.protocols.two_rounds import TwoRoundSettings, plan_and_fit
 from siloweave.protocols.workloads import queries_of
 from siloweave.tables.codes import Clique
@@ -52,8 +60,8 @@ _log = logging.getLogger("siloweave")
 
 def coordinate(session: Session, task: Task) -> Result:
     """Measure all pairs, plan, measure the planned tables, and fit."""
-    synth: Any = task.setup.synth
-    secure = secure_marginals.SecureMarginals(session, task)
+    synth = task.setup.settings_as(TwoRoundSettings)
+    secure = SecureMarginals(session, task)
     queries = queries_of(synth, secure.encoder)
     measured_cliques: Sequence[Clique] = ()
     crowded_pairs: list[Clique] = []
@@ -96,12 +104,10 @@ def coordinate(session: Session, task: Task) -> Result:
     return Result(model, facts=facts)
 
 
-def _why_apart(
-    plan: secure_marginals.SecurePlan, crowded_pairs: Sequence[Clique]
-) -> str:
+def _why_apart(plan: SecurePlan, crowded_pairs: Sequence[Clique]) -> str:
     """Explain in a sentence why no table of two parties' columns is measured in the end."""
     if plan.crossing and not plan.opens_pairs:
-        return secure_marginals.only_alone(plan)
+        return only_alone(plan)
     joint_pairs = [pair for pair in crowded_pairs if len(plan.holders(pair)) > 1]
     if not plan.crossing:
         reason = "the workload names no columns of two parties together"
@@ -188,12 +194,12 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         ),
         visibility=_visibility,
         prepare=columns_data,
-        facts=secure_marginals.secure_facts,
-        handlers=secure_marginals.secure_handlers,
+        facts=secure_facts,
+        handlers=secure_handlers,
         coordinate=coordinate,
         load=MarginalModel.load,
-        forecast=secure_marginals.secure_forecast,
-        affordable=secure_marginals.check_codes,
+        forecast=secure_forecast,
+        affordable=check_codes,
         phase="rounds with the parties",
         stores=(REPLIES, COORDINATOR_TRAINING),
     )

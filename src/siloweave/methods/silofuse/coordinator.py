@@ -21,6 +21,7 @@ from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.silofuse import messages
 from siloweave.methods.silofuse.party import batch_of
+from siloweave.methods.silofuse.settings import E2EDistrSettings, SiloFuseSettings
 from siloweave.privacy.budget import gaussian_sigma, rho_for
 from siloweave.protocols import networks
 from siloweave.protocols.columns import (
@@ -54,7 +55,7 @@ def coordinate(session: Session, task: Task) -> Result:
     Raises:
         WireError: Naming the party, where it sent what does not fit.
     """
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(SiloFuseSettings)
     parts = parts_of(task.setup)
     is_noised = synth.privacy == "latents"
 
@@ -87,7 +88,7 @@ def trained(rows: SideBySide, task: Task) -> Any:
     """Train the distribution of latents, without any message."""
     from siloweave.models import latent
 
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(SiloFuseSettings)
     settings = synth.latent
     _, key = networks.split_key(fold_in(task.seed, "train", "model"))
     return latent.fit_latents(
@@ -98,7 +99,7 @@ def trained(rows: SideBySide, task: Task) -> Any:
 
 def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
     """Ask every party for its latents without noise, and check them."""
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(SiloFuseSettings)
     target = condition_of(synth.target, parts)
     latent_parts = {}
     replies = session.ask(messages.Code(task.seed))
@@ -132,7 +133,7 @@ def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[S
 
     It is equal at all parties, and the least with which they together keep to the budget.
     """
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(SiloFuseSettings)
     distance = messages.released_together(1.0, parts, synth).sensitivity
     sigma = gaussian_sigma(rho_for(task.setup.budget), distance)
     latent_parts = {}
@@ -415,7 +416,7 @@ def coordinate_steps(session: Session, task: Task) -> Result:
     Raises:
         WireError: Naming the party, where it sent what does not fit.
     """
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(E2EDistrSettings)
     parts = parts_of(task.setup)
     begun = session.ask(messages.BeginJoint(task.seed))
     replies = dict(zip(session.roster, begun, strict=True))
@@ -443,7 +444,7 @@ def _begun(
     Returns the widths of what they will send, as parts without a row, and the classes of all rows:
     (rows, options), without options where the study has no target.
     """
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(E2EDistrSettings)
     schemas = parts_of(task.setup)
     target = condition_of(synth.target, schemas)
     rows_of_party: dict[str, int] = {}
@@ -479,7 +480,7 @@ def _trained(
 
     from siloweave.models import diffusion, latent
 
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(E2EDistrSettings)
     settings = synth.diffusion
     n = len(one_hots)
     layout, label = latent.latent_layout(rows.latent, one_hots.shape[1])

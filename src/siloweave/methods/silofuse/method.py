@@ -207,7 +207,7 @@ def _visibility(synth: SiloFuse) -> Views:
 
 def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run in which latents travel once, whatever the number of steps."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(SiloFuseSettings)
     is_noised = synth.privacy == "latents"
     # Integers of noised latents have four bytes.
     number_bytes = 2 if synth.half and not is_noised else 4
@@ -224,7 +224,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
     if is_noised:
         questions = {messages.CodeNoised: 1}
     return training_forecast(
-        setup, rows, synth.settings(), questions, lambda weights, width: sent
+        setup, rows, setup.synth.settings(), questions, lambda weights, width: sent
     )
 
 
@@ -338,7 +338,7 @@ def _visibility_steps(synth: E2EDistr) -> Views:
 
 def _forecast_steps(setup: Setup, rows: int) -> Forecast:
     """Forecast a run in which four matrices of latents travel at every step."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(E2EDistrSettings)
     steps = synth.diffusion.steps
     batch = min(synth.diffusion.batch, rows)
     # Four matrices, of four bytes a number.
@@ -354,7 +354,7 @@ def _forecast_steps(setup: Setup, rows: int) -> Forecast:
     return training_forecast(
         setup,
         rows,
-        synth.settings(),
+        setup.synth.settings(),
         questions,
         lambda weights, width: sent,
         bounded=False,

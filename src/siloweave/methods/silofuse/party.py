@@ -22,6 +22,11 @@ from siloweave.federation.messages import Array, Public
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.silofuse import messages
 from siloweave.methods.silofuse.settings import E2EDistrSettings, SiloFuseSettings
+from siloweave.models.settings import (
+    AutoencoderSettings,
+    LatentSettings,
+    SphereCodeSettings,
+)
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
@@ -103,7 +108,11 @@ def class_codes(V: Matrix) -> Array:
 
 
 def _coding(
-    target: str | None, settings: Any, layout: Layout, seed: int, site: Site[OwnerData]
+    target: str | None,
+    settings: LatentSettings,
+    layout: Layout,
+    seed: int,
+    site: Site[OwnerData],
 ) -> dict[str, Any]:
     """Return the settings to which a party's own coder is fitted.
 
@@ -120,10 +129,12 @@ def _coding(
     }
 
 
-def divided(settings: Any, parties: int) -> Any:
+def divided(
+    settings: AutoencoderSettings | SphereCodeSettings, parties: int
+) -> AutoencoderSettings | SphereCodeSettings:
     """Return a party's share of an autoencoder's widths (section 5.1: divided equally)."""
     # Sphere codes have no widths.
-    if not hasattr(settings, "hidden"):
+    if isinstance(settings, SphereCodeSettings):
         return settings
     latent = None if settings.latent is None else max(1, settings.latent // parties)
     hidden = tuple(max(1, width // parties) for width in settings.hidden)

@@ -27,7 +27,7 @@ noisy counts. Their noise alone protects, and it is all of the noise, so the gua
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from siloweave.core import views
 from siloweave.core.method import (
@@ -40,6 +40,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.core.views import View, Views
+from siloweave.errors import whole
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.methods.two_round import coordinator
 from siloweave.methods.two_round.settings import TwoRoundFitSettings
@@ -76,7 +77,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
         exchanges = 0 if marginals.cuts_columns(setup) else 1
         return {secure_sums.KeyRequest: exchanges, secure_sums.Count: 2}
 
-    synth: Any = setup.synth
+    synth = setup.settings_as(TwoRoundFitSettings)
     forecast_of = marginals.marginal_forecast(
         rounds, questions, all_pairs=True, buys=_buys
     )
@@ -87,7 +88,7 @@ def _buys(setup: Setup, rows: int, domain: Domain) -> accuracy.Bought:
     """Return the measurements that both rounds buy, with the noise of all parties' shares."""
     # The noise is sized for the parties that remain where some vanish or pool what they know, so
     # with all of them it is wider than the budget asks for.
-    synth: Any = setup.synth
+    synth = setup.settings_as(TwoRoundFitSettings)
     parties = len(setup.roster)
     plan = MaskPlan.for_size(parties, synth.tolerated, synth.dropouts)
     remaining_share = (parties - plan.missing) / parties
@@ -141,3 +142,8 @@ class TwoRound(Synthesizer, TwoRoundFitSettings):
         ),
         forecast=_forecast,
     )
+
+    def _check_settings(self) -> None:
+        """Refuse numbers of parties that cannot be."""
+        whole("tolerated", self.tolerated, 1)
+        whole("dropouts", self.dropouts, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.vertigan import messages
+from siloweave.methods.vertigan.settings import VertiGANFitSettings
 from siloweave.models.settings import VertiGANSettings
 from siloweave.protocols.columns import check_same_rows, parts_of, rows_sent
 from siloweave.protocols.histograms import NoisyHistogram
@@ -40,7 +41,7 @@ def coordinate(session: Session, task: Task) -> Result:
     """
     from siloweave.models.vertigan import Trunk, follow, hidden_rows, shared_start
 
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(VertiGANFitSettings)
     settings = part_of(VertiGANSettings, synth)
     begin = messages.BeginVertiGAN(task.seed)
     if synth.private:
@@ -86,7 +87,7 @@ def _planned(session: Session, task: Task) -> messages.BeginVertiGAN:
     """Divide the budget over all parties, count, and find noise that fits the rest."""
     from siloweave.models.vertigan import critic_size, heads_of
 
-    synth: Any = task.setup.synth
+    synth = task.setup.settings_as(VertiGANFitSettings)
     parts = parts_of(task.setup)
     first, *others = session.roster
     plan = messages.VertiGANPlan.of(synth, parts, task.setup.budget)

@@ -47,7 +47,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from siloweave.core import views
 from siloweave.core.method import (
@@ -133,7 +133,7 @@ def _visibility(synth: VertiGAN) -> Views:
 
 def _affordable(setup: Setup) -> None:
     """Refuse a budget whose noise leaves nothing to learn, before rows are aligned."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(VertiGANFitSettings)
     if synth.private:
         refuse_several_rows(
             setup.budget,
@@ -146,7 +146,7 @@ def _affordable(setup: Setup) -> None:
 
 def _forecast(setup: Setup, rows: int) -> Forecast:
     """Forecast a run, in each of whose rounds hidden rows travel there and back."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(VertiGANFitSettings)
     # Four bytes a number.
     sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
     questions: QuestionCounts = {
@@ -154,7 +154,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
         messages.BeginVertiGAN: 1,
         messages.TrainCritics: synth.rounds,
     }
-    settings = {**synth.settings(), "steps": synth.steps}
+    settings = {**setup.synth.settings(), "steps": synth.steps}
     forecast = training_forecast(
         setup, rows, settings, questions, lambda weights, width: sent, numeric="modes",
         private=synth.private,

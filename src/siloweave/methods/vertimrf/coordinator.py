@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,7 @@ def coordinate(session: Session, task: Task) -> Result:
         WireError: Naming the party, where it sent what does not fit.
     """
     setup = task.setup
-    synth = cast(VertiMRFSettings, setup.synth)
+    synth = setup.settings_as(VertiMRFSettings)
     parts = parts_of(setup)
     plan = messages.VertiMRFPlan.of(synth, parts, setup.budget)
     encoder = Encoder(setup.schema, synth.bins)

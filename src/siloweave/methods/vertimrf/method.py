@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from siloweave.core import views
 from siloweave.core.method import Forecast, Guarantee, Method, Setup
@@ -145,7 +145,7 @@ def _visibility(synth: VertiMRF) -> Views:
 def _data(table: Table, setup: Setup, party: str) -> Codes:
     """Encode a party's columns as codes."""
     schema = columns.parts_of(setup)[party]
-    synth: Any = setup.synth
+    synth = setup.settings_as(VertiMRFSettings)
     if synth.encoding == "fo":
         _check_size(table.num_rows * len(schema.names), "fewer rows")
     return Encoder(schema, synth.bins).encode(table.select(list(schema.names)))
@@ -153,7 +153,7 @@ def _data(table: Table, setup: Setup, party: str) -> Codes:
 
 def _affordable(setup: Setup) -> None:
     """Refuse a budget that the plan cannot divide, and pairs too large for the model."""
-    synth: Any = setup.synth
+    synth = setup.settings_as(VertiMRFSettings)
     refuse_several_rows(
         setup.budget,
         "VertiMRF",
@@ -171,7 +171,7 @@ def _affordable(setup: Setup) -> None:
         messages.VertiMRFPlan.of(synth, parts, setup.budget)
 
 
-def _check_pairs(synth: VertiMRF, bins: Sequence[tuple[int, ...]]) -> None:
+def _check_pairs(synth: VertiMRFSettings, bins: Sequence[tuple[int, ...]]) -> None:
     """Refuse a pair of two parties' columns whose counts the model has no room for."""
     # The widest pair is of the two parties with the widest columns.
     widest = sorted(max(party_bins) for party_bins in bins)[-2:]
@@ -190,7 +190,7 @@ def _forecast(setup: Setup, rows: int) -> Forecast:
 
     Codes are sketches of all bins, or a byte for each cell.
     """
-    synth: Any = setup.synth
+    synth = setup.settings_as(VertiMRFSettings)
     domain = messages.field_domain(synth, setup.schema)
     bins = dict(zip(domain.names, messages.bin_counts(synth, domain), strict=True))
     is_sketched = synth.encoding == "fm"
