@@ -286,11 +286,22 @@ def test_a_partys_page_shows_its_own_part(ends):
         words = words_of(page)
         text = text_of(page, "now")
     assert "At party north: finished at" in words
+    assert "left at this pace" not in words
     assert f"{status.releases} releases in the ledger" in words
     assert "south" not in words
     assert 'data-ended="0"' in text
     assert text.lstrip().startswith("<h1>")
     assert views.has_shown_end.is_set()
+
+
+def test_a_finished_coordinators_page_tells_of_no_time_that_is_left(ends):
+    run(ends, "north", "south")
+    _, page = served(status_of(ends["coordinator"]))
+    with page:
+        words = words_of(page)
+    assert "left at this pace" not in words
+    assert "in all" in words
+    assert "so far" not in words
 
 
 def test_the_page_is_for_reading_alone():
