@@ -96,7 +96,7 @@ from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.core.views import View, Views
-from siloweave.errors import InputError, number, whole
+from siloweave.errors import InputError, count_of, number, whole
 from siloweave.methods.dp_sgd import coordinator, messages, party
 from siloweave.methods.dp_sgd.party import PrivateTrainer
 from siloweave.models.settings import (
@@ -129,7 +129,7 @@ _PARTIAL = (
     "finite epsilon holds for what is released."
 )
 _ROWS = (
-    "Each row, from the coordinator with the help of up to {} parties, and everyone who sees the "
+    "Each row, from the coordinator with the help of up to {}, and everyone who sees the "
     "model or the synthetic table: the counts of all columns and every training step are paid for; "
     "only masked, noisy sums leave a party. The schema is public."
 )
@@ -181,7 +181,8 @@ def _guarantee(without_noise: str, synth: Any) -> Guarantee:
         return Guarantee("partial", _PARTIAL, instead=instead)
     if synth.method.split == "central":
         return Guarantee("dp", _CENTRAL, instead=instead)
-    return Guarantee("dp", _ROWS.format(synth.tolerated), instead=instead)
+    helpers = count_of(synth.tolerated, "party", "parties")
+    return Guarantee("dp", _ROWS.format(helpers), instead=instead)
 
 
 def _central_views(synth: Any) -> Views:

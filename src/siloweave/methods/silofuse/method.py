@@ -323,9 +323,7 @@ class SiloFuse(Synthesizer, SiloFuseSettings):
 def _visibility_steps(synth: E2EDistr) -> Views:
     """Return the lines of who sees what in a run of many steps."""
     words, fields = _besides(synth, "JointBegun")
-    received = (
-        f"the number of rows, and codes and gradients of rows in every step{words}"
-    )
+    received = f"the number of rows, codes and gradients of rows in every step{words}"
     step_fields = ("Activations.latents", "Slopes.slope", "Slopes.loss")
     received_in = ("JointBegun.rows", "JointBegun.latent", *step_fields, *fields)
     sent = "in every step, denoised codes and gradients of the rows, computed from all columns"
