@@ -384,7 +384,9 @@ def test_several_codes_for_unknown_are_pointed_out(values, codes):
         named = f"{', '.join(first_codes)} and {last_code}"
     pronoun = "it" if len(codes) == 1 else "them"
     assert f"; {named}, far from all others: list {pronoun}" in column.why
-    advice = "take it from the categories" if column.kind == "categorical" else "the bounds"
+    advice = (
+        f"take {pronoun} out of the categories" if column.kind == "categorical" else "the bounds"
+    )
     assert column.why.endswith(advice)
 
 

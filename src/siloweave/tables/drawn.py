@@ -160,7 +160,7 @@ def drawn_as(column: Column) -> str:
             return "empty"
         return "numbered"
     if is_text and column.format in SEMANTIC:
-        return f"as {column.format}"
+        return f"an invented {column.format}"
     return f"like {column.format}"
 
 
