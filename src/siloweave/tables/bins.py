@@ -526,7 +526,11 @@ def as_datetimes(column: Column, steps: Edges, like: Table | None) -> NDArray[An
         return np.array(texts).astype(_NUMBERS[kind])
     if not _is_text(column, like):
         return datetimes
-    iso = "%Y-%m-%d" if step == _DAY else "%Y-%m-%dT%H:%M:%S.%f"
+    iso = "%Y-%m-%dT%H:%M:%S.%f"
+    if step % _DAY == 0:
+        iso = "%Y-%m-%d"
+    elif step % _SECOND == 0:
+        iso = "%Y-%m-%dT%H:%M:%S"
     pattern = form or iso
     texts = [written_time(when, pattern, digits) for when in datetimes.tolist()]
     return np.array(texts, dtype=object)

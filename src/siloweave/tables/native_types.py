@@ -22,7 +22,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
-from siloweave.tables.parsing import DATETIME, DURATION, WHOLE, in_utc, texts_of_mixed
+from siloweave.tables.parsing import (
+    DATETIME,
+    DURATION,
+    UNITS,
+    WHOLE,
+    in_utc,
+    texts_of_mixed,
+)
 
 # The types that a table has
 
@@ -474,9 +481,27 @@ def _offset(zone: str) -> timezone | None:
     return timezone(size)
 
 
+def time_form(times: pl.Series, *, has_zone: bool = False) -> str:
+    """Return the codes of polars for ISO-8601 text of datetimes, as short as all of them allow.
+
+    They are dates where no datetime has a time of day (an offset needs one), and have fractions
+    where one has a fraction of a second.
+
+    Example:
+        >>> time_form(pl.Series([datetime(2024, 1, 31)]))
+        '%Y-%m-%d'
+    """
+    micros = times.cast(DATETIME).cast(pl.Int64)
+    if (micros % UNITS["seconds"] != 0).any():
+        return "%Y-%m-%dT%H:%M:%S%.6f"
+    if has_zone or (micros % UNITS["days"] != 0).any():
+        return "%Y-%m-%dT%H:%M:%S"
+    return "%Y-%m-%d"
+
+
 def in_zone(series: pl.Series, zone: str) -> pl.Series:
     """Write datetimes of UTC as ISO-8601 text in a time zone, each with its offset."""
-    form = "%Y-%m-%dT%H:%M:%S%.6f"
+    form = time_form(series, has_zone=True)
     offset = _offset(zone)
     # A machine may have no list of time zones; an offset needs none.
     if offset is not None:

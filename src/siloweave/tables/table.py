@@ -729,7 +729,8 @@ class Table:
         """Find each value's position among distinct categories of one type, as int32.
 
         It is -1 where missing, and -2 where not among them. A text is also found without the
-        blanks around it, where no two categories differ in these alone.
+        blanks around it, where no two categories differ in these alone. A code that has a label is
+        found by it, or else by itself.
         """
         kind = type(categories[0])
         labels = self.labels(name, kind)
@@ -745,12 +746,25 @@ class Table:
             if is_unknown.any() and are_distinct:
                 stripped_codes = places_among(labels.str.strip_chars(), stripped)
                 codes = codes.set(is_unknown, None).fill_null(stripped_codes)
+            codes = self._by_codes(name, codes, categories)
 
         is_missing = self.cells(name).is_null()
         if kind is float:
             is_missing = is_missing | labels.is_nan()
         missing_mask = is_missing.fill_null(False).to_numpy()
         return np.where(missing_mask, np.int32(-1), codes.to_numpy())
+
+    def _by_codes(
+        self, name: str, places: pl.Series, categories: Sequence[str]
+    ) -> pl.Series:
+        """Find a code of SPSS, Stata or SAS whose label is not among categories, as `lookup`."""
+        if not self.value_labels(name):
+            return places
+        code_texts = texts_of(self.cells(name)).str.strip_chars()
+        is_unknown = (places == -2).fill_null(False)
+        return places.set(is_unknown, None).fill_null(
+            places_among(code_texts, categories)
+        )
 
     def numbers(self, name: str, form: str | None = None) -> pl.Series:
         """Read each cell as a number, float64; null for a cell without a number.
