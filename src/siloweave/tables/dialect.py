@@ -299,7 +299,7 @@ def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:
 
         # An odd number of quotation marks above: the line lies within a value.
         is_within_quotes = "".join(lines[:start]).count('"') % 2
-        if not is_within_quotes and _are_names(rows_below):
+        if not is_within_quotes and are_names(rows_below):
             return start
         if is_below_note:
             width = len(rows_below[0])
@@ -353,7 +353,7 @@ def _first_comment(
     return names_line
 
 
-def _are_names(rows: Sequence[Sequence[str]]) -> bool:
+def are_names(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row can be nothing but names.
 
     They are different texts, which no row below has, and at least one is over numbers.
