@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from importlib import import_module
 from typing import Any
@@ -171,6 +171,13 @@ def _plain_value(value: Any) -> Any:
         return plain if abs(plain) <= _LONGEST else str(plain)
     if isinstance(value, datetime):
         return value
+    return _text_of_object(value)
+
+
+def _text_of_object(value: Any) -> str:
+    """Return an object as text; bytes, as pandas reads texts of SAS, are UTF-8."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     return str(value)
 
 
@@ -239,7 +246,13 @@ def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     if str(series.dtype) == "category":
         series = series.astype(object).infer_objects()
     kind = getattr(series.dtype, "kind", "O")
-    mask: NDArray[np.bool_] = series.isna().to_numpy(dtype=bool)
+    try:
+        is_missing = series.isna()
+    except InvalidOperation:
+        # A signalling NaN of Python's decimals, which pandas compares.
+        series = series.astype(object).map(_without_signal)
+        is_missing = series.isna()
+    mask: NDArray[np.bool_] = is_missing.to_numpy(dtype=bool)
 
     # NumPy's letters, see `series_of`.
     if kind == "M":
@@ -261,6 +274,13 @@ def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     is_period = str(series.dtype).startswith("period")
     python_type = str if is_period else object
     return series.astype(python_type).to_numpy(), mask
+
+
+def _without_signal(value: Any) -> Any:
+    """Return a value, or None for a NaN of Python's decimals."""
+    if isinstance(value, Decimal) and value.is_nan():
+        return None
+    return value
 
 
 def pandas_series(series: pl.Series, dtype: Any) -> Any:

@@ -60,6 +60,8 @@ from siloweave.tables.parsing import (
 )
 from siloweave.tables.statistical_files import Variable
 
+# Types of categories that a schema has beside text.
+_CATEGORY_TYPES = (bool, int, float)
 _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 
 
@@ -203,6 +205,15 @@ class Table:
         """Return a mask of one column's missing values, one boolean per row."""
         return self._typed_column(name).is_null().to_numpy()
 
+    def with_gaps(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return one column's values, and which are missing, as `from_columns` takes them.
+
+        Durations are timedelta64[us] here, and not numbers of a unit.
+        """
+        if self.unit(name) is not None:
+            return self.cells(name).to_numpy(), self.missing(name)
+        return self.values(name), self.missing(name)
+
     def unit(self, name: str) -> str | None:
         """Return the unit in which a column's durations count as numbers; None without durations.
 
@@ -231,8 +242,9 @@ class Table:
             return tuple(dtype.categories.to_list())
         if str(dtype) == "category" and dtype is not None:
             values = dtype.categories.tolist()
-            # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2.
-            if any(isinstance(value, str) for value in values):
+            # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2;
+            # or ranges that pandas cut numbers into, and other values that no schema has.
+            if not all(isinstance(value, _CATEGORY_TYPES) for value in values):
                 texts = texts_of_mixed(values)
                 return tuple(text for text in texts if text is not None)
             return tuple(values)
