@@ -405,7 +405,7 @@ def _strays(
         if kind == "numbers" or (kind == "text" and is_number):
             blanked = table.blanked(column.name, column.missing_values)
             rows = blanked.unread(column.name, column.format)[:_SHOWN]
-            cells = table.take(rows).values(column.name)
+            cells = table.select([column.name]).take(rows).values(column.name)
             for row, cell in zip(rows.tolist(), cells, strict=True):
                 strays.setdefault(row, {})[column.name] = cell
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from importlib import import_module
 from importlib.util import find_spec
@@ -168,7 +169,7 @@ class Table:
 
     # The rows as whoever has no schema sees them: each column in the type that all its cells fit.
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The columns' names, in order."""
         return tuple(self._frame.columns)
@@ -500,7 +501,10 @@ class Table:
         series = self._typed_column(name)
         if series.dtype != pl.Float64:
             return self
-        return self._without_cells(name, series.is_infinite())
+        is_infinite = series.is_infinite()
+        if not is_infinite.any():
+            return self
+        return self._without_cells(name, is_infinite)
 
     def _without_cells(self, name: str, is_blank: pl.Series) -> Table:
         """Return the table with some cells of a column missing."""
@@ -714,7 +718,7 @@ class Table:
         if self._origin.has_keys and name not in self.names:
             return pl.Series(name, [None] * self.num_rows, dtype=pl.String)
         check_name(name, self.names)
-        return self._frame[name]
+        return self._frame.get_column(name)
 
     def labels(self, name: str, kind: type) -> pl.Series:
         """Return each cell as a value of one type: str, int, float or bool.
