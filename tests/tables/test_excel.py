@@ -6,7 +6,9 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from siloweave.app.init import propose
 from siloweave.errors import DataError, InputError
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -208,3 +210,12 @@ def test_the_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastexcel", None)
     with pytest.raises(InputError, match=r"pip install '\.\[excel\]'"):
         read(path)
+
+
+def test_init_writes_what_it_was_told_of_a_sheet(tmp_path):
+    rows = [["Stays", None], ["age", "ward"], *([30 + i, "ab?"[i % 3]] for i in range(30))]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows})
+    told = Dialect(missing=("?",), skip=1)
+    proposal = propose([str(path)], folder=tmp_path / "study", dialect=told)
+    assert proposal.schema["ward"].categories == ("a", "b")
+    assert 'missing = ["?"]\nskip = 1\n' in proposal.study
