@@ -505,4 +505,4 @@ def test_what_is_proposed_to_state_and_what_is_left_understate_no_cost(capsys):
     print_account(view, json=False)
     out = capsys.readouterr().out
     assert "--spent-since 1.2345678 --delta 1.2345678e-06" in out
-    assert "policy.toml leaves ε = 0.123 of a row at δ = 1.23e-6" in out
+    assert "policy.toml leaves ε = 0.123 of a row at δ = 1.23e-6 for other studies" in out

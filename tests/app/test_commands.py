@@ -29,6 +29,19 @@ def test_help_needs_nothing_heavy():
         assert f" {command} " in done.stdout
 
 
+@pytest.mark.parametrize("words", [["impute"], ["party", "start"], ["coordinator"], ["sample"]])
+def test_help_names_values_and_not_their_python_types(words, capsys):
+    assert main([*words, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert not re.search(r"--[a-z-]+ <", out)
+    assert re.search(r"--(data|spool|out) [A-Z]", out)
+
+
+def test_help_of_a_choice_shows_what_can_be_chosen(capsys):
+    main(["demo", "--help"])
+    assert "clusters|iid" in capsys.readouterr().out
+
+
 def test_compiled_programs_are_kept_where_caches_go(monkeypatch, tmp_path):
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(tmp_path))
@@ -207,7 +220,23 @@ def test_impute_fills_a_file_and_changes_nothing_else(done):
     code, _, err = done.call(*words, "a.csv")
     assert (code, "a.csv is there already" in err) == (2, True)
     code, _, err = done.call(*words, "d.csv", "--column", "height")
-    assert (code, "'height' is no column" in err) == (2, True)
+    assert (code, "'height' is no column of the model" in err) == (2, True)
+
+
+def test_impute_keeps_the_file_that_it_reads(done):
+    gaps = done.path / "gaps.csv"
+    gaps.write_text("sex,age,job\nf,040,\n")
+    code, _, err = done.call("impute", "run", "--data", "gaps.csv", "-o", gaps, "--overwrite")
+    assert (code, "is the file of --data" in err) == (2, True)
+    assert gaps.read_text() == "sex,age,job\nf,040,\n"
+
+
+def test_impute_says_where_no_cell_is_missing(done):
+    (done.path / "whole.csv").write_text("sex\nf\nm\n")
+    code, out, _ = done.call("impute", "run", "--data", "whole.csv", "-o", "same.csv")
+    assert code == 0
+    assert out.startswith("No cell of 2 rows is missing")
+    assert "--seed" not in out
 
 
 def test_sample_replaces_no_file_unasked(done):

@@ -133,7 +133,7 @@ def test_a_study_that_cannot_begin_ends_no_other(home, capfd):
     said = capfd.readouterr().err
     assert f"{ends[0]}: " in said.replace("\n", "")
     assert "waiting for the first question in" in said
-    assert "party 'north': ended (it is the time that --until names)" in said
+    assert "party 'north': ended (the time that --until names has come)" in said
 
 
 def test_the_only_study_ends_with_its_own_error(home):

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from siloweave.app.network import answers_in, party_in, plan_in, provision, refusal_in
-from siloweave.app.seen_rows import SEEN_ROWS, RowsNote
+from siloweave.app.seen_rows import SEEN_ROWS, RowsNote, compare_rows
 from siloweave.app.status_facts import status_of
 from siloweave.errors import InputError, LedgerError
 from tests.app.processes import Ends, small, told
@@ -51,6 +51,11 @@ def test_other_rows_than_those_of_the_last_start_are_pointed_out(folder, north):
     opened(north, rows)
     rows.write_text(rows.read_text() + "20,f,x\n")
     assert opened(north, rows)[1] == odd
+
+
+def test_a_start_does_not_say_that_it_reads_what_cannot_be_read(tmp_path):
+    note = compare_rows(tmp_path, tmp_path / "none.csv")
+    assert note.line("north", None, None) == f"party 'north': cannot read {tmp_path / 'none.csv'}"
 
 
 def test_rows_that_do_not_fit_are_not_those_of_a_start(folder, north):

@@ -202,7 +202,29 @@ def test_a_folder_of_no_study_is_an_error(folder, tmp_path, quick):
     for option in ("--watch", "--page"):
         code, out, err = folder.call("status", empty, option)
         assert (code, out) == (2, "")
-        assert "there is no study file" in " ".join(err.split())
+        assert "is no end of a study: give the folder of an end" in " ".join(err.split())
+
+
+def test_each_end_refuses_the_folder_of_the_other_one_and_says_so(ends, folder):
+    code, _, err = folder.call("party", "plan", ends["coordinator"])
+    assert (code, "is the coordinator's folder" in " ".join(err.split())) == (2, True)
+    code, _, err = folder.call("coordinator", ends["north"], "--spool", "spool")
+    assert (code, "is the folder of a party" in " ".join(err.split())) == (2, True)
+    code, _, err = folder.call("party", "account", "--folder", ends["coordinator"])
+    assert (code, "name the party's folder with --folder" in " ".join(err.split())) == (2, True)
+    for words in (["status"], ["party", "plan"], ["coordinator", "--spool", "spool"]):
+        code, _, err = folder.call(*words, "nowhere")
+        assert (code, "there is no folder 'nowhere'" in err) == (2, True)
+
+
+def test_the_last_look_at_a_study_does_not_promise_another(ends, folder, capsys, monkeypatch):
+    run(ends, "north", "south")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, _ = folder.call("status", ends["coordinator"], "--watch")
+    assert code == 0
+    assert "for the last time, as it has ended" in out
+    assert "again every" not in out
+    assert "in all; nothing is left to do" in out
 
 
 def test_a_damaged_folder_is_an_error_at_once_and_meanwhile(ends, folder, quick):
@@ -264,11 +286,22 @@ def test_a_partys_page_shows_its_own_part(ends):
         words = words_of(page)
         text = text_of(page, "now")
     assert "At party north: finished at" in words
+    assert "left at this pace" not in words
     assert f"{status.releases} releases in the ledger" in words
     assert "south" not in words
     assert 'data-ended="0"' in text
     assert text.lstrip().startswith("<h1>")
     assert views.has_shown_end.is_set()
+
+
+def test_a_finished_coordinators_page_tells_of_no_time_that_is_left(ends):
+    run(ends, "north", "south")
+    _, page = served(status_of(ends["coordinator"]))
+    with page:
+        words = words_of(page)
+    assert "left at this pace" not in words
+    assert "in all" in words
+    assert "so far" not in words
 
 
 def test_the_page_is_for_reading_alone():

@@ -235,7 +235,7 @@ def test_a_value_that_stands_for_others_is_no_imputed_value():
     ("error", "words", "table", "columns"),
     [
         (InputError, "no column 'height'", {"height": [None]}, None),
-        (InputError, "columns: 'sex' is no column of the table", {"age": [None]}, ["sex"]),
+        (InputError, "columns: 'sex' is no column of the model", {"age": [None]}, ["sex"]),
         (InputError, "columns='age' must be a list", {"age": [None]}, "age"),
         (SchemaError, "column 'age': 1 row is outside", {"age": [10], "sex": [None]}, None),
         (SchemaError, "column 'sex': 1 row holds none", {"age": [None], "sex": ["x"]}, None),

@@ -190,6 +190,14 @@ def test_so_it_is_where_parties_may_vanish(name):
     assert "no line covers OpenSum" in problems(declared(fitted.info, *before), one, other)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_one_party_that_helps_is_no_plural(name):
+    case = CASES[name]
+    info = METHODS[case.name](**case.settings).info
+    texts = [info.statement, *(view.protected_by for view in info.visibility)]
+    assert not [text for text in texts if "1 parties" in text]
+
+
 # Lines that are not true are found
 
 

@@ -223,3 +223,14 @@ def test_fields_divided_by_blanks_are_named_once_by_init(tmp_path, caplog):
     proposal = propose([path])
     assert "divided by blanks" in proposal.schema.columns[0].why
     assert not caplog.records
+
+
+def test_names_behind_a_blank_lose_it_and_their_quotation_marks(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('id, "age group", sex\n1, 18,m\n2, 25,f\n')
+    table = read(path)
+    assert table.names == ("id", "age group", "sex")
+    assert table.values("age group").tolist() == [18, 25]
+    assert read(path, names=("age group", "sex")).names == table.names
+    path.write_text("a, a,b\n1,2,3\n2,3,4\n")
+    assert read(path).names == ("a", " a", "b")

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
+import siloweave as sw
 from siloweave.app.init import propose
 from siloweave.app.parties import misfits
 from siloweave.errors import SchemaError
@@ -384,7 +385,9 @@ def test_several_codes_for_unknown_are_pointed_out(values, codes):
         named = f"{', '.join(first_codes)} and {last_code}"
     pronoun = "it" if len(codes) == 1 else "them"
     assert f"; {named}, far from all others: list {pronoun}" in column.why
-    advice = "take it from the categories" if column.kind == "categorical" else "the bounds"
+    advice = (
+        f"take {pronoun} out of the categories" if column.kind == "categorical" else "the bounds"
+    )
     assert column.why.endswith(advice)
 
 
@@ -1398,3 +1401,33 @@ def test_weeks_of_one_year_are_categories(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("week\n" + "".join(f"2024-W{n % 52 + 1:02d}\n" for n in range(600)))
     assert Schema.detect(read(path))["week"].kind == "categorical"
+
+
+@pytest.mark.parametrize("form", ["%Y-%d-%m", "%Y/%d/%m"])
+def test_a_year_may_have_its_day_before_its_month(form):
+    assert seen(dates(form)).format == form
+
+
+def test_dates_of_early_days_stay_those_of_iso():
+    column = seen(dates("%Y-%m-%d", upto=12))
+    assert column.format == "%Y-%m-%d"
+    assert "ambiguous" not in column.why
+
+
+def test_days_of_a_year_are_dates_where_the_name_says_so():
+    assert seen(dates("%Y-%j"), "visit_date").format == "%Y-%j"
+    assert seen(dates("%Y-%j"), "case").kind != "datetime"
+    numbers = [int(text) for text in dates("%Y%j")]
+    column = seen(numbers, "Aufnahmedatum")
+    assert (column.kind, column.format, column.low[:7]) == ("datetime", "%Y%j", "2020-01")
+    assert seen(numbers, "amount").kind != "datetime"
+    early = [day for day in dates("%Y%m%d") if int(day[4:6]) < 4]
+    assert seen([int(day) for day in early], "visit_date").format == "%Y%m%d"
+
+
+def test_drawn_days_of_a_year_are_whole_numbers_again():
+    frame = pl.DataFrame({"visit_date": [int(text) for text in dates("%Y%j")]})
+    schema = Schema.detect(frame).declared()
+    drawn = sw.GaussianCopula().fit(frame, schema).sample(50, seed=1)
+    assert drawn["visit_date"].dtype == pl.Int64
+    assert (drawn["visit_date"] % 1000).is_between(1, 366).all()

@@ -51,6 +51,31 @@ def test_drawn_rows_have_durations_again(kind):
         assert {one % timedelta(days=1) for one in values} == {timedelta(0)}
 
 
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_durations_beside_an_id_a_constraint_and_a_condition_keep_their_unit(kind):
+    columns = {
+        "case": range(1, 61),
+        "ward": ["a", "b"] * 30,
+        "stay": DAYS,
+        "fee": [30, 40] * 30,
+        "until": [timedelta(days=n % 9 + 3) for n in range(60)],
+    }
+    frame = pl.DataFrame(columns)
+    frame = {"polars": frame, "pandas": frame.to_pandas(), "arrow": frame.to_arrow()}[kind]
+    schema = Schema.detect(frame).declared()
+    fee = Column("fee", "integer", low=30, high=40, fallback="low")
+    fees = sw.CategoryRanges("fee", "ward", (("a", 30, 30), ("b", 40, 40)))
+    order = sw.Inequality("stay", "until")
+    others = [column for column in schema if column.name != "fee"]
+    schema = Schema((*others, fee), (fees, order))
+    fit = sw.AIM().fit(frame, schema, budget=sw.Budget(epsilon=50.0, delta=1e-5))
+    for drawn in (fit.sample(50, seed=1), fit.sample(50, seed=1, given={"ward": "a"})):
+        stays = pl.Series(read(drawn).cells("stay"))
+        assert stays.dtype == pl.Duration("us")
+        assert set(stays.dt.total_days().to_list()) - {0} <= set(range(1, 9))
+        assert stays.dt.total_days().max() > 1
+
+
 def test_types_are_durations_in_each_frame():
     schema = Schema.detect(frames()["pandas"]).declared()
     budget = sw.Budget(epsilon=5.0, delta=1e-5)

@@ -6,7 +6,9 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from siloweave.app.init import propose
 from siloweave.errors import DataError, InputError
+from siloweave.tables.dialect import Dialect
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -112,9 +114,9 @@ def test_a_sheet_without_names_is_read_if_that_is_said(tmp_path):
         ([], "", "sheet 'S' .* has no rows"),
         ([["age", "ward"]], "", "has no rows; it needs a row of column names, and rows below"),
         (
-            [["Stays", None], ["age", "ward"], [3, "a"]],
+            [["Stays", None], ["age", "ward"], ["three", "a"]],
             "A1:B1",
-            "column 2 has no name in the first",
+            r"column 2 has no name in row 1. .* if others lie above it, or count them: --skip",
         ),
         ([["age", "age"], [3, 4]], "", "has column names twice: age"),
         (
@@ -128,6 +130,45 @@ def test_a_sheet_without_names_is_read_if_that_is_said(tmp_path):
 def test_what_is_no_table_is_refused(tmp_path, rows, merged, problem):
     with pytest.raises(DataError, match=problem):
         read(workbook(tmp_path / "a.xlsx", {"S": rows}, merged))
+
+
+TITLE = [["Stays of 2024", None, None], [None, None, None]]
+STAYS = [["age", "ward", "note"], *([30 + i, "ab"[i % 2], "x"] for i in range(9))]
+
+
+@pytest.mark.parametrize("merged", ["", "A1:C1"])
+@pytest.mark.parametrize("above", [1, 2])
+def test_a_title_may_lie_above_the_names(tmp_path, above, merged):
+    path = workbook(tmp_path / "a.xlsx", {"S": [*TITLE[:above], *STAYS]}, merged)
+    expected = read(workbook(tmp_path / "b.xlsx", {"S": STAYS}))
+    for options in ({}, {"skip": above}, {"names": ("age", "note")}):
+        table = read(path, **options)
+        assert table.names == ("age", "ward", "note")
+        assert table.kind("age") == "whole numbers"
+        assert table.values("age").tolist() == expected.values("age").tolist()
+
+
+def test_no_row_decides_where_the_names_are_if_they_are_known(tmp_path):
+    rows = [["note", None, None], ["age", "ward", "note"], ["x", None, None]]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows})
+    assert read(path, names=("age", "ward", "note"), skip=1).num_rows == 1
+    assert read(path, names=("age", "ward", "text")).num_rows == 1
+    with pytest.raises(DataError, match="column 2 has no name in row 1"):
+        read(path, skip=0)
+
+
+def test_rows_above_are_skipped_without_names_too(tmp_path):
+    path = workbook(tmp_path / "a.xlsx", {"S": [*TITLE, *STAYS[1:]]})
+    assert read(path, header=False, skip=2).num_rows == 9
+
+
+def test_a_time_of_day_is_a_clock_and_no_datetime(tmp_path):
+    clocks = ["1899-12-31 08:30:00", "1899-12-31 18:05:00", None]
+    rows = [["at", "day"], *([clocks[i % 3], "1899-12-31"] for i in range(60))]
+    table = read(workbook(tmp_path / "a.xlsx", {"S": rows}))
+    assert table.values("at").tolist()[:3] == ["08:30:00", "18:05:00", None]
+    at = Schema.detect(table)["at"]
+    assert (at.kind, at.format, at.high) == ("datetime", "%H:%M:%S", "1970-01-01T18:05:00")
 
 
 def test_only_merged_cells_of_the_sheet_that_is_read_matter(tmp_path):
@@ -169,3 +210,12 @@ def test_the_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastexcel", None)
     with pytest.raises(InputError, match=r"pip install '\.\[excel\]'"):
         read(path)
+
+
+def test_init_writes_what_it_was_told_of_a_sheet(tmp_path):
+    rows = [["Stays", None], ["age", "ward"], *([30 + i, "ab?"[i % 3]] for i in range(30))]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows})
+    told = Dialect(missing=("?",), skip=1)
+    proposal = propose([str(path)], folder=tmp_path / "study", dialect=told)
+    assert proposal.schema["ward"].categories == ("a", "b")
+    assert 'missing = ["?"]\nskip = 1\n' in proposal.study

@@ -2,6 +2,7 @@ import gzip
 import re
 from dataclasses import asdict
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
@@ -811,3 +812,23 @@ def test_a_file_that_begins_with_many_blank_lines_says_what_to_declare(tmp_path)
     with pytest.raises(DataError, match=r"first 200 lines are blank.*skip="):
         read(file)
     assert read(file, skip=300).names == ("age", "pay")
+
+
+def test_ranges_that_pandas_cut_numbers_into_are_categories():
+    ages = pd.cut(pd.Series(range(60)), [-1, 17, 64])
+    age = Schema.detect(pd.DataFrame({"age": ages}))["age"]
+    assert (age.kind, age.categories) == ("categorical", ("(-1, 17]", "(17, 64]"))
+    codes = Encoder(Schema((age,)), 16).encode(read(pd.DataFrame({"age": ages}))).column("age")
+    assert np.bincount(codes).tolist() == [18, 42]
+
+
+def test_a_signalling_nan_is_a_missing_value():
+    paid = [Decimal("sNaN"), *(Decimal(n) / 2 for n in range(40))]
+    table = read(pd.DataFrame({"paid": paid}))
+    assert table.missing("paid").tolist() == [True] + [False] * 40
+    assert Schema.detect(table)["paid"].high == 19.5
+
+
+def test_bytes_of_pandas_are_text():
+    table = read(pd.DataFrame({"town": ["Zürich".encode(), b"Bern", None]}))
+    assert table.values("town").tolist() == ["Zürich", "Bern", None]

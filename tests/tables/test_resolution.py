@@ -199,7 +199,20 @@ def test_a_zone_that_is_an_offset_comes_back_too(tmp_path):
     made = Table.from_columns({"x": (when, None)}, like)
     assert str(made.to_native()["x"][0]) == "2024-01-01 05:30:00+05:30"
     write(made, tmp_path / "x.csv")
-    assert "2024-01-01T05:30:00.000000+05:30" in (tmp_path / "x.csv").read_text()
+    assert "2024-01-01T05:30:00+05:30" in (tmp_path / "x.csv").read_text()
+
+
+def test_a_csv_has_no_more_of_a_time_than_a_column_has(tmp_path):
+    texts = {
+        "day": ["2024-01-31", None],
+        "minute": ["2024-01-31T06:00", "2024-02-01T06:15"],
+        "fraction": ["2024-01-31T06:00", "2024-02-01T06:15:00.5"],
+    }
+    times = {name: np.array(values, dtype="datetime64[us]") for name, values in texts.items()}
+    write(read(pl.DataFrame(times)), tmp_path / "x.csv")
+    first, second = (tmp_path / "x.csv").read_text().splitlines()[1:]
+    assert first == "2024-01-31,2024-01-31T06:00:00,2024-01-31T06:00:00.000000"
+    assert second == ",2024-02-01T06:15:00,2024-02-01T06:15:00.500000"
 
 
 def test_files_keep_the_zone_of_times(tmp_path):
@@ -213,6 +226,6 @@ def test_files_keep_the_zone_of_times(tmp_path):
     assert Schema.detect(again)["x"].zone == "Europe/Berlin"
     assert again.to_native()["x"].dtype.tz is not None
     offsets = Schema.detect(read(tmp_path / "x.csv"))["x"]
-    assert offsets.format == "%Y-%m-%dT%H:%M:%S.%f%z"
+    assert offsets.format == "%Y-%m-%dT%H:%M:%S%z"
     assert "drawn in UTC" in offsets.why
     assert pa.table(read(zoned("arrow")).to_native())["x"].type.tz == "Europe/Berlin"

@@ -160,6 +160,18 @@ def test_texts_may_have_labels_and_missing_codes(tmp_path):
     assert Schema.detect(path)["sex"].categories == ("female", "male")  # in the order of codes
 
 
+def test_texts_of_which_some_have_a_label_are_read_as_they_are_detected(tmp_path):
+    path = tmp_path / "s.sav"
+    rows = pd.DataFrame({"region": ["N", "S", "E", "S"] * 20})
+    labels = {"region": {"N": "North", "S": "South"}}
+    pyreadstat.write_sav(rows, str(path), variable_value_labels=labels)
+    region = Schema.detect(path)["region"]
+    assert region.categories == ("E", "N", "S")
+    assert counts_in(read(path), region) == [20, 20, 40]
+    by_label = Column("region", "categorical", ("North", "South", "E"))
+    assert counts_in(read(path), by_label) == [20, 40, 20]
+
+
 def test_special_missing_values_of_stata_are_missing(tmp_path):
     path = tmp_path / "s.dta"
     rows = pd.DataFrame({"age": [41, 7, "a", 12, "b"]}, dtype=object)

@@ -70,3 +70,15 @@ def test_a_column_of_few_octaves_stays_as_it_is():
     edges = np.arange(65.0)
     counts = np.ones(64)
     assert thinned(counts, [LevelCounts(1, counts)], edges, 100.0) is counts
+
+
+@pytest.mark.parametrize(("rows", "sigma"), [(300, 40.0), (300, 20.0), (1000, 80.0)])
+@pytest.mark.parametrize("high", [1, 5_000])
+def test_few_rows_that_lie_evenly_are_not_put_near_0(rows, sigma, high):
+    column = Column("rate", "continuous", low=0, high=high)
+    shares = []
+    for seed in range(12):
+        values = np.random.default_rng(seed).random(rows) * high
+        shares.append(noisy_total(values, column, sigma, seed))
+    assert 0.7 < np.median(shares) < 1.2
+    assert min(shares) > 0.2

@@ -863,7 +863,7 @@ def _cell_places(schema: Schema, synth: MethodSettings) -> Iterator[str]:
         shown = places[:MOST]
         if len(places) > len(shown):
             shown.append(f"{len(places) - len(shown)} more")
-        yield f"what a cell counts as that does not fit its column: {'; '.join(shown)}"
+        yield f"a cell that does not fit its column counts as: {'; '.join(shown)}"
 
 
 def _spends_budget(study: Study, synth: MethodSettings) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 from warnings import catch_warnings, filterwarnings
 
 import typer
+from typer.models import ParameterInfo
 
 import siloweave
 from siloweave.app import network_cli
@@ -403,13 +404,18 @@ def impute(
     from siloweave.app.console import print_result
     from siloweave.app.sample import filled_cells, open_model
     from siloweave.core.fit import new_seed
-    from siloweave.errors import InputError
+    from siloweave.errors import InputError, count_of
     from siloweave.tables.read import read
     from siloweave.tables.write import write
 
     if out.exists() and not overwrite:
         raise InputError(
             f"{out} is there already; give --out another name, or add --overwrite"
+        )
+    if out.resolve() == data.resolve():
+        raise InputError(
+            f"--out {out}: is the file of --data, whose missing cells would be lost; give "
+            "another name"
         )
     fitted = open_model(run)
     used_seed = new_seed() if seed is None else seed
@@ -426,10 +432,15 @@ def impute(
         "private": fitted.private,
         "seed": used_seed,
     }
+    rows = f"{filled_table.num_rows:,} rows"
     text = (
-        f"{cells:,} cells of {filled_table.num_rows:,} rows filled, in {out} "
-        f"(--seed {used_seed} draws them again)"
+        f"No cell of {rows} is missing that the model has; {out} has them as they are"
     )
+    if cells:
+        filled = count_of(cells, "cell", "cells")
+        text = (
+            f"{filled} of {rows} filled, in {out} (--seed {used_seed} draws them again)"
+        )
     print_result(facts, text, json=json)
 
 
@@ -648,7 +659,26 @@ def list_all(
 network_cli.add_to(app)
 app.command()(status)
 
+
+def _name_values(command: Callable[..., object]) -> None:
+    """Let help show a value by its option's name, such as FOLDER, and not by its Python type."""
+    function = inspect.unwrap(command)
+    hints = get_type_hints(function, include_extras=True)
+    for name, hint in hints.items():
+        parts = get_args(hint)
+        # Help lists the choices of a Literal by itself.
+        if not parts or get_origin(parts[0]) is Literal:
+            continue
+        for parameter in parts[1:]:
+            if isinstance(parameter, ParameterInfo) and parameter.metavar is None:
+                parameter.metavar = name.upper().replace("_", "-")
+    # Typer would evaluate their texts anew, without these names.
+    function.__annotations__.update(hints)
+
+
 # Otherwise the lists of commands cut their sentences in the middle.
 for _command in (*app.registered_commands, *party.registered_commands):
+    if _command.callback is not None:
+        _name_values(_command.callback)
     _help = inspect.getdoc(_command.callback) or ""
     _command.short_help = _help.partition("\n")[0]

@@ -30,6 +30,7 @@ from siloweave.app.study import AboutMethod
 from siloweave.app.terminal import Terminal, quoted
 from siloweave.core.method import ErrorForecast
 from siloweave.errors import count_of, first_few
+from siloweave.federation.course import FINISHED
 from siloweave.privacy.ledger import fingerprint
 from siloweave.progress import duration
 from siloweave.report import words
@@ -517,9 +518,9 @@ def print_plan(
     console.table(text_table(heads, map(_planned, plan.messages)))
     console.facts("in all", _totals(plan))
     views = [(view.who, view.sees, view.protected_by) for view in plan.sees]
-    console.table(text_table(("who", "sees", "protected by"), views))
+    console.table(text_table(("who", "can see", "protected by"), views))
     console.facts("what you say yes to", _settled(plan))
-    console.say(escape(f"guarantee: {plan.guarantee}"))
+    console.say(escape(f"guarantee {plan.guarantee}"))
     console.say(escape(_columns_used(plan)))
     console.say(escape(_reading(plan, data)))
     _print_keys(console, facts, key_notes)
@@ -684,9 +685,10 @@ def print_account(account: AccountView, *, json: bool) -> None:
         # Down: what is left must not seem to be more.
         epsilon_left = words.rounded_down(account.epsilon_left)
         delta_left = words.rounded_down(account.delta_left)
-        console.say(
-            f"policy.toml leaves ε = {epsilon_left} of a row at δ = {delta_left}"
-        )
+        left = f"ε = {epsilon_left} of a row at δ = {delta_left}"
+        if not account.epsilon_left:
+            left = "nothing"
+        console.say(f"policy.toml leaves {left} for other studies")
     if not account.trouble:
         return
     print_warning(account.trouble)
@@ -753,7 +755,10 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
         progress = f"question {status.questions} of at most {status.at_most}"
         console.say(escape(f"{step}; {progress}"))
     elapsed = duration(status.seconds)
-    console.say(_clauses(f"{elapsed} so far", time_left_words(status)))
+    taken = f"{elapsed} so far"
+    if status.state == FINISHED:
+        taken = f"{elapsed} in all"
+    console.say(_clauses(taken, time_left_words(status)))
     epsilon = words.epsilon(status.epsilon)
     delta = words.small(status.delta)
     allowed = words.epsilon(status.allowed)
@@ -811,7 +816,7 @@ def _print_work(console: Terminal, status: PartyStatus) -> None:
         "which no other end is told"
     )
     stored = words.size(status.stored)
-    console.say(_clauses(f"answers that are stored: {stored}", time_left_words(status)))
+    console.say(_clauses(f"{stored} of answers are stored", time_left_words(status)))
 
 
 def _clauses(*clauses: str) -> str:
@@ -1051,7 +1056,7 @@ def print_method(method: AboutMethod, *, json: bool) -> None:
         ("paper", info.paper),
     ]
     console.facts("what it is", facts)
-    console.say("[bold]who sees what[/]")
+    console.say("[bold]who can see what[/]")
     for view in info.visibility:
         line = f"{view.who}: {view.sees}; protected by: {view.protected_by}"
         console.say(escape(line), indent=2, hanging=2)

@@ -184,7 +184,7 @@ class Door:
                 )
             elif time.monotonic() >= until:
                 running.ends("at the time that --until names")
-                watch.ended("it is the time that --until names")
+                watch.ended("the time that --until names has come")
             elif self._stop.is_set():
                 running.ends("by Ctrl-C")
                 watch.ended("stopped; the same command continues")

@@ -17,6 +17,8 @@ STUDY_FILE = "study.toml"
 """In an end's folder: the study."""
 COORDINATOR_KEY = "coordinator.key"
 """In the coordinator's folder: its private key."""
+COORDINATOR_PUBLIC = "coordinator.pub"
+"""In a party's folder: the coordinator's public key."""
 
 
 def ends_below(folder: Path) -> list[Path]:
@@ -27,13 +29,19 @@ def ends_below(folder: Path) -> list[Path]:
 
 
 def require_study_folder(folder: Path) -> None:
-    """Refuse a folder that has no study, where the one that is meant can be named.
+    """Refuse a folder that has no study, and name the one that is meant where that is known.
 
     Raises:
-        InputError: It has ends of a study, or a party's key and its studies, below it.
+        InputError: It is not there, has no study, or has ends of a study, or a party's key and its
+            studies, below it.
     """
-    if (folder / STUDY_FILE).exists() or not folder.is_dir():
+    if (folder / STUDY_FILE).exists():
         return
+    if not folder.is_dir():
+        raise InputError(
+            f"there is no folder {str(folder)!r}: give the folder of an end, as `siloweave "
+            "provision` makes it"
+        )
     if (folder / KEY_FILE).exists():
         studies = sorted(file.parent for file in folder.glob(f"*/{STUDY_FILE}"))
         if not studies:
@@ -50,4 +58,32 @@ def require_study_folder(folder: Path) -> None:
         raise InputError(
             f"{folder} has the ends {names}: name one of them, as in `siloweave status "
             f"{quote(str(ends[0]))}`"
+        )
+    raise InputError(
+        f"{folder}: has no {STUDY_FILE}, so it is no end of a study: give the folder of an end, as "
+        "`siloweave provision` makes it"
+    )
+
+
+def require_coordinator_folder(folder: Path) -> None:
+    """Refuse the folder of a party where the coordinator's is meant; errors as InputError."""
+    require_study_folder(folder)
+    is_party = (folder / COORDINATOR_PUBLIC).exists()
+    if is_party and not (folder / COORDINATOR_KEY).exists():
+        raise InputError(
+            f"{folder}: is the folder of a party: give the coordinator's, which has "
+            f"{COORDINATOR_KEY}, or start the party with `siloweave party start "
+            f"{quote(str(folder))}`"
+        )
+
+
+def require_party_folder(folder: Path) -> None:
+    """Refuse the coordinator's folder where a party's is meant; errors as InputError."""
+    require_study_folder(folder)
+    if (folder / COORDINATOR_KEY).exists() and not (
+        folder / COORDINATOR_PUBLIC
+    ).exists():
+        raise InputError(
+            f"{folder}: is the coordinator's folder: give that of a party, or start the "
+            f"coordinator with `siloweave coordinator {quote(str(folder))}`"
         )

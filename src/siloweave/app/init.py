@@ -141,7 +141,12 @@ def propose(
         for party, source in zip(tables, sources, strict=True)
     }
     units = repeated_ids(tables, schema) if on is None else ()
-    study = _study(_title(name, target), data, on, tables, units)
+    dialects = {}
+    for (party, table), source in zip(tables.items(), sources, strict=True):
+        # Of a sheet, or a file of SPSS, Stata or SAS, nothing is decided: it is as it was said.
+        if not isinstance(source, Database):
+            dialects[party] = table.dialect or dialect
+    study = _study(_title(name, target), data, on, tables, units, dialects)
 
     # What the owner of all these rows is to look at.
     marked = [column for column in schema.columns if column.from_data]
@@ -400,7 +405,7 @@ def _strays(
         if kind == "numbers" or (kind == "text" and is_number):
             blanked = table.blanked(column.name, column.missing_values)
             rows = blanked.unread(column.name, column.format)[:_SHOWN]
-            cells = table.take(rows).values(column.name)
+            cells = table.select([column.name]).take(rows).values(column.name)
             for row, cell in zip(rows.tolist(), cells, strict=True):
                 strays.setdefault(row, {})[column.name] = cell
 
@@ -733,7 +738,8 @@ def _study(
     data: Mapping[str, str],
     on: Sequence[str] | None,
     tables: Mapping[str, Table],
-    units: Sequence[RepeatedId] = (),
+    units: Sequence[RepeatedId],
+    dialects: Mapping[str, Dialect | None],
 ) -> str:
     """Write the text of a study file.
 
@@ -743,6 +749,7 @@ def _study(
         on: The ids by which files of different columns are aligned; None for the same columns.
         tables: Every party's rows.
         units: Ids of which one has several rows.
+        dialects: How each party's file is written.
     """
     method = _budget(units, len(data)) + (_ROWS if len(data) > 1 else _AIM)
     alignment = ""
@@ -757,7 +764,7 @@ def _study(
         entry = f"[[parties]]\nname = {_text(party)}\ndata = {place}\n"
         if on is not None:
             entry += f"columns = [{', '.join(map(_text, table.names))}]\n"
-        entries.append(entry + _dialect_lines(table.dialect))
+        entries.append(entry + _dialect_lines(dialects.get(party)))
     head = _HEAD.format(name=_text(name))
     return head + method + _PARTIES + "\n".join(entries) + alignment + _OUTPUT
 
@@ -788,7 +795,7 @@ def _dialect_lines(dialect: Dialect | None) -> str:
     usual = asdict(Dialect(",", "utf-8", True, skip=0))
     lines = []
     for name, value in asdict(dialect).items():
-        if value != usual[name]:
+        if value is not None and value != usual[name]:
             lines.append(f"{name} = {msgspec.json.encode(value).decode()}\n")
     return "".join(lines)
 

@@ -56,7 +56,13 @@ from siloweave.app.account import (
     require_file,
 )
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
-from siloweave.app.ends import COORDINATOR_KEY, STUDY_FILE, require_study_folder
+from siloweave.app.ends import (
+    COORDINATOR_KEY,
+    COORDINATOR_PUBLIC,
+    STUDY_FILE,
+    require_coordinator_folder,
+    require_party_folder,
+)
 from siloweave.app.plan import (
     Plan,
     forecast_of,
@@ -119,8 +125,6 @@ from siloweave.tables.write import write
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
-COORDINATOR_PUBLIC = "coordinator.pub"
-"""In a party's folder: the coordinator's public key."""
 KEPT = "synthetic.csv"
 """In a party's folder: its synthetic columns, where these stay with their parties."""
 RESULTS = "results"
@@ -883,7 +887,7 @@ def require_known_ledger(
 
 def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTable]:
     """Return a party's study, its key's folder, the roster, its key, and its entry in the study."""
-    require_study_folder(folder)
+    require_party_folder(folder)
     study = Study.load(folder)
     home = home_of(folder)
     coordinator = public_key_in(folder / COORDINATOR_PUBLIC)
@@ -1247,7 +1251,7 @@ def office_in(folder: Path) -> Office:
         InputError: A file is missing or damaged.
         RosterError: The roster is of another study, or is not signed by the folder's key.
     """
-    require_study_folder(folder)
+    require_coordinator_folder(folder)
     study = Study.load(folder)
     identity = Identity.load(folder / COORDINATOR_KEY)
     roster = _roster(folder, study, identity.public)

@@ -337,7 +337,7 @@ def coordinator(
     from siloweave.app.network import office_in
     from siloweave.app.presence import Running
     from siloweave.app.run import execute
-    from siloweave.app.status import log_into
+    from siloweave.app.status import in_a_sentence, log_into
     from siloweave.federation.engine import Engine
     from siloweave.federation.spool import Spool as Files
     from siloweave.federation.watch import Watch
@@ -384,7 +384,9 @@ def coordinator(
         parted = office.part_from(post, _END_S)
         absent = [name for name in office.study.names if name not in parted]
         if absent:
-            watch.ended(f"not heard by {', '.join(absent)}: they may be stopped")
+            watch.ended(
+                f"{in_a_sentence(absent)} did not confirm it: stop what still waits"
+            )
     print_summary(summary, office.study.folder, json=json, before=was_finished)
 
 

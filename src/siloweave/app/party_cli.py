@@ -82,6 +82,11 @@ def account(
     wanted = [action for action in actions if action is not None]
     if len(wanted) > 1:
         raise InputError("give --backup, --restore or --spent-since, one at a time")
+    if not (folder / KEY_FILE).exists():
+        raise InputError(
+            f"{folder}: there is no {KEY_FILE}: name the party's folder with --folder, or make "
+            "its key with `siloweave party key`"
+        )
     identity = Identity.load(folder / KEY_FILE)
     if backup is not None:
         accounts.back_up(folder, identity, backup)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from siloweave.app import network
 from siloweave.app.account import ACCOUNT_FILE
-from siloweave.app.ends import STUDY_FILE
+from siloweave.app.ends import COORDINATOR_PUBLIC, STUDY_FILE
 from siloweave.app.plan import APPROVAL
 from siloweave.app.policy import POLICY_FILE
 from siloweave.app.presence import PRESENCE
@@ -25,7 +25,7 @@ from siloweave.privacy.journal import NEW
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE
 
 # Files that came with the folder.
-_SENT = (STUDY_FILE, ROSTER_FILE, network.COORDINATOR_PUBLIC)
+_SENT = (STUDY_FILE, ROSTER_FILE, COORDINATOR_PUBLIC)
 # Files that the party writes.
 _WRITTEN = (
     KEY_FILE,

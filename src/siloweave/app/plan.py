@@ -556,7 +556,9 @@ def _payment(share: float, *, private: bool) -> str:
     """Describe what a stage enters in the ledger; empty where the budget is infinite."""
     if not private:
         return ""
-    return f"noise: with all of this stage at most {share:.3g} of the study's budget"
+    return (
+        f"its noise; the whole stage spends at most {share:.3g} of the study's budget"
+    )
 
 
 def _described(

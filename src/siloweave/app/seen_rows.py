@@ -26,6 +26,7 @@ SEEN_ROWS = "rows.seen"
 # Bytes of a file up to which all of it is read for its digest, which takes a second.
 _MOST_HASHED = 2**29
 _DIGEST_BYTES = 16
+_UNREADABLE = "cannot read"
 
 
 class RowsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +68,8 @@ class RowsNote(msgspec.Struct, frozen=True):
             >>> note.line("north", 7, None)
             "party 'north': reads /srv/north/rows.csv (changed 2026-11-29 05:57), 7 columns"
         """
+        if self.state == _UNREADABLE:
+            return f"party {party!r}: {_UNREADABLE} {self.place}"
         parts = [f"party {party!r}: reads {self.place}"]
         if self.state:
             parts[0] += f" ({self.state})"
@@ -86,12 +89,13 @@ def compare_rows(folder: Path, source: Path | Database) -> RowsNote:
     """
     record = RowsRecord(_place(source), _digest(source))
     last = _read_record(folder / SEEN_ROWS)
+    state = _state(source)
     warning = ""
-    if last is not None and last != record:
+    if last is not None and last != record and state != _UNREADABLE:
         warning = "the rows are not those of the last start"
         if last.place != record.place:
             warning += f", which were in {last.place}"
-    return RowsNote(record.place, _state(source), warning)
+    return RowsNote(record.place, state, warning)
 
 
 def remember_rows(folder: Path, source: Path | Database) -> None:
@@ -124,7 +128,7 @@ def _state(source: Path | Database) -> str:
     try:
         seconds = source.stat().st_mtime
     except OSError:
-        return "which cannot be read"
+        return _UNREADABLE
     changed = datetime.fromtimestamp(seconds).astimezone()
     return f"changed {changed:%Y-%m-%d %H:%M}"
 

@@ -10,7 +10,12 @@ from pathlib import Path
 
 from siloweave.app import network
 from siloweave.app.account import read_account
-from siloweave.app.ends import COORDINATOR_KEY, ends_below, require_study_folder
+from siloweave.app.ends import (
+    COORDINATOR_KEY,
+    COORDINATOR_PUBLIC,
+    ends_below,
+    require_study_folder,
+)
 from siloweave.app.ledgers import RunSummary, find_run
 from siloweave.app.party_files import unknown_files
 from siloweave.app.plan import APPROVAL, forecast_of, plan_of, require_approved
@@ -54,7 +59,7 @@ def remembered(
     require_study_folder(folder)
     study = Study.load(folder)
     facts: CoordinatorFacts | PartyFacts
-    if (folder / network.COORDINATOR_PUBLIC).exists():
+    if (folder / COORDINATOR_PUBLIC).exists():
         facts = _of_party(folder, study, data)
     else:
         is_coordinator = (folder / COORDINATOR_KEY).exists()

@@ -130,7 +130,10 @@ def watch_terminal(folder: Path, data: str | None, every: float, *, json: bool) 
         print_status(status)
         if is_terminal:
             clock = datetime.now().astimezone().strftime("%H:%M:%S")
-            typer.echo(f"at {clock}, again every {every:g} s; Ctrl-C stops watching")
+            next_look = f"again every {every:g} s; Ctrl-C stops watching"
+            if exit_code(status) is not None:
+                next_look = "for the last time, as it has ended"
+            typer.echo(f"at {clock}, {next_look}")
         else:
             typer.echo()
 

@@ -226,7 +226,7 @@ def imposed(table: Table, cells: Sequence[Condition], like: Table | None) -> Tab
     """Write the values that were given into a drawn table, exactly as they were given."""
     if not cells or not table.num_rows:
         return table
-    columns = {name: (table.values(name), table.missing(name)) for name in table.names}
+    columns: dict[str, Any] = {name: table.with_gaps(name) for name in table.names}
     columns |= {condition.name: condition.imposed(table, like) for condition in cells}
     return Table.from_columns(columns, table)  # its types list the declared categories
 

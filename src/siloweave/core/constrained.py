@@ -239,10 +239,10 @@ class _Drawing:
         is_wrong = _any(broken, count)
         if not is_wrong.any():
             return table
-        columns = {
-            name: (table.values(name).copy(), table.missing(name).copy())
-            for name in table.names
-        }
+        columns = {}
+        for name in table.names:
+            values, is_missing = table.with_gaps(name)
+            columns[name] = values.copy(), is_missing.copy()
         failures = {words: int(mask.sum()) for words, mask in broken.items()}
         if count >= _LEAST:
             for name in self.present:
@@ -299,8 +299,9 @@ class _Drawing:
                 chosen = good[first]
             good_share = len(places) / len(rows)
             for name, (values, missing) in columns.items():
-                values[places] = new.values(name)[chosen]
-                missing[places] = new.missing(name)[chosen]
+                new_values, new_missing = new.with_gaps(name)
+                values[places] = new_values[chosen]
+                missing[places] = new_missing[chosen]
             is_wrong[places] = False
             drawn_count += len(rows)
         return drawn_count
@@ -449,7 +450,7 @@ def with_single_values(table: Table, schema: Schema, like: Table | None) -> Tabl
         changed[rule.column] = written(column, CellValues(values, cells.gone), like)
     if not changed:
         return table
-    columns = {name: (table.values(name), table.missing(name)) for name in table.names}
+    columns: dict[str, Any] = {name: table.with_gaps(name) for name in table.names}
     # Its types list the declared categories.
     return Table.from_columns(columns | changed, table)
 

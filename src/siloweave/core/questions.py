@@ -150,7 +150,7 @@ class Questions:
         for name in columns:
             if name not in modelled_names:
                 raise InputError(
-                    f"columns: {name!r} is no column of the table that a model has; choose from "
+                    f"columns: {name!r} is no column of the model; choose from "
                     f"{', '.join(modelled_names)}"
                 )
         return [name for name in modelled_names if name in columns]

@@ -41,7 +41,7 @@ OTHERS = "the other parties"
 # What protects what they see.
 NOTHING = "nothing"
 NOISE = "noise, paid for in the ledger"
-OTHERS_NOISE = f"{NOISE}, also when they take away their own share of it"
+OTHERS_NOISE = f"{NOISE}; enough is left when a party subtracts its own share"
 """What protects noisy sums towards a party that added a share of the noise itself."""
 
 CURATOR = View("the curator", "all rows", "nothing; it is trusted")
@@ -59,8 +59,12 @@ def masked_sums(tolerated: int, what: str = "counts", *, dropouts: int = 0) -> V
 
     Up to `tolerated` parties may help it, and up to `dropouts` may vanish.
     """
-    helpers = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
-    if dropouts:
+    helpers = f"{tolerated} of them help the coordinator"
+    if tolerated == 1:
+        helpers = "1 of them helps the coordinator"
+    if dropouts == 1:
+        helpers += " and 1 vanishes"
+    elif dropouts:
         helpers += f" and {dropouts} vanish"
     why = f"masks between every pair of parties, and noise: enough even if {helpers}"
     sees = f"sums of {what} over all parties that take part, with noise"

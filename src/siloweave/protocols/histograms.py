@@ -132,7 +132,7 @@ class NoisyHistogram:
 
 
 class CountColumns(secure_sums.Cohort, frozen=True, tag="bins/columns"):
-    """Count your rows, by every column's code and in all."""
+    """Count your rows: with each code of every column, and in all."""
 
 
 class Known(Reply, frozen=True):

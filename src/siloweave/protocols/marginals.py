@@ -426,8 +426,8 @@ def _triples(synth: MarginalSettings, domain: Domain) -> Iterator[str]:
     elif synth.chooses and synth.triples:
         yield (
             "the workload is all pairs; a triple is a candidate where its columns have two codes "
-            "each, so that it measures three pairs for a little more than the price of one; what "
-            "only three or more columns show together is else not seen, unless a target is named"
+            "each, since it then measures three pairs for little more than the price of one; other "
+            "relations of three columns or more are not measured: name a target for those with it"
         )
 
 

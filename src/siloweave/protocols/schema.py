@@ -505,7 +505,7 @@ def clipped(table: Table, schema: Schema) -> Table:
     ]
     if not learned:
         return table
-    columns = {name: (table.values(name), table.missing(name)) for name in table.names}
+    columns: dict[str, Any] = {name: table.with_gaps(name) for name in table.names}
     for column in learned:
         numbers, missing = numbers_of(column, table)
         inside: Any = np.clip(numbers, column.low, column.high)

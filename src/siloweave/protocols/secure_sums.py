@@ -57,7 +57,7 @@ from siloweave.tables.keys import Key, fold_in, generator
 
 
 class MaskKey(Reply, frozen=True):
-    """A party's key for masks, and the domain that its rows are coded in."""
+    """A party's key for masks, and how many codes each of its columns has."""
 
     key: Public[bytes]
     names: Public[tuple[str, ...]]
@@ -65,11 +65,14 @@ class MaskKey(Reply, frozen=True):
 
 
 class KeyRequest(Request[MaskKey], frozen=True, tag="sum/send_key"):
-    """Send your key for masks, and the domain of your rows."""
+    """Send your key for masks, and how many codes each of your columns has."""
 
 
 class Counts(Reply, frozen=True):
-    """One party's part of a sum of marginals, flat and one after the other."""
+    """A party's counts with its share of the noise, under its masks: one part of a sum.
+
+    Marginals are flat, and one after the other.
+    """
 
     sums: Masked
 
@@ -98,8 +101,9 @@ class OpenSum(Request[MaskShares], frozen=True, tag="sum/open"):
 
 
 class Count(Cohort, frozen=True, tag="sum/count"):
-    """Count these cliques, each as often as its `times` says (all once if empty).
+    """Count the rows for each combination of codes of these sets of columns.
 
+    A set is counted as often as its `times` says, or once if that is empty.
     Noise is the same on every number of a sum, so a table that is counted k times over and then
     divided by k has a k-th of it, and its rows pay for it k^2 times over.
     """

@@ -44,7 +44,7 @@ _NUMBERS: Mapping[str, Any] = MappingProxyType(
     {"whole numbers": np.int64, "numbers": np.float64}
 )
 # Formats of datetimes that are numbers.
-_DIGITS = re.compile(r"%Y(%[mdHMS])*(\.?%f)?0*")
+_DIGITS = re.compile(r"%Y(%[mdjHMS])*(\.?%f)?0*")
 # So many bins are narrow enough for one to hold one value alone.
 _FINE = 1024
 # A bin of one value alone holds so many times what its neighbours do.
@@ -526,7 +526,11 @@ def as_datetimes(column: Column, steps: Edges, like: Table | None) -> NDArray[An
         return np.array(texts).astype(_NUMBERS[kind])
     if not _is_text(column, like):
         return datetimes
-    iso = "%Y-%m-%d" if step == _DAY else "%Y-%m-%dT%H:%M:%S.%f"
+    iso = "%Y-%m-%dT%H:%M:%S.%f"
+    if step % _DAY == 0:
+        iso = "%Y-%m-%d"
+    elif step % _SECOND == 0:
+        iso = "%Y-%m-%dT%H:%M:%S"
     pattern = form or iso
     texts = [written_time(when, pattern, digits) for when in datetimes.tolist()]
     return np.array(texts, dtype=object)

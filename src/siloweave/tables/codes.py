@@ -681,6 +681,8 @@ _STANDS_OUT = 3.5
 _SINGLE = 4.5
 # No octave begins in so many fine bins next to 0.
 _INNER = 64
+# In deviations of what noise explains: thinned counts agree with noisy ones up to here.
+_AGREES = 2.0
 
 
 class LevelCounts(NamedTuple):
@@ -745,14 +747,32 @@ def _octaves(edges: NDArray[Any], sign: int) -> list[int]:
 def _thinned_side(
     fine: Floats, levels: Sequence[LevelCounts], octaves: Sequence[int], sigma: float
 ) -> Floats:
-    """Thin out one side, beyond the furthest octave that stands out of the noise."""
-    last = _last_that_stands_out(levels, octaves, float(fine.sum()), sigma)
+    """Thin out one side, beyond the furthest octave that stands out of the noise.
+
+    Where noise is as large as what there is, an octave near 0 may be the furthest that stands out,
+    of evenly spread rows. So they go nearer to 0 only where rows are seen there, and the tail
+    begins at the nearest octave that the noisy counts do not contradict.
+    """
+    rows = float(fine.sum())
+    last = _last_that_stands_out(levels, octaves, rows, sigma)
     if last is None:
         return fine
+    beyond = _rows_beyond(levels, octaves, last + 1, rows)
+    if rows - beyond.rows < _AGREES * sigma * beyond.bins**0.5:
+        return fine
+
+    # The last octave has none beyond it.
+    for octave in range(last, len(octaves) - 2):
+        thin = _thinned_beyond(fine, octaves, octave)
+        if _agrees(thin, levels, octaves, octave + 1, sigma):
+            return thin
+    return fine
+
+
+def _thinned_beyond(fine: Floats, octaves: Sequence[int], last: int) -> Floats:
+    """Thin out the octaves beyond one of them, see `thinned`."""
     bins = [slice(*sorted(pair)) for pair in pairwise(octaves)]
     tail = bins[last + 1 :]
-    if not tail:
-        return fine
 
     # From octave to octave the tail has the share that the last two have, but half at most.
     rows = float(fine[bins[last]].sum())
@@ -776,6 +796,41 @@ def _thinned_side(
     for octave, count in zip(tail, expected, strict=True):
         changed[octave] = count / (octave.stop - octave.start)
     return changed
+
+
+def _agrees(
+    thin: Floats,
+    levels: Sequence[LevelCounts],
+    octaves: Sequence[int],
+    first: int,
+    sigma: float,
+) -> bool:
+    """Return whether noise explains how noisy counts differ from thinned ones.
+
+    Args:
+        thin: Thinned counts of the fine bins.
+        levels: The noisy counts.
+        octaves: Where octaves begin.
+        first: The first octave of the tail.
+        sigma: Standard deviation of the noise.
+    """
+    # All bins of the coarsest level together, by the sum of squares, as in `_divided`.
+    width, counts = levels[0]
+    parts = np.bincount(np.arange(len(thin)) // width, weights=thin)
+    squares = float(((counts - parts) ** 2).sum())
+    chi_squared = squares / max(sigma, 1e-9) ** 2
+    if chi_squared > len(counts) + _AGREES * (2.0 * len(counts)) ** 0.5:
+        return False
+
+    # The ends of the tail as a whole, whose rows may be too few in each bin to be noticed.
+    rows = float(thin.sum())
+    for octave in range(first, len(octaves) - 1):
+        beyond = _rows_beyond(levels, octaves, octave, rows)
+        end = slice(*sorted((octaves[octave], octaves[-1])))
+        excess = beyond.rows - float(thin[end].sum())
+        if excess > _AGREES * sigma * beyond.bins**0.5:
+            return False
+    return True
 
 
 def _last_that_stands_out(

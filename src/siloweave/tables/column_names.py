@@ -13,7 +13,7 @@ from siloweave.tables.display import listed
 def check_names(names: Sequence[Any], where: str) -> None:
     """Raise DataError unless column names are text and distinct."""
     all_names = list(names)
-    repeated = {str(name) for name in all_names if all_names.count(name) > 1}
+    repeated = {str(name) for name, count in Counter(all_names).items() if count > 1}
     repeated_names = sorted(repeated)
     if repeated_names:
         repeated_text = ", ".join(repeated_names)

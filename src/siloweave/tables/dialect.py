@@ -44,6 +44,8 @@ _MISSING_WORDS = {"na", "n/a", "nan", "null", "none", "missing"}
 _ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})
 # A number as people write it: with a sign, with marks between its digits, as a percentage.
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
+# A name that keeps its marks, as in: id, "name"
+_QUOTED_NAME = re.compile('"([^"]+)"')
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,7 @@ def _names_in(
     num_filled = 0
     for mark in separators:
         fields = next(csv.reader([line], delimiter=mark), [])
-        num_known = len(known_names.intersection(fields))
+        num_known = len(known_names.intersection(_plain_names(fields)))
         if num_known > num_names:
             separator = mark
             num_names = num_known
@@ -299,7 +301,7 @@ def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:
 
         # An odd number of quotation marks above: the line lies within a value.
         is_within_quotes = "".join(lines[:start]).count('"') % 2
-        if not is_within_quotes and _are_names(rows_below):
+        if not is_within_quotes and are_names(rows_below):
             return start
         if is_below_note:
             width = len(rows_below[0])
@@ -353,7 +355,7 @@ def _first_comment(
     return names_line
 
 
-def _are_names(rows: Sequence[Sequence[str]]) -> bool:
+def are_names(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row can be nothing but names.
 
     They are different texts, which no row below has, and at least one is over numbers.
@@ -429,7 +431,7 @@ def _column_names(
     A column without a name is called by its place.
     """
     width = len(rows[0])
-    first_fields = rows[0] if header else [""] * width
+    first_fields = _plain_names(rows[0]) if header else [""] * width
     names = list(first_fields)
     for index, name in enumerate(first_fields):
         if not name.strip():
@@ -443,6 +445,28 @@ def _column_names(
     if not num_named:
         return names
     return names[:num_named]
+
+
+def _plain_names(fields: Sequence[str]) -> list[str]:
+    """Return names without blanks around them, and without quotation marks behind a blank.
+
+    Names of which two would then be equal stay as they are.
+
+    Example:
+        >>> _plain_names(["id", ' "age"', " sex"])
+        ['id', 'age', 'sex']
+    """
+    names = []
+    for field in fields:
+        name = field.strip()
+        quoted = _QUOTED_NAME.fullmatch(name)
+        if quoted and name != field:
+            name = quoted[1].strip()
+        names.append(name)
+    filled_names = [name for name in names if name]
+    if len(set(filled_names)) < len(filled_names):
+        return list(fields)
+    return names
 
 
 def filled_width(fields: Sequence[str]) -> int:

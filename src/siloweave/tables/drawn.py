@@ -77,7 +77,7 @@ def drawn_anew(
     for column in schema.columns:
         name = column.name
         if column.modelled:
-            columns[name] = (rows.values(name), rows.missing(name))
+            columns[name] = rows.with_gaps(name)
             continue
         # A stream of its own for each column, so that others do not change its values.
         random = generator(fold_in(key, "drawn anew", name))
@@ -160,7 +160,7 @@ def drawn_as(column: Column) -> str:
             return "empty"
         return "numbered"
     if is_text and column.format in SEMANTIC:
-        return f"as {column.format}"
+        return f"an invented {column.format}"
     return f"like {column.format}"
 
 

@@ -148,6 +148,7 @@ def numbers_among(texts: Iterable[str]) -> list[float]:
     return [float(text) for text in texts if plain.fullmatch(text.strip())]
 
 
+@lru_cache(maxsize=256)
 def resolution_of(pattern: str) -> str:
     """Return the finest resolution that a format of datetimes writes.
 

@@ -1363,7 +1363,7 @@ class Modelled:
         for column in outer.coded:
             name = column.name
             if name in table.names:
-                columns[name] = table.values(name), table.missing(name)
+                columns[name] = table.with_gaps(name)
             else:
                 columns[name] = written(column, cells[name], like)
             if name in gaps:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from importlib import import_module
 from typing import Any
@@ -22,7 +22,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
-from siloweave.tables.parsing import DATETIME, DURATION, WHOLE, in_utc, texts_of_mixed
+from siloweave.tables.parsing import (
+    DATETIME,
+    DURATION,
+    UNITS,
+    WHOLE,
+    in_utc,
+    texts_of_mixed,
+)
 
 # The types that a table has
 
@@ -164,6 +171,13 @@ def _plain_value(value: Any) -> Any:
         return plain if abs(plain) <= _LONGEST else str(plain)
     if isinstance(value, datetime):
         return value
+    return _text_of_object(value)
+
+
+def _text_of_object(value: Any) -> str:
+    """Return an object as text; bytes, as pandas reads texts of SAS, are UTF-8."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     return str(value)
 
 
@@ -232,7 +246,13 @@ def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     if str(series.dtype) == "category":
         series = series.astype(object).infer_objects()
     kind = getattr(series.dtype, "kind", "O")
-    mask: NDArray[np.bool_] = series.isna().to_numpy(dtype=bool)
+    try:
+        is_missing = series.isna()
+    except InvalidOperation:
+        # A signalling NaN of Python's decimals, which pandas compares.
+        series = series.astype(object).map(_without_signal)
+        is_missing = series.isna()
+    mask: NDArray[np.bool_] = is_missing.to_numpy(dtype=bool)
 
     # NumPy's letters, see `series_of`.
     if kind == "M":
@@ -254,6 +274,13 @@ def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     is_period = str(series.dtype).startswith("period")
     python_type = str if is_period else object
     return series.astype(python_type).to_numpy(), mask
+
+
+def _without_signal(value: Any) -> Any:
+    """Return a value, or None for a NaN of Python's decimals."""
+    if isinstance(value, Decimal) and value.is_nan():
+        return None
+    return value
 
 
 def pandas_series(series: pl.Series, dtype: Any) -> Any:
@@ -474,9 +501,27 @@ def _offset(zone: str) -> timezone | None:
     return timezone(size)
 
 
+def time_form(times: pl.Series, *, has_zone: bool = False) -> str:
+    """Return the codes of polars for ISO-8601 text of datetimes, as short as all of them allow.
+
+    They are dates where no datetime has a time of day (an offset needs one), and have fractions
+    where one has a fraction of a second.
+
+    Example:
+        >>> time_form(pl.Series([datetime(2024, 1, 31)]))
+        '%Y-%m-%d'
+    """
+    micros = times.cast(DATETIME).cast(pl.Int64)
+    if (micros % UNITS["seconds"] != 0).any():
+        return "%Y-%m-%dT%H:%M:%S%.6f"
+    if has_zone or (micros % UNITS["days"] != 0).any():
+        return "%Y-%m-%dT%H:%M:%S"
+    return "%Y-%m-%d"
+
+
 def in_zone(series: pl.Series, zone: str) -> pl.Series:
     """Write datetimes of UTC as ISO-8601 text in a time zone, each with its offset."""
-    form = "%Y-%m-%dT%H:%M:%S%.6f"
+    form = time_form(series, has_zone=True)
     offset = _offset(zone)
     # A machine may have no list of time zones; an offset needs none.
     if offset is not None:

@@ -100,8 +100,7 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
     floats: dict[int, float] = {}
     times: dict[int, datetime] = {}
     for place, value in enumerate(values):
-        # NaN and NaT differ from themselves.
-        if value is None or value != value:
+        if _is_missing(value):
             continue
         if isinstance(value, bool | np.bool_):
             texts[place] = str(value).lower()
@@ -125,6 +124,15 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
         for place, text in zip(values_by_place, series_texts, strict=True):
             texts[place] = text
     return texts
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, NaN or NaT."""
+    # A signalling NaN of Python's decimals refuses to be compared.
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    # NaN and NaT differ from themselves.
+    return bool(value is None or value != value)
 
 
 def numbers_of(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -116,7 +117,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         force_setattr(self, "constraints", tuple(self.constraints))
         if not self.columns:
             raise SchemaError("a schema needs at least one column")
-        repeated = sorted({name for name in self.names if self.names.count(name) > 1})
+        counts = Counter(self.names)
+        repeated = sorted(name for name, count in counts.items() if count > 1)
         if repeated:
             raise SchemaError(
                 f"columns repeat {', '.join(map(repr, repeated))}; name each once"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from importlib import import_module
 from importlib.util import find_spec
@@ -60,6 +61,8 @@ from siloweave.tables.parsing import (
 )
 from siloweave.tables.statistical_files import Variable
 
+# Types of categories that a schema has beside text.
+_CATEGORY_TYPES = (bool, int, float)
 _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 
 
@@ -166,7 +169,7 @@ class Table:
 
     # The rows as whoever has no schema sees them: each column in the type that all its cells fit.
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The columns' names, in order."""
         return tuple(self._frame.columns)
@@ -203,6 +206,15 @@ class Table:
         """Return a mask of one column's missing values, one boolean per row."""
         return self._typed_column(name).is_null().to_numpy()
 
+    def with_gaps(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return one column's values, and which are missing, as `from_columns` takes them.
+
+        Durations are timedelta64[us] here, and not numbers of a unit.
+        """
+        if self.unit(name) is not None:
+            return self.cells(name).to_numpy(), self.missing(name)
+        return self.values(name), self.missing(name)
+
     def unit(self, name: str) -> str | None:
         """Return the unit in which a column's durations count as numbers; None without durations.
 
@@ -231,8 +243,9 @@ class Table:
             return tuple(dtype.categories.to_list())
         if str(dtype) == "category" and dtype is not None:
             values = dtype.categories.tolist()
-            # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2.
-            if any(isinstance(value, str) for value in values):
+            # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2;
+            # or ranges that pandas cut numbers into, and other values that no schema has.
+            if not all(isinstance(value, _CATEGORY_TYPES) for value in values):
                 texts = texts_of_mixed(values)
                 return tuple(text for text in texts if text is not None)
             return tuple(values)
@@ -488,7 +501,10 @@ class Table:
         series = self._typed_column(name)
         if series.dtype != pl.Float64:
             return self
-        return self._without_cells(name, series.is_infinite())
+        is_infinite = series.is_infinite()
+        if not is_infinite.any():
+            return self
+        return self._without_cells(name, is_infinite)
 
     def _without_cells(self, name: str, is_blank: pl.Series) -> Table:
         """Return the table with some cells of a column missing."""
@@ -702,7 +718,7 @@ class Table:
         if self._origin.has_keys and name not in self.names:
             return pl.Series(name, [None] * self.num_rows, dtype=pl.String)
         check_name(name, self.names)
-        return self._frame[name]
+        return self._frame.get_column(name)
 
     def labels(self, name: str, kind: type) -> pl.Series:
         """Return each cell as a value of one type: str, int, float or bool.
@@ -729,7 +745,8 @@ class Table:
         """Find each value's position among distinct categories of one type, as int32.
 
         It is -1 where missing, and -2 where not among them. A text is also found without the
-        blanks around it, where no two categories differ in these alone.
+        blanks around it, where no two categories differ in these alone. A code that has a label is
+        found by it, or else by itself.
         """
         kind = type(categories[0])
         labels = self.labels(name, kind)
@@ -745,12 +762,25 @@ class Table:
             if is_unknown.any() and are_distinct:
                 stripped_codes = places_among(labels.str.strip_chars(), stripped)
                 codes = codes.set(is_unknown, None).fill_null(stripped_codes)
+            codes = self._by_codes(name, codes, categories)
 
         is_missing = self.cells(name).is_null()
         if kind is float:
             is_missing = is_missing | labels.is_nan()
         missing_mask = is_missing.fill_null(False).to_numpy()
         return np.where(missing_mask, np.int32(-1), codes.to_numpy())
+
+    def _by_codes(
+        self, name: str, places: pl.Series, categories: Sequence[str]
+    ) -> pl.Series:
+        """Find a code of SPSS, Stata or SAS whose label is not among categories, as `lookup`."""
+        if not self.value_labels(name):
+            return places
+        code_texts = texts_of(self.cells(name)).str.strip_chars()
+        is_unknown = (places == -2).fill_null(False)
+        return places.set(is_unknown, None).fill_null(
+            places_among(code_texts, categories)
+        )
 
     def numbers(self, name: str, form: str | None = None) -> pl.Series:
         """Read each cell as a number, float64; null for a cell without a number.

@@ -13,8 +13,9 @@ import polars as pl
 
 from siloweave.errors import DataError, InputError
 from siloweave.tables.decimals import with_zeros
-from siloweave.tables.native_types import in_zone, polars_frame
+from siloweave.tables.native_types import in_zone, polars_frame, time_form
 from siloweave.tables.origin import Frame
+from siloweave.tables.parsing import DATETIME
 from siloweave.tables.read import read
 from siloweave.tables.table import Table
 
@@ -24,7 +25,8 @@ def write(
 ) -> None:
     """Write a table or a frame as CSV or Parquet, replacing an older file whole or not at all.
 
-    Datetimes of a time zone keep it: in a CSV each has its offset, as 2024-01-31T06:00:00+01:00.
+    Datetimes of a time zone keep it: in a CSV each has its offset, as 2024-01-31T06:00:00+01:00. A
+    column without times of day has dates there.
 
     Args:
         table: What to write.
@@ -71,13 +73,17 @@ def write(
 def _write_csv(
     table: Table, file: Path, padded: Mapping[str, int], zones: Mapping[str, str]
 ) -> None:
-    """Write a table as CSV; numbers have their decimals, and datetimes their offsets."""
+    """Write a table as CSV; numbers have their decimals, datetimes offsets or dates alone."""
     texts = []
     for name, digits in padded.items():
         if name in table.names:
             texts.append(with_zeros(table._typed_column(name), digits))
-    for name, zone in zones.items():
-        texts.append(in_zone(table._typed_column(name), zone))
+    for name in table.names:
+        column = table._typed_column(name)
+        if name in zones:
+            texts.append(in_zone(column, zones[name]))
+        elif column.dtype == DATETIME:
+            texts.append(column.dt.strftime(time_form(column)))
     table._view.with_columns(texts).write_csv(file)
 
 

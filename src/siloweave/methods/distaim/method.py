@@ -81,8 +81,8 @@ def _guarantee(synth: DistAIM) -> Guarantee:
         "dp",
         "Every row of every party, from the coordinator, from the parties, and from readers, as "
         "long as no two of three put together what they know: the coordinator, and the two parties "
-        "that serve, the first and the last of the roster. Sums that are counted before, to cut "
-        f"columns, withstand the help of up to {synth.tolerated} parties to any of them.",
+        "that serve, the first and the last of the roster. The sums by which columns are cut hold "
+        f"even if {count_of(synth.tolerated, 'party helps', 'parties help')} one of the three.",
     )
 
 
@@ -166,7 +166,9 @@ def _question_counts(setup: Setup, columns: int) -> QuestionCounts:
 
 def _visibility(synth: DistAIM) -> Views:
     """Return the lines of who sees what in a run, with servers or simulated."""
-    cuts = views.masked_sums(synth.tolerated, "counts of columns that are cut")
+    cuts = views.masked_sums(
+        synth.tolerated, "counts of columns, to cut these into bins,"
+    )
     if synth.selection == "simulated":
         unprotected = "nothing: exact counts decide what is measured"
         exact = View(
@@ -187,7 +189,7 @@ def _visibility(synth: DistAIM) -> Views:
     )
     others = View(
         views.OTHERS,
-        "at two that serve, which tables are opened",
+        "at the two that serve, which tables are opened",
         f"{views.NOISE}, as long as they share nothing with each other",
         ("OpenTables",),
     )

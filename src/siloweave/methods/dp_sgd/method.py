@@ -95,7 +95,7 @@ from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.core.views import View, Views
-from siloweave.errors import InputError
+from siloweave.errors import InputError, count_of
 from siloweave.methods.dp_sgd import coordinator, messages, party
 from siloweave.methods.dp_sgd.party import PrivateTrainer
 from siloweave.methods.dp_sgd.settings import PrivateRowsSettings, PrivateSettings
@@ -128,7 +128,7 @@ _PARTIAL = (
     "finite epsilon holds for what is released."
 )
 _ROWS = (
-    "Each row, from the coordinator with the help of up to {} parties, and everyone who sees the "
+    "Each row, from the coordinator with the help of up to {}, and everyone who sees the "
     "model or the synthetic table: the counts of all columns and every training step are paid for; "
     "only masked, noisy sums leave a party. The schema is public."
 )
@@ -149,7 +149,8 @@ def _central_guarantee(instead: str, synth: PrivateSettings) -> Guarantee:
 
 def _rows_guarantee(instead: str, synth: PrivateRowsSettings) -> Guarantee:
     """Return the guarantee of a run over several parties' rows."""
-    return Guarantee("dp", _ROWS.format(synth.tolerated), instead=instead)
+    helpers = count_of(synth.tolerated, "party", "parties")
+    return Guarantee("dp", _ROWS.format(helpers), instead=instead)
 
 
 def _central_views(synth: PrivateSettings) -> Views:

@@ -104,7 +104,7 @@ def _views(
     """
     statistics = "each party's number of rows and exact statistics of its columns"
     statistics_in = ("Described.rows", "Described.columns", "Ready.sums")
-    encoders = "how columns are encoded, by everyone's statistics"
+    encoders = "how columns are encoded, which shows everyone's statistics"
     coordinator_view = View(
         views.COORDINATOR,
         f"{statistics}, {received}",
@@ -275,7 +275,7 @@ class FedTGAN(Synthesizer, RoundsSettings, GANSettings):
 def _critics_views(synth: MDTGAN) -> Views:
     """Return the lines of who sees what in a run; in a single round no critic changes places."""
     received = "in every step how its critic judges generated rows"
-    sent = "in every step generated rows, which follow them"
+    sent = "in every step generated rows, which depend on everyone's critics"
     if synth.rounds == 1:
         return _views(f"and {received}", sent, ("Judged.feedback",), ("Judge",))
     return _views(

@@ -128,7 +128,7 @@ def _visibility(synth: SecureTwoRound) -> Views:
     alone = "as long as it shares nothing with a party"
     counts = View(
         views.COORDINATOR,
-        "a bound of the number of rows where that is private, and noisy tables of counts",
+        "an upper bound of the number of rows where that is private, and noisy tables of counts",
         f"{views.NOISE}; for tables of two parties it is made of coin tosses that no party sees, "
         f"{alone}",
         ("Begun.paid_bound", "Begun.counts", "Tables.own", "Tables.joint"),
@@ -140,7 +140,7 @@ def _visibility(synth: SecureTwoRound) -> Views:
         ("SharedRows.rows",),
     )
     servers = (
-        "of three or more, the first two as long as they share nothing with each other"
+        "of three or more, also as long as the first two share nothing with each other"
     )
     others = View(
         views.OTHERS,

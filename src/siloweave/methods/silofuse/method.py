@@ -123,7 +123,7 @@ _COMMON: Mapping[str, Any] = {
     ),
     "check_schema": check_trainable,
 }
-_INVERTED = "nothing: codes may be inverted"
+_INVERTED = "nothing: most cells can be computed from the codes"
 
 
 def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ...]]:
@@ -134,7 +134,7 @@ def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ..
         words += f", the classes of {synth.target!r}"
         fields += (f"{reply}.classes", f"{reply}.options")
     if synth.shared:
-        words += ", exact shares of every column's cells without where they end"
+        words += ", and the exact share of rows in each bin or category, without the bins' ends"
         fields += ("SharedColumns.shares",)
     return words, fields
 
@@ -169,7 +169,8 @@ def _guarantee(synth: SiloFuse) -> Guarantee:
         )
     return Guarantee(
         "none",
-        "Nothing: the coordinator is sent a code of every row, and most cells come back from it.",
+        "Nothing: the coordinator is sent one code for each row, and most cells can be computed "
+        "from it.",
         instead=_WITH_NOISE,
     )
 
@@ -182,7 +183,7 @@ def _visibility(synth: SiloFuse) -> Views:
     if synth.privacy == "latents":
         codes = View(
             views.COORDINATOR,
-            "a noisy code of every row",
+            "one noisy code for each row",
             views.NOISE,
             ("Noised.latents",),
         )
@@ -195,13 +196,13 @@ def _visibility(synth: SiloFuse) -> Views:
     words, fields = _besides(synth, "Coded")
     code_fields = ("Coded.latents", "Coded.columns", "Coded.sphere_codes", *fields)
     codes = View(
-        views.COORDINATOR, f"a code of every row{words}", _INVERTED, code_fields
+        views.COORDINATOR, f"one code for each row{words}", _INVERTED, code_fields
     )
     return (
         views.own_columns(synth.target),
         codes,
         others,
-        columns.readers(synth.shared, _INVERTED),
+        columns.readers(synth.shared, views.BARE_READERS.protected_by),
     )
 
 
@@ -322,17 +323,15 @@ class SiloFuse(Synthesizer, SiloFuseSettings):
 def _visibility_steps(synth: E2EDistr) -> Views:
     """Return the lines of who sees what in a run of many steps."""
     words, fields = _besides(synth, "JointBegun")
-    received = (
-        f"the number of rows, and codes and gradients of rows in every step{words}"
-    )
+    received = f"the number of rows, codes and gradients of rows in every step{words}"
     step_fields = ("Activations.latents", "Slopes.slope", "Slopes.loss")
     received_in = ("JointBegun.rows", "JointBegun.latent", *step_fields, *fields)
-    sent = "in every step denoised codes of their own rows and gradients, which follow all rows"
+    sent = "in every step, denoised codes and gradients of the rows, computed from all columns"
     return (
         views.own_columns(synth.target),
         View(views.COORDINATOR, received, _INVERTED, received_in),
         View(views.OTHERS, sent, views.NOTHING, ("Forward", "Backward", "End")),
-        columns.readers(synth.shared, _INVERTED),
+        columns.readers(synth.shared, views.BARE_READERS.protected_by),
     )
 
 

@@ -97,7 +97,7 @@ def _guarantee(synth: VertiGAN) -> Guarantee:
 def _visibility(synth: VertiGAN) -> Views:
     """Return the lines of who sees what in a run, with noise or without."""
     slopes = "gradients of each party's loss at generated rows"
-    generated = "generated rows, which follow the gradients of all"
+    generated = "generated rows, which depend on the gradients of all parties"
     if not synth.private:
         bare = "nothing: critics are trained without noise"
         received = f"the number of rows, and {slopes}"
@@ -118,7 +118,7 @@ def _visibility(synth: VertiGAN) -> Views:
         views.COORDINATOR, f"{counts}, and {slopes}", views.NOISE, received_in
     )
     same_people = (
-        "they hold the same people, so it holds towards them for rows replaced only"
+        "as they hold the same people, the claim towards them is for rows replaced only"
     )
     sent = f"the number of rows, as it was counted, and {generated}"
     sent_in = ("BeginVertiGAN", "TrainCritics")

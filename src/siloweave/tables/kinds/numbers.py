@@ -41,7 +41,7 @@ from siloweave.tables.kinds.words import (
 from siloweave.tables.table import Table
 
 # Days and months as whole numbers: an example of each format.
-_EXAMPLES = {"%Y%m%d": "20240131", "%Y%m": "202401"}
+_EXAMPLES = {"%Y%m%d": "20240131", "%Y%m": "202401", "%Y%j": "2024031"}
 # Numbers of so many values are a scale, beside codes of a missing value.
 _SCALE = 10
 # Order in other columns is judged by so many rows.
@@ -242,8 +242,23 @@ class WholeNumbers:
         if self.kinds > FEW_CODES and 0 < self.low <= self.high < 10**6:
             days = self.distinct * 100 + 1
             form = "%Y%m"
+        elif self._may_be_year_days:
+            starts = self.distinct // 1000 * 10_000 + 101
+            is_day = _are_days(starts, self.counts)
+            return (
+                "%Y%j" if is_day and fits_form(self.table, self.name, "%Y%j") else None
+            )
         is_day = _are_days(days, self.counts) and fits_form(self.table, self.name, form)
         return form if is_day else None
+
+    @property
+    def _may_be_year_days(self) -> bool:
+        """Whether numbers may be days that are counted within their year, such as 2024031."""
+        has_seven_digits = 10**6 <= self.low <= self.high < 10**7
+        if not has_seven_digits or not names.names_days(self.words):
+            return False
+        days = self.distinct % 1000
+        return bool(days.min() >= 1 and days.max() <= 366)
 
     @property
     def day_example(self) -> str:

@@ -164,6 +164,10 @@ MONTHS = (
     "%b-%y",
 )
 """Formats of months."""
+RARE_DAYS = ("%Y-%d-%m", "%Y/%d/%m", "%Y.%d.%m")
+"""Forms of days that are looked at last."""
+YEAR_DAYS = ("%Y-%j",)
+"""Forms of days that are counted within their year."""
 WEEK_DAYS = ("%G-W%V-%u", "%GW%V%u")
 """Formats of days by their ISO week, such as 2024-W05-3."""
 WEEKS = ("%G-W%V", "%GW%V")

@@ -17,6 +17,7 @@ from siloweave.tables.arrays import Ints
 from siloweave.tables.forms import RESOLUTIONS, resolution_of, time_words, written_time
 from siloweave.tables.kinds.names import (
     has_word,
+    names_days,
     names_times,
     numbers_people,
     words_of,
@@ -30,9 +31,11 @@ from siloweave.tables.kinds.patterns import (
     MOMENTS,
     MONTHS,
     NAMED_DAYS,
+    RARE_DAYS,
     WEEK_DAYS,
     WEEKS,
     WORD_CLOCKS,
+    YEAR_DAYS,
     ZEROS,
     ZONE,
 )
@@ -208,6 +211,19 @@ class WrittenTimes:
         if offset:
             forms = tuple(form + offset[0] for form in forms)
 
+        # 2024-03-01 is of March: rare forms are looked at where no other one fits.
+        return self._fitting(forms) or self._fitting(self._rare_forms)
+
+    @property
+    def _rare_forms(self) -> tuple[str, ...]:
+        """Forms that few people write."""
+        # Numbers within a year, such as 2024-031, look like days of it.
+        if names_days(words_of(self.name)):
+            return RARE_DAYS + YEAR_DAYS
+        return RARE_DAYS
+
+    def _fitting(self, forms: Sequence[str]) -> tuple[str, ...]:
+        """Return the forms that fit all texts."""
         # A few texts rule out most forms; a form must then fit all of them.
         likely = [form for form in forms if _is_likely(self._probe, form)]
         fits = [form for form in likely if fits_form(self._dates, self.name, form)]

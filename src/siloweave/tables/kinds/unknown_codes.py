@@ -46,7 +46,7 @@ def codes_in_words(numbers: Floats, *, are_categories: bool) -> str:
         stands = "they stand"
     correct = "correct the bounds"
     if are_categories:
-        correct = "take it from the categories"
+        correct = f"take {it} out of the categories"
     return (
         f"; {listed_codes}, far from all others: list {it} in missing_values if {stands} for a "
         f"missing value, and {correct}"
