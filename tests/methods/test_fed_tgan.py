@@ -193,7 +193,7 @@ def points(**changes):
 
 def pooled(owners=1, target=None, **changes):
     """What so many parties of these rows would train."""
-    synth = sw.FedPointDiff(rounds=2, target=target, alone=0, **points(**changes))
+    synth = sw.FedPointDiff(rounds=2, target=target, **points(**changes))
     return _latent(synth, foreseen_blocks(SCHEMA, "quantile"), owners)
 
 
@@ -229,7 +229,9 @@ def test_a_party_does_its_part_of_the_work_alone(monkeypatch):
 
 @pytest.mark.parametrize("target", [None, "sex"])
 def test_each_partys_network_draws_the_rows_of_its_label(target, monkeypatch, tmp_path):
-    fitted = fit(kind=sw.FedPointDiff, settings=points() | {"target": target}, rounds=1)
+    fitted = fit(
+        kind=sw.FedPointDiff, settings=points() | {"target": target, "alone": 0.5}, rounds=1
+    )
     rows = fitted.sample_table(50, seed=1)
     fitted.save(tmp_path / "model")
     again = sw.load(tmp_path / "model").sample_table(50, seed=1)
@@ -253,8 +255,7 @@ def test_each_partys_network_draws_the_rows_of_its_label(target, monkeypatch, tm
 
 
 def test_parties_that_do_nothing_alone_share_one_network():
-    settings = points() | {"alone": 0}
-    fitted = fit(kind=sw.FedPointDiff, settings=settings, rounds=1)
+    fitted = fit(kind=sw.FedPointDiff, settings=points(), rounds=1)
     assert isinstance(fitted.model.net.net.distribution.diffusion, TabDDPMModel)
 
 
@@ -536,7 +537,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
         (
             sw.FedPointDiff,
             {"diffusion": {"steps": 9}},
-            r"rounds=500 is more than the 5 steps.*diffusion\.steps=9",
+            r"rounds=500 is more than the 9 steps.*diffusion\.steps=9",
         ),
         (sw.FedPointDiff, {"alone": 1}, r"^alone=1 must be a number in \[0, 0\.9\]"),
         (sw.FedPointDiff, {"epochs": 2}, "FedPointDiff takes no epochs"),

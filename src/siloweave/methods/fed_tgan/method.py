@@ -411,9 +411,10 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
 
     The parties take the steps that a central fit to all rows would take: each batch is divided
     among them by their rows, and the network is conditioned on the party of a row. So parties' rows
-    may be unlike each other. After the last round every party trains a copy of the network alone,
-    and the copies draw the rows together. Whoever has the model has a network of each party, and
-    could draw rows that are like that party's.
+    may be unlike each other. Whoever has the model could draw rows that are like one party's.
+
+    With ``alone`` every party goes on to train a copy of the network on its own rows, and the
+    copies draw the table together. The model then holds a network of each party.
 
     Args:
         rounds, weights, alone: See `PooledRoundsSettings`.

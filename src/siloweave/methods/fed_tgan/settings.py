@@ -57,8 +57,8 @@ class PooledRoundsSettings:
             typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
             of rows; or "typical", by rows too, and less for a party unlike the others.
         alone: Share of the work of that fit that parties do alone, after the last round, 0 to 0.9.
-            Each then has a network of its own, which draws its part of the rows. 0 is plain
-            averaging: one network for all.
+            Each then has a network of its own, which draws its part of the rows: nearer to rows of
+            parties that are unlike each other. 0 is one network for all.
 
     Raises:
         InputError: A value is out of bounds.
@@ -66,7 +66,7 @@ class PooledRoundsSettings:
 
     rounds: int = 500
     weights: Weights = "rows"
-    alone: float = 0.5
+    alone: float = 0.0
 
     def __post_init__(self) -> None:
         whole("rounds", self.rounds, 1)
