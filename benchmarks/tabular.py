@@ -4,7 +4,7 @@
     python benchmarks/tabular.py --table churn --method tabddpm --seed 0
     python benchmarks/tabular.py --table churn --method TabularARGN --peer-python peer/bin/python
     python benchmarks/tabular.py --method tabddpm --settings '{"steps": 60000}' --label longer
-    python benchmarks/tabular.py --method silofuse fed_point_diff
+    python benchmarks/tabular.py --method silofuse fed_point_diff "point_diff at each party"
     python benchmarks/tabular.py --method aim two_round --epsilon 1
     python benchmarks/tabular.py --method "AIM of mbi" --epsilon 1 --peer-python aim/bin/python \\
         --checkout mbi --limit-seconds 900

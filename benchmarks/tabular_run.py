@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ TEST = 0.1
 SUPPORT_ROWS = 10_000
 """Rows of either table whose neighbours are looked for: seconds grow with their square."""
 FLOOR, CEILING = "shuffled columns", "real rows held out"
+APART = " at each party"
+"""Behind the name of a central method that every party fits to its own rows."""
 PARTIES = {"columns": 4, "rows": 5}
 DELTA = 1e-6
 LOSSES = 64
@@ -264,9 +266,7 @@ def ours(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
     from siloweave.methods.registry import METHODS
 
     kind = METHODS[job["method"]]
-    settings = dict(job["settings"])
-    if table.classes and "target" in kind.__dataclass_fields__:
-        settings.setdefault("target", table.target)
+    settings = settings_of(kind, job, table)
     budget = None if job["epsilon"] is None else sw.Budget(job["epsilon"], DELTA)
     rows = shared_out(kind.method.split, table.train, job["seed"])
     start = spent()
@@ -289,6 +289,53 @@ def ours(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
         raw = fitted.sample_table(table.train.num_rows, seed=job["seed"], raked=False)
         line["as_drawn"] = judged(table, raw, job["seed"])
     return line
+
+
+def settings_of(kind: Any, job: dict[str, Any], table: Prepared) -> dict[str, Any]:
+    """Return the settings of a run: those that were asked for, and the table's target."""
+    settings = dict(job["settings"])
+    if table.classes and "target" in kind.__dataclass_fields__:
+        settings.setdefault("target", table.target)
+    return settings
+
+
+def apart(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
+    """Fit a central method at each party alone, and judge all parties' drawn rows together.
+
+    Nothing is trained together: what a federated method loses or gains is seen beside it.
+    """
+    from siloweave.methods.registry import METHODS
+
+    kind = METHODS[job["method"].removesuffix(APART)]
+    settings = settings_of(kind, job, table)
+    start = spent()
+    fits = [
+        kind(**settings).fit(rows, table.schema, seed=job["seed"] * 1_000 + place, progress=False)
+        for place, rows in enumerate(shared_out("rows", table.train, job["seed"]))
+    ]
+    fit_wall, fit_own = since(start)
+    start = spent()
+    drawn = together([fitted.sample_table(seed=job["seed"]) for fitted in fits])
+    sample_wall, sample_own = since(start)
+    as_drawn = together([fitted.sample_table(seed=job["seed"], raked=False) for fitted in fits])
+    return {
+        "settings": json.loads(json.dumps(dict(fits[0].settings), default=str)),
+        "given": settings, "fit_seconds": fit_wall, "fit_cpu": fit_own,
+        "sample_seconds": sample_wall, "sample_cpu": sample_own, "peak_mb": peak_mb(),
+        "raked": True,
+        "scores": judged(table, drawn, job["seed"]),
+        "as_drawn": judged(table, as_drawn, job["seed"]),
+    }  # fmt: skip
+
+
+def together(tables: Sequence[sw.Table]) -> sw.Table:
+    """Return the rows of several tables of the same columns, one below the other."""
+    columns = {}
+    for name in tables[0].names:
+        values = np.concatenate([table.values(name) for table in tables])
+        missing = np.concatenate([table.missing(name) for table in tables])
+        columns[name] = (values, missing)
+    return sw.Table.from_columns(columns)
 
 
 def shared_out(split: str, rows: sw.Table, seed: int) -> Any:
@@ -416,6 +463,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         source = bound
     elif job["peer"]:
         source = peers
+    elif job["method"].endswith(APART):
+        source = apart
     line = {name: job[name] for name in ("table", "method", "label", "seed", "rows_asked")}
     line |= {
         "train": table.train.num_rows, "test": table.test.num_rows, "rows": table.rows,
