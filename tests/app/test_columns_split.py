@@ -119,7 +119,7 @@ def test_a_run_is_reported_and_drawn_from(study):
     assert ways
     assert all(0 <= scores[name] <= 1 for name in ways)
     sights = {sight.who: sight for sight in record.visibility}
-    assert "inverted" in sights["the coordinator"].protected_by
+    assert "can be computed" in sights["the coordinator"].protected_by
     public = (study.path / "run" / "report.html").read_text()
     assert "recovers" not in public
     assert "of all parties together" in public  # a row lies at each of them
