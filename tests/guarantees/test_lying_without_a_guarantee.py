@@ -55,7 +55,7 @@ STUDIES = {
     "fed_tabddpm": over_rows(
         sw.FedTabDDPM(batch=8, hidden=(4,), embed=4, timesteps=3, rounds=2)
     ),
-    "fed_point_diff": over_rows(sw.FedPointDiff(rounds=1, alone=0.5, diffusion=NET)),
+    "fed_point_diff": over_rows(sw.FedPointDiff(rounds=2, diffusion=NET)),
     "fed_tgan": over_rows(sw.FedTGAN(**GAN, rounds=2)),
     "md_tgan": over_rows(sw.MDTGAN(**GAN, rounds=2)),
     "silofuse": over_columns(sw.SiloFuse(diffusion=NET, target="sex")),

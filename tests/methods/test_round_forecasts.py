@@ -17,7 +17,7 @@ TRAINED = [
     FedTGAN(rounds=2, average=0.99, conditional=False, **NETWORKS),
     MDTGAN(rounds=3, **NETWORKS),
     FedTabDDPM(rounds=2, target="income", **DIFFUSION),
-    FedPointDiff(rounds=2, alone=0.5, diffusion={"steps": 4}),
+    FedPointDiff(rounds=2, diffusion={"steps": 2}),
 ]
 
 

@@ -89,7 +89,6 @@ _FURTHEST = 0.5  # extrapolation by no more than a step as long as the last one
 _SOLVER_START = 1e-4
 # Rows of a pilot walk: with 512, chance moves a spread by some three per cent.
 _FEWEST_PILOT = 512
-_NETWORKS = "networks"  # what a file calls the number of owners' networks
 _PILOT = 1  # which key of a fit's is that of its pilot walk
 _LEAST_SPREAD = 1e-6  # of numbers that are divided by their spread
 
@@ -522,7 +521,7 @@ class TabDDPMModel(eqx.Module):
         has_given = given is not None
         plan = self._plan(sampler, steps, eta, resamples, has_given=has_given)
         label_key, key = jax.random.split(key)
-        labels = self.row_labels(n, label_key, given)
+        labels = self._labels(n, label_key, given)
         fixed = self._fixed_cells(n, given)
         # Scaling was measured on this very walk; given cells are exact, and others follow them.
         is_default = sampler in (None, "solver") and steps is None and eta is None
@@ -539,13 +538,6 @@ class TabDDPMModel(eqx.Module):
             out = denoise(chunk_walk, chunk_fixed, self._reverse_kind(size))
             chunks.append(jax.tree.map(np.asarray, out))
         return self._joined(n, chunks, labels)
-
-    @property
-    def label_entries(self) -> slice:
-        """The entries of a row that are its label; none without one."""
-        if self.label is None:
-            return slice(0, 0)
-        return slice(self.label.start, self.label.stop)
 
     @property
     def _ends(self) -> tuple[Array, Array]:
@@ -573,7 +565,7 @@ class TabDDPMModel(eqx.Module):
 
         plan = self._plan(None, None, None, 1, has_given=False)
         label_key, key = jax.random.split(key)
-        labels = self.row_labels(pilot, label_key, None)
+        labels = self._labels(pilot, label_key, None)
         pilot_walk = ReverseWalk(self.net, plan, key, labels, self._ends)
         moments = Moments(numbers.mean(0), numbers.std(0), jnp.asarray(is_plain))
         scaling = scalings(pilot_walk, moments, kind)
@@ -608,7 +600,7 @@ class TabDDPMModel(eqx.Module):
         alpha_bars = kept_variance(self.settings.schedule, timesteps)
         return table(walk(alpha_bars, sampler, steps, eta), resamples, timesteps)
 
-    def row_labels(self, n: int, key: Array, cells: Matrix | None) -> Array:
+    def _labels(self, n: int, key: Array, cells: Matrix | None) -> Array:
         """Draw the label of each row by its shares, or return the one that its cells name, (n,)."""
         if self.label is None:
             return jnp.zeros(n, jnp.int32)
@@ -617,7 +609,7 @@ class TabDDPMModel(eqx.Module):
         labels = jax.random.choice(key, len(shares), (n,), p=p)
         if cells is None:
             return labels
-        flags = np.asarray(cells)[:, self.label_entries]
+        flags = np.asarray(cells)[:, self.label.start : self.label.stop]
         is_named = ~np.isnan(flags).any(1)
         named_labels = np.nan_to_num(flags).argmax(1)
         return jnp.where(is_named, named_labels, labels)
@@ -703,79 +695,6 @@ class TabDDPMModel(eqx.Module):
             return cls.of_facts(facts, layout, settings, label)
 
         return load_arrays(path, build)
-
-
-class OwnersDiffusion(eqx.Module):
-    """Diffusions of several owners' rows; the label of a row says whose diffusion draws it.
-
-    Option number class * owners + owner of the label is one class of one owner's rows. All have
-    the same layout, settings, ranges and shares of labels; their networks are the owners' own.
-    """
-
-    models: tuple[TabDDPMModel, ...]  # one for each owner, in the order of the roster
-
-    @property
-    def layout(self) -> Layout:
-        """All blocks of a row."""
-        return self.models[0].layout
-
-    @property
-    def settings(self) -> DiffusionSettings:
-        """The settings of the fit."""
-        return self.models[0].settings
-
-    @property
-    def label_shares(self) -> tuple[float, ...]:
-        """Shares of the label's options in all owners' rows."""
-        return self.models[0].label_shares
-
-    @property
-    def looks(self) -> tuple[Look, ...]:
-        """Nothing: owners who train together hold no rows back."""
-        return ()
-
-    def sample(
-        self, n: int, *, key: Array, given: Matrix | None = None, **way: Any
-    ) -> Matrix:
-        """Draw rows, (n, width) float32, as `TabDDPMModel.sample` does."""
-        first = self.models[0]
-        label_key, key = jax.random.split(key)
-        labels = np.asarray(first.row_labels(n, label_key, given))
-
-        # Each owner's diffusion is asked for rows of its labels.
-        cells = np.full((n, self.layout.width), np.nan, np.float32)
-        if given is not None:
-            cells = np.array(given, dtype=np.float32)
-        flags = np.eye(len(self.label_shares), dtype=np.float32)
-        cells[:, first.label_entries] = flags[labels]
-
-        owner_of_row = labels % len(self.models)
-        X = np.zeros((n, self.layout.width), np.float32)
-        for owner, model in enumerate(self.models):
-            places = np.flatnonzero(owner_of_row == owner)
-            owner_key = jax.random.fold_in(key, owner)
-            X[places] = model.sample(
-                len(places), key=owner_key, given=cells[places], **way
-            )
-        return X
-
-    def facts(self) -> dict[str, Any]:
-        """Return what a file says of the models beside their blocks; `of_facts` reads it."""
-        return self.models[0].facts() | {_NETWORKS: len(self.models)}
-
-
-def diffusion_of_facts(
-    facts: Mapping[str, Any],
-    layout: Layout,
-    settings: DiffusionSettings,
-    label: Block | None,
-) -> TabDDPMModel | OwnersDiffusion:
-    """Return the diffusion whose `facts` a file holds, with first weights instead of its own."""
-    model = TabDDPMModel.of_facts(facts, layout, settings, label)
-    # Files of a single network, as older ones are, have no such entry.
-    if _NETWORKS not in facts:
-        return model
-    return OwnersDiffusion((model,) * facts[_NETWORKS])
 
 
 def codes_of(facts: Mapping[str, Any]) -> SphereCodes:

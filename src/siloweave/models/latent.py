@@ -33,13 +33,7 @@ from siloweave.models import coders, diffusion
 from siloweave.models.autoencoder import Coder, reconstruction
 from siloweave.models.coders import RowCoder, coder_of, rest_of, settings_from
 from siloweave.models.denoiser import Denoiser, Rows, inputs, spread_times
-from siloweave.models.diffusion import (
-    OwnersDiffusion,
-    TabDDPMModel,
-    codes_of,
-    diffusion_of_facts,
-    kept_variance,
-)
+from siloweave.models.diffusion import TabDDPMModel, codes_of, kept_variance
 from siloweave.models.nets import Array, Groups, fresh, load_arrays, save_arrays
 from siloweave.models.settings import (
     DiffusionSettings,
@@ -86,7 +80,7 @@ class LatentDistribution(eqx.Module):
     """A fitted distribution of latent rows."""
 
     # Of scaled latents, conditioned on the label if there is one.
-    diffusion: TabDDPMModel | OwnersDiffusion
+    diffusion: TabDDPMModel
     shift: Any  # (latent,) what was subtracted from latents before the diffusion
     scale: Any  # (latent,) what they were divided by
     # The caller's, as JSON.
@@ -158,7 +152,7 @@ class LatentDistribution(eqx.Module):
             options = len(facts["label_shares"])
             layout, label = latent_layout(latent, options, codes_of(facts))
             settings = DiffusionSettings(**facts["settings"])
-            ddpm = diffusion_of_facts(facts, layout, settings, label)
+            ddpm = TabDDPMModel.of_facts(facts, layout, settings, label)
             zeros = jnp.zeros(latent)  # replaced by stored arrays
             return cls(ddpm, zeros, zeros, facts["facts"])
 
@@ -414,7 +408,7 @@ class LatentDiffusion(eqx.Module):
             latent_rows, latent_label = latent_layout(
                 rows.latent, options, rows.sphere_codes
             )
-            ddpm = diffusion_of_facts(
+            ddpm = TabDDPMModel.of_facts(
                 facts, latent_rows, settings.diffusion, latent_label
             )
             zeros = jnp.zeros(rows.latent)  # replaced by stored arrays

@@ -31,7 +31,7 @@ from siloweave.models import diffusion
 from siloweave.models.coders import RowCoder, rest_of
 from siloweave.models.conditional import Conditions
 from siloweave.models.denoiser import Evidence
-from siloweave.models.diffusion import OwnersDiffusion, TabDDPMModel
+from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
 from siloweave.models.gan_networks import GANState, Heads
 from siloweave.models.latent import (
@@ -53,9 +53,7 @@ from siloweave.models.train import train
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout
 
-# Children of an owner's key for steps; there are fewer steps.
-_OWNERS = 2**32 - 1
-_ALONE = 2**32 - 2
+_OWNERS = 2**32 - 1  # more than there are steps
 # What optax calls Adam's mean gradient and its mean square.
 _FIRST_MOMENT = "mu"
 _SECOND_MOMENT = "nu"
@@ -291,24 +289,10 @@ class Learner(ABC):
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """Return the model that samples."""
 
-    def ended(
-        self, state: Any, rows: tuple[Any, Any], all_rows: int, key: Array
-    ) -> Any:
-        """Return the state behind what an owner trains alone after its last round.
-
-        `all_rows` are those of all owners; `rows` and `key` are as `run` takes them. Most learners
-        train nothing alone.
-        """
-        return state
-
     def result(self, state: Any) -> Any:
-        """Return what an owner sends at the end, of the state that `ended` returned."""
+        """Return what is averaged after the last step, and what `finish` takes."""
         shared, _ = self.split(state)
         return shared
-
-    def concluded(self, results: Sequence[Any], weights: Sequence[float]) -> Any:
-        """Return what the owners' results are together, which `finish` takes."""
-        return self.together(results, weights)
 
     def fault(self, shared: Any) -> str | None:
         """Name what no training leaves in a shared part; None if nothing is wrong."""
@@ -320,7 +304,7 @@ class Learner(ABC):
         return [_bytes_of(network) for network in shared]
 
     def result_size(self) -> int:
-        """Return the bytes of what an owner sends at the end; nothing is computed."""
+        """Return the bytes of what is averaged after the last step; nothing is computed."""
         return _bytes_of(self.result(self._shapes()))
 
     def _shapes(self) -> Any:
@@ -627,18 +611,12 @@ class PooledPointLearner(SphereCodeLearner):
     4. The rate is larger by the root of the number of owners: gradients of a divided batch are
        noisier, so that the mean of their squares is larger by about that number.
 
-    The moving average is linear in the networks, so it stays with its owner. One owner alone has no
-    such label.
-
-    What the rounds lose is then learned by each owner alone: from its moving average, in batches of
-    one size, with a fresh optimiser at the usual rate. An owner's part of that work is its part of
-    all rows. Its network draws the rows with its label; the networks are not averaged any more.
+    The moving average is linear in the networks, so it stays with its owner, and the owners'
+    averages are averaged once, at the end. One owner alone has no such label.
     """
 
     # How many there are.
     owners: int = field(kw_only=True)
-    # Share of a fit's work that owners do alone, behind all rounds.
-    alone: float = field(kw_only=True, default=0.0)
 
     @classmethod
     def of(
@@ -647,7 +625,6 @@ class PooledPointLearner(SphereCodeLearner):
         features: tuple[Block, ...],
         target: str | None,
         owners: int = 1,
-        alone: float = 0.0,
     ) -> PooledPointLearner:
         """Return the learner of these settings; raises InputError where no sphere codes are."""
         coder = _coder(settings, features, target)
@@ -664,7 +641,6 @@ class PooledPointLearner(SphereCodeLearner):
             features=features,
             target=target,
             owners=owners,
-            alone=alone if owners > 1 else 0.0,
         )
 
     def vectors(self, X: Matrix, place: int = 0) -> Matrix:
@@ -690,42 +666,10 @@ class PooledPointLearner(SphereCodeLearner):
         return max(share, 1)
 
     def steps(self, rows: int, all_rows: int, epochs: int) -> int:
-        """Return the steps that all owners take together, the same for every owner."""
-        steps_alone = round(self.alone * self._all_steps(all_rows))
-        return self._all_steps(all_rows) - steps_alone
-
-    def _all_steps(self, all_rows: int) -> int:
-        """Return the steps of a fit to all rows."""
+        """Return the steps of a fit to all rows, the same for every owner."""
         network_bytes, *_ = self.sizes()
         weights = network_bytes // np.dtype(np.float32).itemsize
         return self.settings.taken(all_rows, weights)
-
-    def ended(
-        self, state: Descended, rows: tuple[Any, Any], all_rows: int, key: Array
-    ) -> Descended:
-        """Return the state behind the owner's steps alone, which end with a rate of 0."""
-        data, sampler = rows
-        num_rows = len(data.labels)
-        batch = min(self.settings.batch, num_rows)
-        # As many rows are read as the owner has of a fit to all, but in batches of its own.
-        whole_batch = super().batch(all_rows, all_rows)
-        rows_read = self.alone * self._all_steps(all_rows) * whole_batch
-        steps = round(rows_read * num_rows / all_rows / batch)
-        if not steps:
-            return state
-
-        settings = replace(self.settings, steps=steps)
-        update = diffusion.descent(settings, self.layout, self.label_block)
-        alone: Descended = train(
-            update.start(state.average),
-            update,
-            data,
-            steps=steps,
-            batch=batch,
-            key=jax.random.fold_in(key, _ALONE),
-            sampler=sampler,
-        )
-        return alone
 
     def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
         """Return the mean, but each owner's own weights of its label."""
@@ -786,12 +730,6 @@ class PooledPointLearner(SphereCodeLearner):
         """Return the moving average."""
         return (state.average,)
 
-    def concluded(self, results: Sequence[Any], weights: Sequence[float]) -> Any:
-        """Return every owner's network where owners trained alone, else the mean."""
-        if not self.alone:
-            return self.together(results, weights)
-        return tuple(network for (network,) in results)
-
     def fault(self, shared: Any) -> str | None:
         """Name second moments below 0, of which no root can be taken."""
         _, _, second = shared
@@ -802,16 +740,9 @@ class PooledPointLearner(SphereCodeLearner):
         return None
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """Return a `LatentDiffusion` of one network, or of one for each owner."""
-        networks = shared
-        first = networks[0]
-        model = super().finish((first, first), facts, key)
-        if len(networks) == 1:
-            return model
-        ddpm = model.distribution.diffusion
-        models = tuple(replace(ddpm, net=network) for network in networks)
-        distribution = replace(model.distribution, diffusion=OwnersDiffusion(models))
-        return replace(model, distribution=distribution)
+        """Return a `LatentDiffusion` of the averaged moving average."""
+        (average,) = shared
+        return super().finish((average, average), facts, key)
 
 
 class _CodedBlocks(NamedTuple):

@@ -244,9 +244,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
             trees.append(tree)
 
         # The next round begins with the weighted mean; of a GAN, of generator and critic alike.
-        weights = agreed.weights.tolist()
-        combine = learner.concluded if is_last else learner.together
-        shared = combine(trees, weights)
+        shared = learner.together(trees, agreed.weights.tolist())
     return agreed.result(trainer, shared, task.setup.target)
 
 

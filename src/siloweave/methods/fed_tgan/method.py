@@ -123,17 +123,12 @@ _AVERAGED = _views(
     ("Trained.networks",),
     ("Round",),
 )
-
-
-def _pooled_views(synth: FedPointDiff) -> Views:
-    """Return the lines of who sees what where moments are averaged, and training may end alone."""
-    received = "and after every round its network and the optimiser's moments"
-    if synth.alone:
-        received += (
-            "; after the last, the network that it trained alone, a part of the model"
-        )
-    sent = "the mean of all networks and moments after every round"
-    return _views(received, sent, ("Trained.networks",), ("Round",))
+_MOMENTS_AVERAGED = _views(
+    "and after every round its network and the optimiser's moments",
+    "the mean of all networks and moments after every round",
+    ("Trained.networks",),
+    ("Round",),
+)
 
 
 def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
@@ -402,7 +397,7 @@ def _latent(synth: FedPointDiff, blocks: tuple[Block, ...], parties: int) -> Lea
     from siloweave.models.rounds import PooledPointLearner
 
     settings = part_of(LatentSettings, synth)
-    return PooledPointLearner.of(settings, blocks, synth.target, parties, synth.alone)
+    return PooledPointLearner.of(settings, blocks, synth.target, parties)
 
 
 @dataclass(frozen=True)
@@ -413,11 +408,8 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     among them by their rows, and the network is conditioned on the party of a row. So parties' rows
     may be unlike each other. Whoever has the model could draw rows that are like one party's.
 
-    With ``alone`` every party goes on to train a copy of the network on its own rows, and the
-    copies draw the table together. The model then holds a network of each party.
-
     Args:
-        rounds, weights, alone: See `PooledRoundsSettings`.
+        rounds, weights: See `PooledRoundsSettings`.
         autoencoder: Settings of the sphere codes, as an object or as a mapping: ``per_bit`` only.
         diffusion: Settings of the diffusion, as an object or as a mapping of what differs, without
             ``matched``, ``minutes`` and ``watched``.
@@ -440,7 +432,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
 
     method: ClassVar[Method] = _method(
         RoundTrainer(_latent, networks.LatentModel),
-        visibility=_pooled_views,
+        visibility=lambda synth: _MOMENTS_AVERAGED,
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
@@ -450,13 +442,10 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
 
     def _check_settings(self) -> None:
         """Refuse rounds without a step, and settings that would end one party's training early."""
-        steps = self.diffusion.steps
-        steps_together = steps - round(self.alone * steps)
-        if self.rounds > steps_together:
+        if self.rounds > self.diffusion.steps:
             raise InputError(
-                f"rounds={self.rounds} is more than the {steps_together:,} steps that parties take "
-                f"together, of diffusion.steps={steps} with alone={self.alone}: a round takes one "
-                "step or more; give fewer rounds, or more steps"
+                f"rounds={self.rounds} is more than diffusion.steps={self.diffusion.steps}: a "
+                "round takes one step or more; give fewer rounds, or more steps"
             )
         _refuse_matching("diffusion.", self.diffusion)
         usual = DiffusionSettings()

@@ -214,14 +214,14 @@ def _trained(
     first = total_steps * number // synth.rounds
     last = total_steps * (number + 1) // synth.rounds
     lap = rounds.Lap(learner.batch(size, facts.rows), first, last, total_steps)
-    key = rounds.own_key(state.keys.steps, state.place)
-    after = learner.run(before, state.rows, lap, key)
+    after = learner.run(
+        before, state.rows, lap, rounds.own_key(state.keys.steps, state.place)
+    )
 
     shared, local = learner.split(after)
     networks.remember_step("moments/", number, rounds.packed(local), site)
     # The last round ends with what the model draws with, such as a moving average of weights.
     if number == synth.rounds - 1:
-        after = learner.ended(after, state.rows, facts.rows, key)
         return rounds.packed(learner.result(after))
     return rounds.packed(shared)
 

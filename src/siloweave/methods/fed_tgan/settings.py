@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
 from siloweave.core.method import Method
-from siloweave.errors import number, whole
+from siloweave.errors import whole
 
 Weights = Literal[
     "similarity and size", "similarity", "size", "equal", "rows", "typical"
@@ -56,9 +56,6 @@ class PooledRoundsSettings:
         weights: How parties are weighted in the mean: "similarity and size", Fed-TGAN's, by which
             typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
             of rows; or "typical", by rows too, and less for a party unlike the others.
-        alone: Share of the work of that fit that parties do alone, after the last round, 0 to 0.9.
-            Each then has a network of its own, which draws its part of the rows: nearer to rows of
-            parties that are unlike each other. 0 is one network for all.
 
     Raises:
         InputError: A value is out of bounds.
@@ -66,11 +63,9 @@ class PooledRoundsSettings:
 
     rounds: int = 500
     weights: Weights = "rows"
-    alone: float = 0.0
 
     def __post_init__(self) -> None:
         whole("rounds", self.rounds, 1)
-        number("alone", self.alone, 0, 0.9)
 
     @property
     def all_epochs(self) -> int | None:
