@@ -141,11 +141,13 @@ def propose(
         for party, source in zip(tables, sources, strict=True)
     }
     units = repeated_ids(tables, schema) if on is None else ()
+    # A sheet, or a file of SPSS, Stata or SAS, decides nothing and has no separator or encoding.
+    told = dialect or Dialect()
+    as_given = dataclasses.replace(told, separator=None, encoding=None)
     dialects = {}
     for (party, table), source in zip(tables.items(), sources, strict=True):
-        # Of a sheet, or a file of SPSS, Stata or SAS, nothing is decided: it is as it was said.
         if not isinstance(source, Database):
-            dialects[party] = table.dialect or dialect
+            dialects[party] = table.dialect or as_given
     study = _study(_title(name, target), data, on, tables, units, dialects)
 
     # What the owner of all these rows is to look at.
