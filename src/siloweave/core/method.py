@@ -219,7 +219,7 @@ class Setup:
         if not isinstance(self.synth, kind):
             name = type(self.synth).__name__
             raise TypeError(
-                f"{name} has not the settings of {kind.__name__}; let {name} extend it"
+                f"{name} lacks the settings of {kind.__name__}; let it extend that class"
             )
         return self.synth
 
