@@ -400,6 +400,6 @@ def test_the_threat_model_says_what_other_parties_could_reach():
     two, four, pooled = (ceil(10 * reading(*of)) / 10 for of in ((2,), (4,), (4, 2)))
     page = Path(__file__).parents[2] / "docs" / "concepts" / "threat-model.md"
     text = " ".join(page.read_text("utf-8").split())
-    assert f"becomes {two} there with two parties and {four} with four" in text
+    assert f"becomes {two} there with two parties, and {four} with four" in text
     assert f"For two of four parties that is ε = {pooled}" in text
     assert f"is {two} with two parties and {four} with four" in " ".join(method.__doc__.split())
