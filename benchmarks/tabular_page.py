@@ -55,6 +55,8 @@ Where a method rakes its rows, a second line has them as drawn.
   per cent; chance is 1 to 3.
 - *{FLOOR}* is the floor. *{CEILING}* are the test rows, and the ceiling: there are fewer of them,
   which moves Shape and Trend down; its utility is that of the training rows.
+- *fed_point_diff* trains over five parties, each with rows that are alike. For *point_diff at each
+  party* every one of them is fitted alone, and their drawn rows are put together.
 
 Seconds are of a fit, wall and processor, on a machine that other work shared.
 """
