@@ -138,6 +138,7 @@ def ours(folder: Path) -> None:
     from siloweave.privacy.budget import Budget, rho_for
     from siloweave.privacy.ledger import Ledger
     from siloweave.privacy.mechanisms import OSEntropy
+    from siloweave.protocols.workloads import StudyWorkload
     from siloweave.statistics.marginals import marginal
 
     domain = domain_of(folder)
@@ -145,7 +146,7 @@ def ours(folder: Path) -> None:
     budget = Budget(EPSILON, DELTA)
     ledger = Ledger("curator", limit=budget)
     settings = AIM(max_model_mb=MODEL_MB)
-    facts = {"max_model_mb": MODEL_MB, "workload": tuple(workload)}
+    facts = {"workload": StudyWorkload(tuple(workload), MODEL_MB)}
     terms = Terms({"curator": ledger.key}, facts=facts)
     site = Site(
         "curator", real, ledger=ledger, entropy=OSEntropy(), store=MemoryStore(), terms=terms,

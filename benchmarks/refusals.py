@@ -34,6 +34,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Identity, Ledger
 from siloweave.protocols.secure_sums import Count, KeyRequest, ModelMessage
+from siloweave.protocols.workloads import StudyWorkload
 from siloweave.tables.codes import Codes, Domain
 
 HERE = Path(__file__).parent
@@ -46,7 +47,7 @@ PAGE = HERE.parent / "docs" / "reference" / "scaling-network.md"
 DOMAIN = Domain(tuple("abcd"), (1200, 1200, 1200, 2))
 TIMES = 10_000
 """How often something is tried at most; less where a try takes long."""
-FACTS = {"workload": (("a", "b"), ("c", "d")), "max_model_mb": 80.0}
+FACTS = {"workload": StudyWorkload((("a", "b"), ("c", "d")), 80.0)}
 Try = Callable[[int], object]
 """Does something that must be refused, by its number."""
 
