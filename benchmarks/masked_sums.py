@@ -25,6 +25,7 @@ from siloweave.protocols.secure_sums import (
     exchange_keys,
     noisy_marginals,
 )
+from siloweave.protocols.workloads import StudyWorkload
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
@@ -66,7 +67,9 @@ class MaskedSum:
             for name in names
         }
         people = {name: Identity.create() for name in names}
-        terms = Terms({name: one.public for name, one in people.items()}, dropouts=gone)
+        keys = {name: one.public for name, one in people.items()}
+        facts = {"workload": StudyWorkload((CLIQUE,), 80.0)}
+        terms = Terms(keys, dropouts=gone, facts=facts)
         limit = Budget(10.0, 1e-6)
         sites = {
             name: Site(

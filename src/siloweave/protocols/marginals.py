@@ -339,7 +339,7 @@ class _Tables:
 
 
 def _tables_of(setup: Setup, rows: int) -> _Tables:
-    """Foresee what a run counts, once columns are cut for the guessed number of rows."""
+    """Return what a run counts, once columns are cut for the guessed number of rows."""
     synth = setup.settings_as(MarginalSettings)
     encoder = setup.encoder or workloads.first_encoder(guessed(setup), synth)
     fine = None
