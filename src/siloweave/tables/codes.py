@@ -682,7 +682,7 @@ _SINGLE = 4.5
 # No octave begins in so many fine bins next to 0.
 _INNER = 64
 # In deviations of what noise explains: thinned counts agree with noisy ones up to here.
-_AGREES = 2.0
+_AGREES = 2.5
 
 
 class LevelCounts(NamedTuple):
