@@ -148,9 +148,7 @@ def section() -> str:
         f"{len(SEEDS)} runs. A dash: the real percentile is 0. These columns had been seen when\n"
         "the rule for far ends was made (decision 0042). The runs are from before its last two\n"
         "parts: counts stay where nothing stands out of the noise, and where thinned ones would\n"
-        "not agree with them.\n\n"
-        + markdown(head, body, words=3)
-        + "\n"
+        "not agree with them.\n\n" + markdown(head, body, words=3) + "\n"
     )
 
 
