@@ -829,6 +829,13 @@ def test_a_signalling_nan_is_a_missing_value():
     assert Schema.detect(table)["paid"].high == 19.5
 
 
+def test_a_signalling_nan_leaves_other_cells_as_they_are():
+    cells = [2**60 + 1, 5]
+    for missing in (None, Decimal("sNaN")):
+        frame = pd.DataFrame({"paid": pd.Series([*cells, missing], dtype=object)})
+        assert read(frame).cells("paid").to_list() == [*cells, None]
+
+
 def test_bytes_of_pandas_are_text():
     table = read(pd.DataFrame({"town": ["Zürich".encode(), b"Bern", None]}))
     assert table.values("town").tolist() == ["Zürich", "Bern", None]

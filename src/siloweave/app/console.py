@@ -685,10 +685,10 @@ def print_account(account: AccountView, *, json: bool) -> None:
         # Down: what is left must not seem to be more.
         epsilon_left = words.rounded_down(account.epsilon_left)
         delta_left = words.rounded_down(account.delta_left)
-        left = f"ε = {epsilon_left} of a row at δ = {delta_left}"
+        remainder = f"ε = {epsilon_left} of a row at δ = {delta_left}"
         if not account.epsilon_left:
-            left = "nothing"
-        console.say(f"policy.toml leaves {left} for other studies")
+            remainder = "nothing"
+        console.say(f"policy.toml leaves {remainder} for other studies")
     if not account.trouble:
         return
     print_warning(account.trouble)
@@ -755,10 +755,10 @@ def _print_at_coordinator(status: CoordinatorStatus) -> None:
         progress = f"question {status.questions} of at most {status.at_most}"
         console.say(escape(f"{step}; {progress}"))
     elapsed = duration(status.seconds)
-    taken = f"{elapsed} so far"
+    elapsed_words = f"{elapsed} so far"
     if status.state == FINISHED:
-        taken = f"{elapsed} in all"
-    console.say(_clauses(taken, time_left_words(status)))
+        elapsed_words = f"{elapsed} in all"
+    console.say(_clauses(elapsed_words, time_left_words(status)))
     epsilon = words.epsilon(status.epsilon)
     delta = words.small(status.delta)
     allowed = words.epsilon(status.allowed)

@@ -249,8 +249,10 @@ def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     try:
         is_missing = series.isna()
     except InvalidOperation:
-        # A signalling NaN of Python's decimals, which pandas compares.
-        series = series.astype(object).map(_without_signal)
+        # A signalling NaN of Python's decimals, which pandas compares. The others stay the objects
+        # that they are: pandas would make floats of whole numbers beside a missing value.
+        values = [_without_signal(value) for value in series]
+        series = type(series)(values, dtype=object)
         is_missing = series.isna()
     mask: NDArray[np.bool_] = is_missing.to_numpy(dtype=bool)
 
