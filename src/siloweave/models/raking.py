@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from siloweave.errors import InputError
+from siloweave.models.threads import single_blas
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -105,13 +106,14 @@ def weights(
         count_slope = (p.sum() - count) / count_unit
         return value, np.append(slope, count_slope)
 
-    optimum = minimize(
-        dual,
-        np.zeros(len(target) + 1),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": _STEPS},
-    )
+    with single_blas():
+        optimum = minimize(
+            dual,
+            np.zeros(len(target) + 1),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": _STEPS},
+        )
     cell_steps = optimum.x[:-1]
     return _summing(log_factors(cell_steps), count)
 
