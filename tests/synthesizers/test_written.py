@@ -150,16 +150,17 @@ def test_numbers_of_a_csv_come_back_in_forms_that_it_has(tmp_path):
     columns = numbers_as_people_write_them()
     pd.DataFrame(columns).to_csv(tmp_path / "in.csv", index=False)
     table = read(tmp_path / "in.csv")
-    fitted = sw.GaussianCopula().fit(table, Schema.detect(table), seed=0)
+    schema = Schema.detect(table)
+    fitted = sw.GaussianCopula().fit(table, schema, seed=0)
     write(fitted.sample_table(1000, seed=1), tmp_path / "out.csv", fitted.schema.padded)
     drawn = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)
+    schema_of_drawn = Schema.detect(read(tmp_path / "out.csv"))
     for name, texts in columns.items():
         mark = "," if name.startswith("comma") else "."
         there, drawn_ones = forms_of(texts, mark), forms_of(drawn[name], mark)
         assert drawn_ones <= there, name
         assert drawn_ones, name
-        again = read(tmp_path / "out.csv")
-        assert Schema.detect(again)[name].padded == Schema.detect(table)[name].padded, name
+        assert schema_of_drawn[name].padded == schema[name].padded, name
 
 
 def test_a_declared_form_has_all_its_decimals():

@@ -85,7 +85,7 @@ def rows(source: Database, chosen: str, names: Sequence[str]) -> Database:
     return Database(source.address, query=f"SELECT {columns} FROM cells WHERE {chosen}")
 
 
-EVERY = [pytest.param(3, id="a third"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+EVERY = [pytest.param(8, id="an eighth"), pytest.param(1, id="all", marks=pytest.mark.slow)]
 """Each how many cells are added by themselves: that takes a seventh of a second each."""
 
 
@@ -133,10 +133,11 @@ def check_refusals(source: Database, count: int, fitting: Sequence[int]) -> None
                 return str(error)
             return ""
 
-        base = [i for i in fitting if not outcome(f"i = {i}")]
+        alone = {i: outcome(f"i = {i}") for i in range(1, count + 1)}
+        base = [i for i in fitting if not alone[i]]
         others = f"i IN ({', '.join(map(str, base))})" if base else "i > 10000"
-        for i in range(1, count + 1):
-            assert outcome(f"{others} OR i = {i}") == outcome(f"i = {i}"), f"{column} and row {i}"
+        for i, refusal in alone.items():
+            assert outcome(f"{others} OR i = {i}") == refusal, f"{column} and row {i}"
 
 
 WARDS = Schema((Column("x", "categorical", categories=("a", "rest"), other="rest"),))
@@ -203,7 +204,7 @@ def test_in_sqlite_a_number_is_written_alike_whatever_stands_beside_it(tmp_path,
 
 @pytest.mark.parametrize("declared", DECLARED)
 def test_a_declared_type_of_sqlite_changes_nothing(tmp_path, declared):
-    check_cells(in_sqlite(tmp_path, declared, CELLS), len(CELLS) + 1, 10)
+    check_cells(in_sqlite(tmp_path, declared, CELLS), len(CELLS) + 1, 25)
 
 
 @pytest.mark.slow
