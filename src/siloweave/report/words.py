@@ -595,7 +595,8 @@ TERMS: Mapping[str, tuple[str, str]] = {
     ),
     "membership": (r"membership", "an attack: was this row among those learnt from?"),
     "neighbours": (
-        r"neighbours",
+        # Not the attack by neighbours, which is a name in a table.
+        r"(?<!membership: )[Nn]eighbours(?=:?\s+[a-z])",
         "two tables that differ in one unit; ε compares both",
     ),
     "party": (r"party|parties", "an organisation that holds real rows or columns"),
