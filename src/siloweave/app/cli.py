@@ -28,7 +28,7 @@ from siloweave.app.party_cli import party, status
 app = typer.Typer(
     name="siloweave",
     help="One synthetic table from parties that hold parts of it, every release paid for.",
-    epilog="Begin with `siloweave demo`; with your own files, `siloweave init FILE ...`.",
+    epilog="Begin with `siloweave demo`; with your own files, `siloweave init FILE`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain help wraps at words; tables cut names of options that have to be typed.
