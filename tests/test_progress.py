@@ -26,6 +26,18 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_a_log_has_a_forecast_once(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Bar() as bar:
+        bar("reading", 0.0)
+        for stage in ("comparing", "predicting"):
+            bar(f"{stage} (about 18.0 s of one core in all)", 0.5)
+    assert stream.getvalue().splitlines() == [
+        *("reading", "comparing (about 18.0 s of one core in all)", "predicting"),
+    ]
+
+
 CALLS = {
     "AIM": lambda **p: sw.AIM(workload=[("x", "y")]).fit(ROWS, SCHEMA, budget=BUDGET, **p),
     "GaussianCopula": lambda **p: sw.GaussianCopula().fit(ROWS, SCHEMA, **p),

@@ -29,6 +29,8 @@ _Found = TypeVar("_Found")
 
 # The end of a text about one step of a training, which has thousands.
 _STEP = re.compile(r"step \d+ of .*")
+# How long all of the work takes, behind the name of each stage: a log has it once.
+_FORECAST = re.compile(r" \(about [^()]* in all\)$")
 # Seconds between two lines about one stage, where there is no terminal.
 _EVERY_S = 10.0
 # Seconds between two pictures of a bar in a notebook.
@@ -183,6 +185,7 @@ class Bar:
         # The last stage, and when a line about it was printed.
         self._stage = ""
         self._printed = 0.0
+        self._forecast = ""
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -204,7 +207,7 @@ class Bar:
         if not self._console.is_terminal and (
             stage != self._stage or self._is_due(text)
         ):
-            self._console.print(text, markup=False, soft_wrap=True)
+            self.line(self._without_known_forecast(text))
             self._printed = time.monotonic()
         self._stage = stage
         self._bars.update(self._task, description=text, completed=_within(done))
@@ -212,6 +215,15 @@ class Bar:
     def line(self, text: str) -> None:
         """Print a line above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
+
+    def _without_known_forecast(self, text: str) -> str:
+        """Return a text without the forecast at its end that a line above has already."""
+        forecast = _FORECAST.search(text)
+        if forecast is None:
+            return text
+        is_known = forecast[0] == self._forecast
+        self._forecast = forecast[0]
+        return text.removesuffix(forecast[0]) if is_known else text
 
     def _is_due(self, text: str) -> bool:
         """Return whether it is time for another line about the steps of a training."""

@@ -37,6 +37,19 @@ def test_help_names_values_and_not_their_python_types(words, capsys):
     assert re.search(r"--(data|spool|out) [A-Z]", out)
 
 
+@pytest.mark.parametrize("words", [["init"], ["review"], ["party", "start"], ["score"], ["list"]])
+def test_help_shows_no_python_types_of_arguments(words, capsys):
+    assert main([*words, "--help"]) == 0
+    _, arguments = capsys.readouterr().out.split("Arguments:")
+    assert re.match(r"\n  [A-Z_]+  ", arguments)
+    assert "<" not in arguments.partition("Options:")[0]
+
+
+def test_help_says_where_to_begin(capsys):
+    main(["--help"])
+    assert "Begin with `siloweave demo`" in capsys.readouterr().out
+
+
 def test_help_of_a_choice_shows_what_can_be_chosen(capsys):
     main(["demo", "--help"])
     assert "clusters|iid" in capsys.readouterr().out

@@ -122,6 +122,22 @@ def test_a_study_that_differs_needs_a_new_yes(ends, capsys, file, old, new, said
     assert started(north) == ""
 
 
+def test_words_of_another_version_need_a_new_yes_and_are_named_as_such(ends, capsys):
+    north = ends["north"]
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    approval = (north / APPROVAL).read_text()
+    assert "no message carries them" in approval
+    (north / APPROVAL).write_text(approval.replace("no message carries them", "nothing has them"))
+    said = started(north)
+    assert "The study is the same: it was approved with another version of siloweave" in said
+    assert "siloweave party plan" in said
+
+    # Who changes the study, too, is not excused by the version.
+    file = north / "study.toml"
+    file.write_text(file.read_text().replace("rounds = 2", "rounds = 3"))
+    assert "another version" not in started(north)
+
+
 def test_another_roster_needs_a_new_yes(folder, ends, capsys):
     north = ends["north"]
     printed(capsys, "party", "approve", north, plan_in(north).digest)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.app.report import _axis_edges, labels_of, record_of
+from siloweave.app.report import _axis_edges, _fallback_words, labels_of, record_of
 from siloweave.core.views import View
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula
@@ -350,3 +350,24 @@ def test_who_ran_it_is_what_the_caller_says(copula, monkeypatch):
     assert set(record.versions) == {"Python", "jax", "numpy", "opendp", "dp-accounting"}
     assert "canary" not in record.to_json()
     assert record_of(copula, "a").run_by == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (
+            Column("age", "integer", low=17, high=90, fallback="low"),
+            "an unreadable or missing cell becomes 17",
+        ),
+        (
+            Column("age", "integer", low=17, high=90, fallback=40, missing=True),
+            "an unreadable cell becomes 40",
+        ),
+        (
+            Column("pay", "categorical", categories=("low", "high"), fallback="low"),
+            "any other cell becomes low",
+        ),
+    ],
+)
+def test_the_value_of_cells_that_do_not_fit_is_named(column, text):
+    assert _fallback_words(column) == text

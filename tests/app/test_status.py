@@ -191,7 +191,7 @@ def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):
     assert "running, waits for the coordinator: nothing asked for" in shown
     assert "1.1 kB received and 1.6 kB sent" in shown
     assert "2.5 s of its own computing and 125 ms of sealing, opening and signing" in shown
-    assert "left at this pace: at most 14.0 s" in shown
+    assert "questions still take at most 14.0 s at this pace" in shown
 
 
 def test_a_party_says_what_keeps_it_from_taking_part(ends):

@@ -3,6 +3,7 @@
 import logging
 import re
 import shutil
+import tomllib
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +14,11 @@ from siloweave.app import comparisons
 from siloweave.app.cli import app
 from siloweave.app.network import provision
 from siloweave.app.status import log_into, time_left_words
+from siloweave.app.study import about_method
 from siloweave.app.terminal import Terminal
 from siloweave.datasets import adult
 from siloweave.errors import InputError
+from siloweave.methods.registry import METHODS
 from siloweave.report.text_table import text_table
 
 WIDTHS = [80, 120]
@@ -126,6 +129,15 @@ def test_a_command_to_be_copied_is_not_broken(study, at):
     lines = at("run", deep)(80).splitlines()
     for call in (f"siloweave ledger '{deep}/run'", f"siloweave sample '{deep}/run' --out more.csv"):
         assert call in [line.strip() for line in lines]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_setting_of_a_method_is_explained_and_written_as_in_a_study(name):
+    about = about_method(name)
+    assert set(about.meanings) == set(about.settings)
+    for setting, value in about.settings.items():
+        if value != "not set" and "not set" not in value:
+            tomllib.loads(f"{setting} = {value}")
 
 
 def test_list_has_a_line_for_each_method_and_all_about_one(study, at):

@@ -269,7 +269,7 @@ def test_a_coordinators_page_shows_who_answered_and_who_is_late():
     assert "<b>small" not in text
     assert "refuses: &lt;script&gt;" in text
     assert "3 of at most 12 questions asked" in words
-    assert "at most 3 min 45 s left at this pace" in words
+    assert "at most 3 min 45 s for questions still to come, at this pace" in words
     assert "ε = 0.98 of 1 at most, of a row, at δ = 1e-5" in words
     assert "north answered 3 2 ≤ 0.98" in words
     assert "south awaited for 12.0 s" in words
@@ -286,7 +286,7 @@ def test_a_partys_page_shows_its_own_part(ends):
         words = words_of(page)
         text = text_of(page, "now")
     assert "At party north: finished at" in words
-    assert "left at this pace" not in words
+    assert "at this pace" not in words
     assert f"{status.releases} releases in the ledger" in words
     assert "south" not in words
     assert 'data-ended="0"' in text
@@ -299,7 +299,7 @@ def test_a_finished_coordinators_page_tells_of_no_time_that_is_left(ends):
     _, page = served(status_of(ends["coordinator"]))
     with page:
         words = words_of(page)
-    assert "left at this pace" not in words
+    assert "at this pace" not in words
     assert "in all" in words
     assert "so far" not in words
 

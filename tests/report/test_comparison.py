@@ -147,6 +147,10 @@ def test_a_page_of_attacks_says_whether_anything_was_found():
         "bad",
         "At least one training row is given away, by copies",
     )
+    other = {**risks(*none, worst=caught), "caution": "Control is of another population."}
+    tone, said = words.found_by_attacks(other)
+    assert tone == "caution"
+    assert said.startswith("Control is of another population. At least one training row")
     assert words.found_by_attacks(risks())[0] == "caution"
     assert words.found_by_attacks(risks(worst=caught))[0] == "bad"
 
@@ -155,11 +159,14 @@ def test_a_page_of_scores_begins_with_a_sentence(found):
     scores, _ = found
     one = {"name": "a", "value": 0.5, "ceiling": 1.0, "floor": 0.0, "better": "higher"}
     better_shuffled = {**one, "name": "c", "better": "lower"}
-    said = words.scored(
-        [one, {**one, "name": "b", "value": 0.9}, {**one, "ceiling": 0.0}, better_shuffled]
-    )
+    parts = [one, {**one, "name": "b", "value": 0.9}, {**one, "ceiling": 0.0}, better_shuffled]
+    said = words.scored({"parts": parts, "settings": {}})
+    assert said.startswith("With shuffled columns at 0%")
     assert "70.0% in the median of 2 measures. The lowest is a, at 50.0%." in said
-    assert "No measure here" in words.scored([{**one, "ceiling": None}])
+    assert "No measure here" in words.scored({"parts": [{**one, "ceiling": None}], "settings": {}})
+    other = {"caution": "The holdout looks like another population."}
+    cautious = words.scored({"parts": parts, "settings": other})
+    assert cautious == f"The holdout looks like another population. {said}"
     page = render_comparison(scores, title="t", version="1")
     sentence = page.index('<p class="sentence">With shuffled columns at 0%')
     assert page.index("<h1>t</h1>") < sentence < page.index('<h2 id="scores">')

@@ -583,7 +583,9 @@ def test_terms_of_a_page_are_explained_and_those_of_the_glossary(pages):
     # Words of a measure and of settings, which no other page uses.
     known |= {"closure", "Cramér's V", "roster", "sweeps"}
     assert words.TERMS.keys() <= known
+    assert "neighbours" not in dict(words.terms_in("<td>membership: neighbours</td>"))
     shown = words.terms_in(pages["owner"])
+    assert "neighbours" in dict(shown)
     assert {"ledger", "ε", "TVD", "clique"} <= {term for term, _ in shown}
     assert all(meaning in read(pages["owner"]) for _, meaning in shown)
     assert "curator" not in {term for term, _ in shown}

@@ -12,10 +12,11 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from warnings import catch_warnings, filterwarnings
 
 import typer
+from typer.core import TyperArgument, TyperCommand
 from typer.models import ParameterInfo
 
 import siloweave
@@ -27,6 +28,7 @@ from siloweave.app.party_cli import party, status
 app = typer.Typer(
     name="siloweave",
     help="One synthetic table from parties that hold parts of it, every release paid for.",
+    epilog="Begin with `siloweave demo`; with your own files, `siloweave init FILE`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain help wraps at words; tables cut names of options that have to be typed.
@@ -660,6 +662,21 @@ network_cli.add_to(app)
 app.command()(status)
 
 
+class _Command(TyperCommand):
+    """A command whose help does not show Python types, such as ``list[str]``, of arguments."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; Typer asks each argument for the type that it shows."""
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument):
+                vars(parameter)["display_type_rich"] = _no_type
+        super().format_help(ctx, formatter)
+
+
+def _no_type(ctx: Any) -> None:
+    """Return no type for an argument."""
+
+
 def _name_values(command: Callable[..., object]) -> None:
     """Let help show a value by its option's name, such as FOLDER, and not by its Python type."""
     function = inspect.unwrap(command)
@@ -678,6 +695,7 @@ def _name_values(command: Callable[..., object]) -> None:
 
 # Otherwise the lists of commands cut their sentences in the middle.
 for _command in (*app.registered_commands, *party.registered_commands):
+    _command.cls = _Command
     if _command.callback is not None:
         _name_values(_command.callback)
     _help = inspect.getdoc(_command.callback) or ""

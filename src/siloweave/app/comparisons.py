@@ -31,7 +31,7 @@ def print_scores(scores: Scores, page: Path | None, *, is_wide: bool) -> None:
     facts = scores.to_dict()
     for gap in facts["not_measured"]:
         gap["reason"] = _ARGUMENT.sub(" (in Python: siloweave.score)", gap["reason"])
-    console.say(escape(words.scored(facts["parts"])))
+    console.say(escape(words.scored(facts)))
     console.table(score_table(facts["parts"]), is_wide=is_wide)
     _print_end(console, score_lines(facts), page, is_wide=is_wide)
 

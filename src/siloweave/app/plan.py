@@ -695,6 +695,10 @@ def approve(folder: Path, plan: Plan, digest: str, identity: Identity) -> Path:
     return file
 
 
+# How names of what differs begin, if someone changed the study and not the program.
+_OF_THE_STUDY = ("facts.", "columns.", "reading.", "party ")
+
+
 def _how_to_approve(folder: Path) -> str:
     """Return a sentence that says how an owner sees the plan of a folder's study."""
     call = f"siloweave party plan {quote(str(folder))}"
@@ -721,9 +725,15 @@ def require_approved(folder: Path, plan: Plan, identity: Identity) -> None:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StudyError(f"{file}: holds no approval ({error}). {advice}") from error
     if changes:
+        cause = ""
+        if not any(change.startswith(_OF_THE_STUDY) for change in changes):
+            cause = (
+                "The study is the same: it was approved with another version of siloweave, which "
+                "words plans differently or has other defaults. "
+            )
         raise StudyError(
             f"party {plan.party!r}: study {name!r} is not as its owner approved it (as approved, "
-            f"and there now): {'; '.join(changes[:5])}. {advice}"
+            f"and there now): {'; '.join(changes[:5])}. {cause}{advice}"
         )
     # The same plan is not enough: whoever sent the folder could have put the file into it.
     if not verify(identity.public, _PURPOSE, approved, approval.signature):

@@ -67,7 +67,7 @@ from siloweave.tables.bins import (
 )
 from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.column import Column
+from siloweave.tables.column import LOW, Column
 from siloweave.tables.display import bound_words
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.forms import time_words
@@ -841,7 +841,21 @@ def _public_values(column: Column) -> Iterator[str]:
     if column.outside == "refuse":
         yield "a table with any other cell is refused"
     elif column.fallback is not None:
-        yield f"a cell without a place becomes {column.fallback}"
+        yield _fallback_words(column)
+
+
+def _fallback_words(column: Column) -> str:
+    """Say which value stands for cells that a column has no place for."""
+    value = column.fallback
+    if not column.is_binned:
+        return f"any other cell becomes {value}"
+
+    # Numbers and dates beyond the bounds become the nearest bound.
+    cells = "an unreadable cell" if column.missing else "an unreadable or missing cell"
+    if value == LOW:
+        # Bounds that were learned are no fact of the schema.
+        value = "the least" if column.low is None else bound_words(column.low)
+    return f"{cells} becomes {value}"
 
 
 def _domain_values(column: Column) -> Iterator[str]:

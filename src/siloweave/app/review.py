@@ -76,7 +76,7 @@ except ImportError:  # not on Windows, where two reviewers may write at the same
 #: What kinds are called on the page.
 _KIND_WORDS = {
     "categorical": "categorical",
-    "integer": "integer (whole numbers)",
+    "integer": "integer (whole)",
     "continuous": "continuous (numbers)",
     "boolean": "boolean (two values)",
     "datetime": "datetime",
@@ -268,6 +268,8 @@ class Review:
             f"{self.path} {state}. It was left as it is, and your version is in {beside}. Compare "
             "the two, and load the page again to continue from the file."
         )
+        if differences:
+            message += " What differs, the file's fact first:"
         return Saved("beside", message, (), str(beside), tuple(differences))
 
     # What the server answers

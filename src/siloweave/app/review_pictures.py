@@ -142,7 +142,8 @@ def _bars(name: str, values: Sequence[Any], missing_share: float) -> str:
     bars = list(most_frequent)
     others = len(counts) - len(most_frequent)
     if others:
-        bars.append((f"{others:,} others", len(values) - shown))
+        noun = "other" if others == 1 else "others"
+        bars.append((f"{others:,} {noun}", len(values) - shown))
     present_share = 1 - missing_share
     shares = [present_share * count / max(len(values), 1) for _, count in bars]
     labels = [label for label, _ in bars]

@@ -703,7 +703,7 @@ def time_left_words(status: CoordinatorStatus | PartyStatus) -> str:
     if seconds is not None:
         if not seconds:
             return "nothing is left to do"
-        return f"left at this pace: at most {duration(seconds)}"
+        return f"questions still take at most {duration(seconds)} at this pace"
     if not status.running:
         return ""
     if isinstance(status, CoordinatorStatus):

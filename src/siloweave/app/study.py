@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -41,6 +42,7 @@ from siloweave.errors import (
     whole,
 )
 from siloweave.methods.registry import METHODS
+from siloweave.models import settings as model_settings
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables.database import Database
 from siloweave.tables.dialect import Dialect
@@ -865,7 +867,9 @@ def about_method(name: str) -> AboutMethod:
         summary=" ".join(summary.split()),
         info=method.info,
         settings=settings,
-        meanings={name: text for name, text in _meanings(kind) if name in settings},
+        meanings={
+            name: text for name, text in _meanings(kind).items() if name in settings
+        },
     )
 
 
@@ -875,26 +879,42 @@ _ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n     .*)*)", re.MULTILINE)
 
 # What only a reader of the code can look up.
 _IN_CODE = re.compile(r" \((?:[^()]*\.py\b|this file)[^()]*\)")
+# Where a docstring leaves the words to another class.
+_REFERENCE = re.compile(r"See `(?:[\w.]+\.)?(\w+)`")
 # A sentence's end: none is behind a blank, as that of "16, 256 ... are".
 _END = re.compile(r"(?<=\S)\. (?=[A-Z0-9`])")
 
 
-def _meanings(kind: type[Synthesizer]) -> Iterator[tuple[str, str]]:
-    """Yield settings, and the first sentence on each in the docstring that explains it."""
+def _meanings(kind: type) -> dict[str, str]:
+    """Return the first sentence on each setting in the docstring that explains it, by name."""
+    meanings: dict[str, str] = {}
     # The class itself comes last, as its words are of this method alone.
     for parent in reversed(kind.__mro__):
         for names, text in _ENTRY.findall(cleandoc(parent.__doc__ or "")):
-            text = _IN_CODE.sub("", " ".join(text.split()))
-            sentence = _END.split(text, maxsplit=1)[0]
-            # Where a class only names another one, that one's words stay.
-            if sentence.startswith("See `"):
-                continue
+            text = _IN_CODE.sub("", " ".join(text.split())).replace("``", '"')
+            sentence = _END.split(text, maxsplit=1)[0].removesuffix(".")
+            reference = _REFERENCE.match(sentence)
             for name in names.split(", "):
-                yield name, sentence.removesuffix(".")
+                if reference is None:
+                    meanings[name] = sentence
+                elif name not in meanings:
+                    # A class that it inherits from has said it already; another one is asked.
+                    meanings.update(_referred(parent, reference[1], name))
+    return meanings
+
+
+def _referred(parent: type, class_name: str, setting: str) -> dict[str, str]:
+    """Return what the class that a docstring refers to says of a setting, if it is found."""
+    for module in (sys.modules[parent.__module__], model_settings):
+        other = getattr(module, class_name, None)
+        if isinstance(other, type):
+            meanings = _meanings(other)
+            return {setting: meanings[setting]} if setting in meanings else {}
+    return {}
 
 
 def _shown(value: Any) -> str:
-    """Write a setting's value; settings with a table of their own are written as that."""
+    """Write a setting's value as study.toml has it; settings of its own are a table there."""
     if value is None:
         return "not set"
     if is_dataclass(value):
@@ -902,9 +922,13 @@ def _shown(value: Any) -> str:
             f"{field.name} = {_shown(getattr(value, field.name))}"
             for field in fields(value)
         ]
-        return ", ".join(pairs)
+        return "{ " + ", ".join(pairs) + " }"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
     return str(value)
 
 

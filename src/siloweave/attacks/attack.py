@@ -1,7 +1,7 @@
 """Every attack without shadow models, in one call."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ from siloweave.tables.persons import (
     rows_of_units,
     without_ids,
 )
+from siloweave.tables.populations import differing_columns, population_words
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 from siloweave.tables.table import Table
@@ -235,7 +236,20 @@ def attack(
         seed=seed,
         unit=unit,
         units={name: _num_units(table_owners) for name, table_owners in owners.items()},
+        caution=_population_caution(replace(tables, owners=owners)),
     )
+
+
+def _population_caution(tables: Aligned) -> str:
+    """Say that control rows are not of the training rows' population, if that can be seen."""
+    differences = differing_columns(tables, "control", "train")
+    text = population_words(differences, "control", "the training rows")
+    if text:
+        text += (
+            ". Attacks then find that difference, whatever the synthetic table gives away: take "
+            "training and control rows at random from one table."
+        )
+    return text
 
 
 def _owners(

@@ -163,6 +163,8 @@ class Risks(msgspec.Struct, frozen=True):
         seed: Of every draw.
         unit: What is attacked: ``row``, or the id column that says whose rows are whose.
         units: How many of them `train` and `control` have.
+        caution: Why nothing here may be a leak, since control rows look like another population;
+            empty if they do not.
     """
 
     parts: tuple[RiskPart, ...]
@@ -176,6 +178,7 @@ class Risks(msgspec.Struct, frozen=True):
     seed: int
     unit: str = "row"
     units: dict[str, int] = {}
+    caution: str = ""
 
     def part(self, attack: str, variant: str | None = None) -> RiskPart:
         """Return the part of an attack; `variant` chooses among several."""

@@ -159,7 +159,7 @@ def _with_halves(sides: Sides, key: Key) -> Sides:
             return replace(sides, ceiling_text=text)
     halved = "rows" if num_units == num_rows else "persons"
     text = (
-        f"one random half of the real {halved} against the other ({len(second_half)} rows); "
+        f"one random half of the real {halved} against the other ({len(second_half):,} rows); "
         "no holdout was given, and with so few rows it is noisier than the value"
     )
     return replace(sides, ceiling=pair, ceiling_text=text)

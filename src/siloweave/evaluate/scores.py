@@ -78,6 +78,8 @@ class ScoreSettings(msgspec.Struct, frozen=True):
         left_out: Columns that hold ids.
         caps: Other limits, by name.
         unit: What is held out: ``row``, or the id column that says whose row each is.
+        caution: That the holdout looks like another population, so that it cannot be a ceiling;
+            empty if it does not.
     """
 
     rows: dict[str, int]
@@ -89,6 +91,7 @@ class ScoreSettings(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...]
     caps: dict[str, int]
     unit: str = "row"
+    caution: str = ""
 
 
 class ColumnHistogram(msgspec.Struct, frozen=True):
@@ -292,9 +295,7 @@ class Scores(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         scores = self.to_dict()
         table = score_table(scores["parts"])
-        return "\n".join(
-            [scored(scores["parts"]), *table.lines(), *score_lines(scores)]
-        )
+        return "\n".join([scored(scores), *table.lines(), *score_lines(scores)])
 
     def __repr__(self) -> str:
         rows = ", ".join(

@@ -64,6 +64,7 @@ from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import LARGEST
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.persons import ROW, owners_in, refuse_shared, without_ids
+from siloweave.tables.populations import differing_columns, population_words
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -233,6 +234,7 @@ def score(
         left_out=aligned.left_out,
         caps={**CAPS, "rows of XGB-C2ST": detector_rows},
         unit=unit,
+        caution=_population_caution(aligned),
     )
     real_table, synthetic_table = sides.value
     associations = Associations(
@@ -253,6 +255,20 @@ def score(
     )
     progress("done", 1.0)
     return scores
+
+
+def _population_caution(tables: Aligned) -> str:
+    """Say that the holdout is not of the real rows' population, if that can be seen."""
+    if "holdout" not in tables.num_rows:
+        return ""
+    differences = differing_columns(tables, "holdout", "real")
+    text = population_words(differences, "the holdout", "the real rows")
+    if text:
+        text += (
+            ". It is no ceiling then, and the shares below are too good: hold rows out at random "
+            "from the real table."
+        )
+    return text
 
 
 def _association_rows(tables: Aligned, table: str) -> tuple[tuple[float, ...], ...]:

@@ -511,7 +511,7 @@ def _score_view(scores: Mapping[str, Any]) -> ScoreView:
     settings = scores["settings"]
     columns = scores["columns"]
     return ScoreView(
-        sentence=words.scored(scores["parts"]),
+        sentence=words.scored(scores),
         table=results.score_table(scores["parts"]),
         rows=settings["rows"],
         seed=settings["seed"],

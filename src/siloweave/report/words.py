@@ -440,6 +440,16 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     Args:
         risks: As `Risks.to_dict` gives them.
     """
+    tone, text = _found(risks)
+    caution = risks.get("caution", "")
+    if not caution:
+        return tone, text
+    # What is found may be no leak, and what is not found may be hidden: neither good nor bad.
+    return "caution", f"{caution} {text}"
+
+
+def _found(risks: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a tone and sentences as `found_by_attacks`, as if control rows were no question."""
     parts = risks["parts"]
     worst = risks["worst"]
     count = len(parts)
@@ -508,11 +518,20 @@ def has_room(part: Mapping[str, Any]) -> bool:
     return bool(room > NO_ROOM * max(abs(ceiling), abs(floor)))
 
 
-def scored(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Sum up scores in one sentence; they are those of `Scores.to_dict`, with ceiling and floor.
+def scored(scores: Mapping[str, Any]) -> str:
+    """Sum up scores in a few words; they are those of `Scores.to_dict`, with ceiling and floor.
 
     Measures that shuffled columns pass as well as real rows, or better, do not count.
     """
+    parts = scores["parts"]
+    caution = scores["settings"].get("caution", "")
+    if caution:
+        return f"{caution} {_reached(parts)}"
+    return _reached(parts)
+
+
+def _reached(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Say how far scores are on the way from their floors to their ceilings."""
     # How far each score is on the way from its floor to its ceiling, from 0 to 1.
     reached = {}
     for part in filter(has_room, parts):
@@ -576,7 +595,8 @@ TERMS: Mapping[str, tuple[str, str]] = {
     ),
     "membership": (r"membership", "an attack: was this row among those learnt from?"),
     "neighbours": (
-        r"neighbours",
+        # Not the attack by neighbours, which is a name in a table.
+        r"(?<!membership: )[Nn]eighbours(?=:?\s+[a-z])",
         "two tables that differ in one unit; ε compares both",
     ),
     "party": (r"party|parties", "an organisation that holds real rows or columns"),

@@ -64,8 +64,11 @@ def table_file(path: str | os.PathLike[str]) -> Path:
     if file.is_dir() and any(file.glob("**/*.parquet")):
         return file
     if not stored(file).is_file():
-        parquet = " with .parquet files" if file.is_dir() else ""
-        raise DataError(f"there is no file {str(file)!r}{parquet}; check the path")
+        if file.is_dir():
+            raise DataError(
+                f"{str(file)!r} is a folder without .parquet files; name a file in it"
+            )
+        raise DataError(f"there is no file {str(file)!r}; check the path")
     if not file_kind(file):
         raise DataError(
             f"cannot read {file.name!r}: the name must end in {_FILES_IN_ERRORS}"

@@ -163,7 +163,8 @@ def _sheet_name(path: Path, file: Path) -> str:
         sheet_names = fastexcel.read_excel(str(file)).sheet_names
     except fastexcel.FastExcelError as error:
         raise DataError(
-            f"cannot read {str(file)!r} as an Excel file: {first_line_of(error)}"
+            f"cannot read {str(file)!r} as an Excel file: {first_line_of(error)}. See that Excel "
+            "opens it, or save the table as a CSV"
         ) from None
 
     has_sheet_in_path = path != file

@@ -225,6 +225,13 @@ def encoding_advice(file: Path) -> str:
 def undecided_encoding(file: Path) -> DataError:
     """Return the error about a file whose encoding cannot be decided."""
     data = read_bytes(file)
+    # No text but that of UTF-16 and UTF-32 has them, and that has been tried.
+    if b"\0" in data:
+        return DataError(
+            f"{str(file)!r} is no text: it has bytes that are 0, as a picture or another program's "
+            "file has. Give the table as a CSV, or call an Excel or Parquet file what it is "
+            "(.xlsx, .parquet)"
+        )
     first_line = ""
     try:
         data.decode()
