@@ -19,6 +19,10 @@ NETWORK_TESTS := tests/models tests/synthesizers tests/core tests/protocols test
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
+# Compiled modules are kept, also where the caller's environment says not to: tests start hundreds of
+# processes, and each would compile the package anew. Python takes an empty value as none.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types unit slow engine browser docs format lock clean
 
