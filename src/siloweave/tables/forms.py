@@ -55,7 +55,7 @@ _FINEST = (
     ("microsecond", "f"),
     ("second", "STXcrs"),
     ("minute", "MR"),
-    ("hour", "HIklp"),
+    ("hour", "HIklpP"),
 )  # what a format writes at least, by its codes
 _SIGN = r"[-+\u2212]?\s?"
 
@@ -156,7 +156,7 @@ def resolution_of(pattern: str) -> str:
         >>> resolution_of("%d.%m.%Y %H:%M"), resolution_of("%Y-%m")
         ('minute', 'day')
     """
-    codes = set(re.findall(r"%[-#]?([A-Za-z])", pattern))
+    codes = set(re.findall(r"%[-#^]?([A-Za-z])", pattern))
     for resolution, resolution_codes in _FINEST:
         if not codes.isdisjoint(resolution_codes):
             return resolution
@@ -167,11 +167,14 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     """Write a UTC time as `strftime` does, with four digits of the year.
 
     A second's fraction has so many `digits`. ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a
-    leading zero. An offset has a colon where the clock has.
+    leading zero, ``%^b`` and ``%^B`` are a month in capital letters, and ``%P`` is am or pm. An
+    offset has a colon where the clock has.
 
     Example:
         >>> written_time(datetime(2020, 1, 3), "%-d.%-m.%Y")
         '3.1.2020'
+        >>> written_time(datetime(2020, 1, 3), "%d%^b%Y")
+        '03JAN2020'
     """
     fraction = f"{when.microsecond:06d}"[:digits]
     offset = "+00:00" if ":" in pattern else "+0000"
@@ -181,7 +184,10 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     hour = when.hour % 12 or 12
     short = {"d": when.day, "m": when.month, "H": when.hour, "I": hour}
     codes |= {f"%-{code}": str(value) for code, value in short.items()}
-    filled = re.sub(" %z|%-?.", lambda code: codes.get(code[0], code[0]), pattern)
+    for code in ("%b", "%B"):
+        codes[code.replace("%", "%^")] = when.strftime(code).upper()
+    codes["%P"] = when.strftime("%p").lower()
+    filled = re.sub(" %z|%[-^]?.", lambda code: codes.get(code[0], code[0]), pattern)
     return when.strftime(filled)
 
 

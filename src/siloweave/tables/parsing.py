@@ -270,8 +270,9 @@ def _polars_patterns(pattern: str) -> tuple[str, ...]:
 
     A fraction without a point before it has three digits or six.
     """
-    # Polars has codes of its own for a fraction with its point, and for all kinds of offsets.
-    codes = pattern.replace(".%f", "%.f").replace("%z", "%#z")
+    # Polars has codes of its own for a fraction with its point, and for all kinds of offsets. It
+    # reads months in small and capital letters.
+    codes = pattern.replace(".%f", "%.f").replace("%z", "%#z").replace("%^", "%")
     if "%f" not in codes:
         return (codes,)
     return codes.replace("%f", "%3f"), codes.replace("%f", "%6f")
