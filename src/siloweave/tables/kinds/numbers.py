@@ -368,7 +368,7 @@ class WholeNumbers:
 
     @property
     def instants_note(self) -> str:
-        """What is to be done if identifiers are times from 1970 on; empty if they are none."""
+        """What is to be done if identifiers may be times from 1970 on; else empty."""
         if self.instant_unit is None:
             return ""
         first, last = _LIKELY_INSTANTS

@@ -229,7 +229,7 @@ class WrittenTimes:
     @property
     def _rare_forms(self) -> tuple[str, ...]:
         """Forms that few people write."""
-        forms = RARE_DAYS
+        forms: tuple[str, ...] = RARE_DAYS
         # Few numbers of eight digits are days by chance.
         is_named = names_days(words_of(self.name))
         if is_named or len(self.texts) >= ENOUGH:
