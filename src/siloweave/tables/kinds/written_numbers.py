@@ -48,10 +48,12 @@ class Marks:
     Attributes:
         thousands: Between groups of three digits.
         decimal: Before decimals.
+        has_lakhs: Whether all groups but the last have two digits, as in India.
     """
 
     thousands: str
     decimal: str
+    has_lakhs: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,10 @@ class WrittenNumbers:
         assert self._marks is not None
         decimal = self._marks.decimal
         tenth = f"{decimal}5" if decimal else ""
-        number = f"1{self._marks.thousands}234{tenth}"
-        form = f"{self._affixes.prefix}{number}{self._affixes.suffix}"
+        mark = self._marks.thousands
+        number = f"12{mark}34{mark}567" if self._marks.has_lakhs else f"1{mark}234"
+        plus = "+" if _have_plus(self._affixes.numbers) else ""
+        form = f"{plus}{self._affixes.prefix}{number}{tenth}{self._affixes.suffix}"
 
         # Read as a CSV's numbers are, these need no word.
         table = self.column.table
@@ -301,6 +305,21 @@ def _is_odd(number: re.Match[str]) -> bool:
     return bool(number["open"] or number["behind"] or "\u2212" in number.string)
 
 
+def _have_plus(numbers: Sequence[re.Match[str]]) -> bool:
+    """Return whether all numbers above 0 have a plus sign, and others are below 0."""
+    signs = [number["sign"] or number["sign2"] for number in numbers]
+    has_minus = [
+        bool(_is_odd(n) or s == "-") for n, s in zip(numbers, signs, strict=True)
+    ]
+    are_zero = [not re.search("[1-9]", number["body"]) for number in numbers]
+    unsigned = [
+        sign
+        for sign, is_minus, is_zero in zip(signs, has_minus, are_zero, strict=True)
+        if sign != "+" and not is_minus and not is_zero
+    ]
+    return "+" in signs and not unsigned
+
+
 def _brackets_in_words(
     numbers: Sequence[re.Match[str]], counts: Mapping[str, int]
 ) -> str:
@@ -345,14 +364,19 @@ def _marks_of(bodies: Sequence[str], *, comma: bool) -> Marks | None:
         decimal = "".join(points)
 
     # A number with thousands in other places, or with a leading zero, is an identifier.
-    shape = r"(?:0|[1-9]\d*)"
+    mark = re.escape(thousands)
+    shapes = {False: r"(?:0|[1-9]\d*)"}
     if thousands:
-        shape = rf"(?:[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+|0|[1-9]\d*)"
-    if decimal:
-        shape += rf"?(?:{re.escape(decimal)}\d+)?"
-    if not all(map(re.compile(shape).fullmatch, bodies)):
-        return None
-    return Marks(thousands, decimal)
+        shapes = {
+            False: rf"(?:[1-9]\d{{0,2}}(?:{mark}\d{{3}})+|0|[1-9]\d*)",
+            # 12,34,567, as India has it.
+            True: rf"(?:[1-9]\d?(?:{mark}\d{{2}})*{mark}\d{{3}}|0|[1-9]\d{{0,2}})",
+        }
+    fraction = rf"?(?:{re.escape(decimal)}\d+)?" if decimal else ""
+    for has_lakhs, shape in shapes.items():
+        if all(map(re.compile(shape + fraction).fullmatch, bodies)):
+            return Marks(thousands, decimal, has_lakhs)
+    return None
 
 
 def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:

@@ -1,0 +1,51 @@
+"""Written numbers with marks in places of their own, and with a plus sign."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from siloweave.errors import SchemaError
+from siloweave.tables import Schema, read
+from siloweave.tables.forms import number_form
+
+ROWS = 120
+RNG = np.random.default_rng(3)
+FORMS = {
+    "12,34,567": RNG.integers(-5_000_000, 9_000_000, ROWS),
+    "₹ 12,34,567.5": RNG.integers(0, 9_000_000, ROWS) / 4,
+    "+1234": RNG.integers(-40, 41, ROWS),
+    "+1,234.5%": RNG.integers(-9_000, 9_000, ROWS) / 2,
+    "+$1234": RNG.integers(-90, 90, ROWS),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_are_recognised_by_what_their_form_writes(form):
+    numbers = FORMS[form]
+    texts = number_form(form).written(numbers, 2)
+    table = read(pd.DataFrame({"x": texts}))
+    column = Schema.detect(table)["x"]
+    assert column.format == form
+    assert column.kind == ("integer" if numbers.dtype == np.int64 else "continuous")
+    assert table.floats("x", form)[0].tolist() == numbers.tolist()
+
+
+def test_marks_of_india_stand_before_the_last_three_digits_and_every_two_then():
+    texts = number_form("12,34,567.5").written(np.array([123456789.5, -98765, 999, 0.25]), 2, 0)
+    assert texts.tolist() == ["12,34,56,789.5", "-98,765", "999", "0.25"]
+
+
+@pytest.mark.parametrize("form", ["12,34.567", "1,23,456", "12345"])
+def test_other_examples_are_refused(form):
+    with pytest.raises(SchemaError, match="must show how"):
+        number_form(form)
+
+
+def test_identifiers_of_pairs_of_digits_are_no_numbers():
+    codes = [f"{a},{b},{c}" for a, b, c in RNG.integers(10, 99, (ROWS, 3))]
+    assert Schema.detect(pd.DataFrame({"x": codes}))["x"].kind == "id"
+
+
+def test_a_plus_before_some_numbers_alone_is_not_drawn():
+    texts = [f"+{n}" if row % 2 else str(n) for row, n in enumerate(RNG.integers(1, 99, ROWS))]
+    assert Schema.detect(pd.DataFrame({"x": texts}))["x"].format == "1234"
