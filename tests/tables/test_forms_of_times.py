@@ -158,3 +158,29 @@ def test_seconds_from_1970_on_are_named_whatever_the_column_is_called():
     assert "seconds from 1970 on" in minutes.why
     # Other numbers of ten digits are no times.
     assert "1970" not in schema_of(RNG.integers(10**9, 9 * 10**9, ROWS))["x"].why
+
+
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-01", "01.%m.%Y", "%m/01/%Y", "01%b%Y", "%Y-%m-01 00:00:00"]
+)
+def test_months_that_are_written_as_their_first_day_are_drawn_so(form):
+    column = schema_of(written(form))["x"]
+    assert (column.kind, column.format) == ("datetime", form)
+    assert "first days of months" in column.why
+    days = np.arange("2021-01-05", "2021-03-05", dtype="datetime64[D]").astype(int)
+    steps = days * 86_400 * 10**6 // step_of(column)
+    drawn = as_datetimes(column, steps, None)
+    firsts = [datetime(2021, month, 1) for month in (1, 2, 3)]  # noqa: DTZ001
+    assert set(drawn.tolist()) == {first.strftime(form) for first in firsts}
+
+
+def test_months_in_a_frame_are_named():
+    months = pd.to_datetime(written("%Y-%m-01"))
+    assert "all are the first day of a month" in schema_of(months)["x"].why
+    assert "month" not in schema_of(pd.Series(TIMES))["x"].why
+
+
+def test_multiples_of_a_number_are_named():
+    numbers = RNG.integers(100, 900, ROWS)
+    assert "all are multiples of 50" in schema_of(numbers * 50)["x"].why
+    assert "multiples" not in schema_of(numbers)["x"].why

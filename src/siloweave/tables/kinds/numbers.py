@@ -547,6 +547,17 @@ class WholeNumbers:
         """Return whether there are so few different numbers that they may be codes."""
         return self.kinds <= FEW_CODES
 
+    @property
+    def multiples_note(self) -> str:
+        """A note on numbers that are all multiples of another one; empty for others."""
+        divisor = int(np.gcd.reduce(self.distinct))
+        if self.kinds < ENOUGH or divisor < 2:
+            return ""
+        return (
+            f"; all are multiples of {divisor:,}, and drawn ones need not be: divide them by that "
+            "in the file if it matters"
+        )
+
     def may_count_rows(self) -> bool:
         """Return whether numbers rise from row to row as counters do."""
         return self.counts_up

@@ -176,6 +176,19 @@ MONTHS = (
     "%Y年%m月",
 )
 """Formats of months."""
+FIRST_DAYS = (
+    "%Y-%m-01",
+    "%Y/%m/01",
+    "01.%m.%Y",
+    "01/%m/%Y",
+    "%m/01/%Y",
+    "01-%m-%Y",
+    "01-%b-%Y",
+    "01%b%Y",
+    "%Y-%m-01 00:00:00",
+    "%Y-%m-01T00:00:00",
+)
+"""Formats of months that are written as their first day."""
 RARE_DAYS = ("%Y-%d-%m", "%Y/%d/%m", "%Y.%d.%m")
 """Forms of days that are looked at last."""
 YEAR_LAST_DAYS = ("%d%m%Y", "%m%d%Y")

@@ -112,7 +112,7 @@ STORED: tuple[Rule[StoredColumn], ...] = (
     Rule("booleans", StoredColumn.has_booleans, "boolean",
          "booleans"),
     Rule("datetimes", StoredColumn.has_datetimes, "datetime",
-         "datetimes{column.zone_note}{column.steps.note}{column.far}",
+         "datetimes{column.zone_note}{column.steps.note}{column.far}{column.months_note}",
          lambda column: {"resolution": column.steps.resolution, "zone": column.zone}),
     Rule("durations of whole units", StoredColumn.has_whole_durations, "integer",
          "durations, in {column.unit}: whole numbers",
@@ -336,7 +336,7 @@ WHOLE_NUMBERS: tuple[Rule[WholeNumbers], ...] = (
          "{column.spread}: modelled as numbers; if a spreadsheet counted days from 1900 on, write "
          "dates into the file"),
     Rule("whole numbers", lambda column: True, "integer",
-         "{column.spread}: modelled as numbers"),
+         "{column.spread}: modelled as numbers{column.multiples_note}"),
 )
 """Rules for whole numbers."""
 

@@ -29,6 +29,7 @@ from siloweave.tables.kinds.patterns import (
     DIGIT,
     DIGIT_TIME,
     EDGES,
+    FIRST_DAYS,
     MOMENTS,
     MONTHS,
     NAMED_DAYS,
@@ -64,6 +65,8 @@ _DAY = 86_400_000_000
 _ODD_DATES = 3
 # More weeks than a year has are of several years.
 _WEEKS = 53
+# Fewer different days are all the first of a month by chance.
+_FIRSTS = 6
 # A year of two digits that is read as this or a later one is mostly one of a century before.
 _LAST_YEAR = 2035
 _MONTHS = 12
@@ -207,6 +210,9 @@ class WrittenTimes:
             return ()
         first = self._probe[0]
         forms: tuple[str, ...] = WORD_CLOCKS
+        # Of so many days not all are the first of a month by chance.
+        if len(self.texts) >= _FIRSTS:
+            forms += FIRST_DAYS
         has_clock = ":" in first
         forms += (
             MOMENTS if has_clock else DAYS + NAMED_DAYS + WEEK_DAYS + COMPACT_MOMENTS
@@ -283,6 +289,8 @@ class WrittenTimes:
     @property
     def things(self) -> str:
         """What the times are, in words."""
+        if self.forms[0] in FIRST_DAYS:
+            return "first days of months"
         return "dates" if re.search("%[YyG]", self.form) else "times of day"
 
     @property
