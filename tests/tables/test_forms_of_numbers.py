@@ -49,3 +49,10 @@ def test_identifiers_of_pairs_of_digits_are_no_numbers():
 def test_a_plus_before_some_numbers_alone_is_not_drawn():
     texts = [f"+{n}" if row % 2 else str(n) for row, n in enumerate(RNG.integers(1, 99, ROWS))]
     assert Schema.detect(pd.DataFrame({"x": texts}))["x"].format == "1234"
+
+
+def test_few_codes_are_categories_however_long_one_is():
+    codes = RNG.choice(["1", "2", "3", "9" * 20], ROWS)
+    assert Schema.detect(pd.DataFrame({"x": codes}))["x"].kind == "categorical"
+    keys = [f"{n}{10**20 + n}" for n in range(ROWS)]
+    assert Schema.detect(pd.DataFrame({"x": keys}))["x"].kind == "id"

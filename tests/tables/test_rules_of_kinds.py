@@ -91,6 +91,9 @@ FRAMES = {
         "0 and 1 as text": ("x", pick(["0", "1"])),
         "whole numbers with marks or a unit": ("x", texts("{} kg", whole(1, 90))),
         "numbers with decimals as text": ("x", texts("{:.2f}", RNG.normal(70, 9, ROWS))),
+        "numbers with commas and points": (
+            "x", [*texts("{},5", whole(0, 99, 120)), *texts("{}.5", whole(0, 99, 120))],
+        ),
     },
     "Dates and times as text": {
         "dates and times": ("x", moments("%d.%m.%Y")),

@@ -223,6 +223,9 @@ WRITTEN_NUMBERS: tuple[Rule[WrittenNumbers], ...] = (
          "{column.form_in_words}, of up to {column.decimals_in_words}{column.note}",
          lambda column: {"format": column.form, "decimals": column.decimals,
                          "padded": column.padded, "strays": column.strays}),
+    Rule("numbers with commas and points", WrittenNumbers.have_several_marks, "text",
+         "{column.column.spread}, numbers of which some have a comma and others a point: "
+         f"{_UNALIKE}"),
 )
 """Rules for numbers that are written as text; digits alone are whole numbers."""
 

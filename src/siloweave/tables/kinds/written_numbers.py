@@ -20,7 +20,14 @@ from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds.numbers import WholeNumbers
 from siloweave.tables.kinds.patterns import E164, NUMBER, POWER, UNIT
 from siloweave.tables.kinds.texts import Texts
-from siloweave.tables.kinds.thresholds import NEARLY_ALL, PROBE, STRAY, nearly_all
+from siloweave.tables.kinds.thresholds import (
+    ENOUGH,
+    FEW_CODES,
+    NEARLY_ALL,
+    PROBE,
+    STRAY,
+    nearly_all,
+)
 from siloweave.tables.kinds.words import UNITS
 from siloweave.tables.origin import are_codes_like_powers
 
@@ -218,16 +225,27 @@ class WrittenNumbers:
         has_power = "e" in "".join(texts).lower()
         return has_power and not are_codes_like_powers(texts)
 
-    def are_too_long(self) -> bool:
-        """Return whether the texts are digits alone, of which an int64 cannot hold some."""
+    @cached_property
+    def _are_long(self) -> bool:
+        """Whether the texts are digits alone, of which an int64 cannot hold some."""
         if self._marks != Marks("", ""):
             return False
         return any(len(body) > _MOST_DIGITS for body in self._bodies)
 
+    @property
+    def _are_few_codes(self) -> bool:
+        """Whether the texts are few, of several rows each, as codes and their categories are."""
+        column = self.column
+        return column.kinds <= FEW_CODES and 4 * column.kinds <= column.rows
+
+    def are_too_long(self) -> bool:
+        """Return whether the texts are digits alone, too long for numbers and no few codes."""
+        return self._are_long and not self._are_few_codes
+
     @cached_property
     def are_digits(self) -> bool:
         """Whether the texts are whole numbers without marks and unit, in a CSV or a frame."""
-        if self._marks is None or self.are_too_long():
+        if self._marks is None or self._are_long:
             return False
         decimals, _ = self._decimals
         return decimals == 0 and self.form in (None, "1234")
@@ -239,13 +257,30 @@ class WrittenNumbers:
 
     def are_whole(self) -> bool:
         """Return whether the texts are whole numbers with marks or a unit."""
-        if self._marks is None or self.are_digits:
+        if self._marks is None or self.are_digits or self._are_long:
             return False
         return self._decimals[0] == 0
 
     def are_numbers(self) -> bool:
         """Return whether the texts are numbers with decimals."""
-        return self._marks is not None and not self.are_digits
+        return self._marks is not None and not self.are_digits and not self._are_long
+
+    def have_several_marks(self) -> bool:
+        """Return whether the texts are numbers, some with a comma before decimals, some a point."""
+        column = self.column
+        if self._marks is not None or column.kinds < ENOUGH:
+            return False
+        marks = [_decimal_mark(text) for text in column.texts]
+        has_both = "," in marks and "." in marks
+        return has_both and sum(mark is None for mark in marks) <= STRAY * column.kinds
+
+
+def _decimal_mark(text: str) -> str | None:
+    """Return the mark before a number's decimals; empty without one, and None for other texts."""
+    number = re.fullmatch(r"[-+\u2212]?\d{1,9}(?:([.,])\d{1,6})?", text)
+    if number is None:
+        return None
+    return number[1] or ""
 
 
 def _commonest_affixes(texts: Iterable[str]) -> Affixes:
