@@ -56,3 +56,46 @@ def test_few_codes_are_categories_however_long_one_is():
     assert Schema.detect(pd.DataFrame({"x": codes}))["x"].kind == "categorical"
     keys = [f"{n}{10**20 + n}" for n in range(ROWS)]
     assert Schema.detect(pd.DataFrame({"x": keys}))["x"].kind == "id"
+
+
+def test_few_doses_with_gaps_are_categories_and_counts_of_a_unit_are_numbers():
+    doses = RNG.choice(["5 mg", "10 mg", "20 mg", "40 mg"], ROWS)
+    assert Schema.detect(pd.DataFrame({"x": doses}))["x"].kind == "categorical"
+    decades = RNG.choice(["1990s", "2000s"], ROWS)
+    assert Schema.detect(pd.DataFrame({"x": decades}))["x"].kind == "categorical"
+    stars = [f"{n} stars" for n in RNG.integers(1, 6, ROWS)]
+    assert Schema.detect(pd.DataFrame({"x": stars}))["x"].kind == "integer"
+
+
+def test_thousands_may_be_a_unit():
+    column = Schema.detect(pd.DataFrame({"x": [f"${n}k" for n in RNG.integers(9, 200, ROWS)]}))["x"]
+    assert (column.kind, column.format) == ("integer", "$1234k")
+    few = Schema.detect(pd.DataFrame({"x": RNG.choice(["1,0", "1,3", "1,7", "5,0"], ROWS)}))["x"]
+    assert "4 different ones; if no other can occur, declare it categorical" in few.why
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ([f"{a}/{b}/{c}" for a, b, c in RNG.integers(1, 11, (ROWS, 3))], "several numbers"),
+        ([f"({a:.3f}, {b:.3f})" for a, b in RNG.normal(40, 5, (ROWS, 2))], "several numbers"),
+        ([f"{a}/{b} mmHg" for a, b in RNG.integers(60, 180, (ROWS, 2))], "several numbers"),
+        ([f"{a}°{b}'{c}\"N" for a, b, c in RNG.integers(0, 60, (ROWS, 3))], "degrees of a place"),
+    ],
+    ids=["scores", "places", "blood pressure", "degrees"],
+)
+def test_numbers_in_one_field_are_no_identifiers(texts, words):
+    column = Schema.detect(pd.DataFrame({"x": texts}))["x"]
+    assert column.kind == "text"
+    assert words in column.why
+
+
+def test_periods_of_years_are_categories():
+    years = [f"{y}-{y + n}" for y, n in RNG.integers((1990, 1), (2015, 4), (400, 2))]
+    assert Schema.detect(pd.DataFrame({"x": years}))["x"].kind == "categorical"
+
+
+@pytest.mark.parametrize("pair", [("Zürich", "Zu\u0308rich"), ("A-1", "A–1"), ("O'Neil", "O’Neil")])
+def test_categories_that_look_alike_are_named(pair):
+    column = Schema.detect(pd.DataFrame({"x": RNG.choice([*pair, "Bern"], ROWS)}))["x"]
+    assert "1 differs from another in capital letters, spaces or look-alikes alone" in column.why

@@ -116,8 +116,9 @@ FRAMES = {
         "postal addresses": ("x", texts("{} Oak Avenue", unique(1, 999))),
         "names by the column's name": ("surname", [f"{n}son" for n in np.resize(FIRST, ROWS)]),
         "names by their form": ("x", pick(PEOPLE)),
-        "two numbers in one field": ("x", texts("{}/{}", whole(90, 180), whole(50, 110))),
+        "several numbers in one field": ("x", texts("{}/{}", whole(90, 180), whole(50, 110))),
         "durations as text": ("x", texts("{}h {}min", whole(0, 9), whole(0, 60))),
+        "degrees of a place": ("x", texts("{:.4f}N", RNG.normal(48, 1, ROWS))),
         "flags in one field": ("x", texts("{:08b}", whole(0, 256))),
         "dates in other forms": (
             "x", [*moments("%d/%m/%Y", rows=120), *moments("%Y-%m-%d", rows=120)],

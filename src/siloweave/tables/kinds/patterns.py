@@ -25,7 +25,7 @@ INVISIBLE = re.compile(r"[\u00ad\u200b-\u200f\u2060\ufeff]")
 # Numbers
 
 _UNIT = (
-    r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
+    r"%|‰|[$€£¥₹]|[A-Z]{3}|k|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
     r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}|"
     # Signs of Chinese, Japanese and Korean, which write no space before a unit.
     r"[\u4e00-\u9fff\uac00-\ud7af]{1,3}"
@@ -57,10 +57,18 @@ FLAGGED_NUMBER = re.compile(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?")
 """A number with a mark behind it, such as the flags p and e of official statistics."""
 DIGIT = re.compile(r"\d")
 """A digit."""
-TWO_NUMBERS = re.compile(
-    r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?|[-+]?\d{1,3}\.\d+[,; ] ?[-+]?\d{1,3}\.\d+"
+SEVERAL_NUMBERS = re.compile(
+    r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?(?: ?mmHg)?|\d{1,2}(?:/\d{1,2}){2,3}|"
+    r"(?:POINT ?)?\(?[-+]?\d{1,3}\.\d+[,; ] ?[-+]?\d{1,3}\.\d+\)?"
 )
-"""Two numbers in one field, such as 120/80, or the degrees of a place: 48.2083, 16.3731."""
+"""Several numbers in one field, such as 120/80, or the degrees of a place: 48.2083, 16.3731."""
+DEGREES = re.compile(
+    r"\d{1,3}(?:\.\d+)? ?°? ?(?:\d{1,2}(?:\.\d+)? ?['′’] ?(?:\d{1,2}(?:\.\d+)? ?(?:[\"″”]|'') ?)?)?"
+    r"[NSEW]"
+)
+"""Degrees of a place with the half of the globe, such as 48.2083N or 48°12'30\"N."""
+YEARS = re.compile(r"(?:19|20)\d\d ?[-/–] ?(?:19|20)?\d\d")
+"""A period of years, such as 2011-2012 or 2011/12."""
 COLON_PAIR = re.compile(r"\d{1,3} ?: ?\d{1,3}")
 """Two numbers with a colon between them, such as a chapter and its verse."""
 FLAGS = re.compile(r"[01]{2,}")

@@ -160,8 +160,10 @@ NOT_MODELLED: tuple[Rule[Texts], ...] = (
               "each written like a name", "name"),
     _left_out("durations as text", Texts.are_durations,
               "durations (write each as a number, such as minutes)"),
-    _left_out("two numbers in one field", Texts.are_two_numbers,
-              "two numbers in one field (give each a column of its own)"),
+    _left_out("several numbers in one field", Texts.are_several_numbers,
+              "several numbers in one field (give each a column of its own)"),
+    _left_out("degrees of a place", Texts.are_degrees,
+              "degrees of a place (write them as numbers, below 0 in the west and the south)"),
     _left_out("flags in one field", Texts.are_flags,
               "flags of 0 and 1 in one field (give each a column of its own)"),
     _left_out("dates in other forms", Texts.are_dated,
@@ -189,8 +191,8 @@ CATEGORIES: tuple[Rule[Texts], ...] = (
          "constant: one text in every row"),
     Rule("categories in several spellings", Texts.are_alike_in_part, "categorical",
          "{column.num_spellings:,} different texts in {column.rows:,} rows: categories; "
-         "{column.alike_in_words} from another in capital letters or spaces alone: write them "
-         "alike in the file if they mean the same"),
+         "{column.alike_in_words} from another in capital letters, spaces or look-alikes alone: write "
+         "them alike in the file if they mean the same"),
     Rule("categories", lambda column: True, "categorical",
          "{column.num_spellings:,} different texts in {column.rows:,} rows: categories"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from siloweave.tables.kinds import names
 from siloweave.tables.kinds.patterns import (
     CHARACTER_CLASSES,
     COLON_PAIR,
+    DEGREES,
     DIALLED,
     DIGIT,
     DURATION,
@@ -26,11 +28,12 @@ from siloweave.tables.kinds.patterns import (
     PERSON,
     PHONE,
     POSTCODE,
+    SEVERAL_NUMBERS,
     SHAPES,
     STREET,
     TIME_MARKS,
-    TWO_NUMBERS,
     YEAR,
+    YEARS,
     ZONE_NAME,
 )
 from siloweave.tables.kinds.thresholds import (
@@ -61,6 +64,8 @@ from siloweave.tables.kinds.words import (
 )
 from siloweave.tables.table import Table
 
+# Signs that look alike: hyphens and dashes, and quotation marks.
+_PLAIN_MARKS = str.maketrans("‐‑‒–—−‘’´`“”„", "------''''\"\"\"")
 # Two words that mean false and true.
 _TRUTH = {"true", "false"}
 # A mark of a missing value has fewer characters.
@@ -169,18 +174,17 @@ class Texts:
 
     @cached_property
     def num_alike(self) -> int:
-        """How many texts differ from another in capital letters or spaces alone.
+        """How many texts differ from another in capital letters, spaces or look-alikes alone.
 
         A mark that no screen shows, such as the byte-order mark of a file that was put behind
-        another one, counts as a space.
+        another one, counts as a space. A letter with an accent may be stored as one sign or two.
         """
-        visible_texts = [INVISIBLE.sub(" ", text) for text in self.spellings]
-        plain_texts = {" ".join(text.split()).casefold() for text in visible_texts}
+        plain_texts = {_plain(text) for text in self.spellings}
         return self.num_spellings - len(plain_texts)
 
     @property
     def alike_in_words(self) -> str:
-        """How many texts differ from another in capital letters or spaces alone."""
+        """How many texts differ from another in capital letters, spaces or look-alikes alone."""
         differ = "differs" if self.num_alike == 1 else "differ"
         return f"{self.num_alike} {differ}"
 
@@ -338,13 +342,19 @@ class Texts:
         """Whether texts are more than the scores of a game, such as 3:1, ever are."""
         return self._may_be_divided and self.kinds > FEW_CODES
 
-    def are_two_numbers(self) -> bool:
-        """Return whether texts are two numbers in one field, such as 120/80."""
+    def are_several_numbers(self) -> bool:
+        """Return whether texts are several numbers in one field, such as 120/80."""
         if self._may_be_divided_by_colons and nearly_all(
             self._probe, COLON_PAIR.fullmatch
         ):
             return True
-        return self._may_be_divided and nearly_all(self._probe, TWO_NUMBERS.fullmatch)
+        return self._may_be_divided and nearly_all(
+            self._probe, SEVERAL_NUMBERS.fullmatch
+        )
+
+    def are_degrees(self) -> bool:
+        """Return whether texts are degrees of a place, such as 48.2083N."""
+        return self._may_be_divided and nearly_all(self._probe, DEGREES.fullmatch)
 
     @cached_property
     def _are_flags(self) -> bool:
@@ -393,7 +403,8 @@ class Texts:
         """
         most_rows = max(self.counts.values())
         is_balanced = most_rows * self.kinds < 10 * self.rows
-        is_other = self._have_spaces or self._are_dated or self._are_flags
+        are_years = nearly_all(self._probe, YEARS.fullmatch)
+        is_other = self._have_spaces or self._are_dated or self._are_flags or are_years
         return self._may_be_units and is_balanced and not is_other
 
     @cached_property
@@ -461,7 +472,7 @@ class Texts:
         return self.num_spellings == 1
 
     def are_alike_in_part(self) -> bool:
-        """Return whether some texts differ in capital letters or spaces alone."""
+        """Return whether some texts differ in capital letters, spaces or look-alikes alone."""
         return self.num_alike > 0
 
 
@@ -505,6 +516,13 @@ def looks_dated(text: str) -> bool:
     if any(len(number) > 2 for number in others[:4]) or max(beside, default=0) > 31:
         return False
     return bool(months) or (beside != [] and 1 <= min(beside) <= 12)
+
+
+def _plain(text: str) -> str:
+    """Return a text in small letters, with plain spaces, hyphens and quotation marks."""
+    visible_text = INVISIBLE.sub(" ", text)
+    words = unicodedata.normalize("NFKC", visible_text).translate(_PLAIN_MARKS).split()
+    return " ".join(words).casefold()
 
 
 def _is_proper_name(text: str) -> bool:

@@ -109,6 +109,11 @@ NO_AND_YES = (
     ("не", "да"),  # Bulgarian, Macedonian and Serbian
     ("όχι", "ναι"),  # Greek
     ("n", "t"),  # Polish
+    ("否", "是"),  # Chinese
+    ("いいえ", "はい"),  # Japanese
+    ("아니오", "예"),  # Korean
+    ("לא", "כן"),  # Hebrew
+    ("لا", "نعم"),  # Arabic
 )
 """The two words of a boolean column, that for false first, in small letters."""
 

@@ -182,7 +182,19 @@ class WrittenNumbers:
         if self._num_stray:
             rows = self.column.rows
             note = f"; other text in {self._num_stray:,} of {rows:,} rows: correct it"
+        if self._decimals[0] and 4 * self.column.kinds <= self.column.rows:
+            note = f"{self._few_in_words}{note}"
         return note + _brackets_in_words(self._affixes.numbers, self.column.counts)
+
+    @property
+    def _few_in_words(self) -> str:
+        """What is said of numbers with decimals of which there are few; empty for many."""
+        kinds = self.column.kinds
+        if kinds > FEW_CODES:
+            return ""
+        return (
+            f", {kinds} different ones; if no other can occur, declare it categorical"
+        )
 
     @property
     def spread(self) -> str:
@@ -259,11 +271,22 @@ class WrittenNumbers:
         """Return whether the texts are whole numbers with marks or a unit."""
         if self._marks is None or self.are_digits or self._are_long:
             return False
-        return self._decimals[0] == 0
+        return self._decimals[0] == 0 and not self._are_codes
+
+    @property
+    def _are_codes(self) -> bool:
+        """Whether whole numbers with a unit are codes of categories, as numbers alone may be.
+
+        Doses of 5, 10 and 20 mg have gaps, and no dose of 13 mg is given.
+        """
+        numbers = self.whole_numbers
+        return numbers.are_two_codes() or numbers.are_codes_with_gaps()
 
     def are_numbers(self) -> bool:
         """Return whether the texts are numbers with decimals."""
-        return self._marks is not None and not self.are_digits and not self._are_long
+        if self._marks is None or self.are_digits or self._are_long:
+            return False
+        return self._decimals[0] > 0
 
     def have_several_marks(self) -> bool:
         """Return whether the texts are numbers, some with a comma before decimals, some a point."""
