@@ -191,8 +191,8 @@ CATEGORIES: tuple[Rule[Texts], ...] = (
          "constant: one text in every row"),
     Rule("categories in several spellings", Texts.are_alike_in_part, "categorical",
          "{column.num_spellings:,} different texts in {column.rows:,} rows: categories; "
-         "{column.alike_in_words} from another in capital letters, spaces or look-alikes alone: write "
-         "them alike in the file if they mean the same"),
+         "{column.alike_in_words} from another in capital letters, spaces or look-alikes alone: "
+         "write them alike in the file if they mean the same"),
     Rule("categories", lambda column: True, "categorical",
          "{column.num_spellings:,} different texts in {column.rows:,} rows: categories"),
 )
