@@ -40,6 +40,13 @@ def test_a_byte_that_is_in_no_text_is_named_with_its_line(tmp_path, caplog, byte
     assert "line 107" in caplog.text
 
 
+def test_a_nul_in_every_row_leaves_no_doubt_about_the_encoding(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("id,grp\n" + "".join(f"{n},a\0\n" for n in range(200)))
+    with pytest.raises(DataError, match=r"line 2 of .* holds a NUL byte"):
+        encoding_of(path)
+
+
 def test_ctrl_z_at_the_end_is_no_row_that_was_cut_off(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(text() + "\x1a")

@@ -20,8 +20,13 @@ PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml"
 
 
-def workbook(path: Path, sheets: dict[str, list[list[object]]], merged: str = "") -> Path:
-    """A file as Excel writes it, with some sheets; None is an empty cell."""
+def workbook(
+    path: Path, sheets: dict[str, list[list[object]]], merged: str = "", shown: str = ""
+) -> Path:
+    """A file as Excel writes it, with some sheets; None is an empty cell.
+
+    Numbers are shown in a format of Excel's if one is given, such as [h]:mm:ss.
+    """
     names = list(sheets)
     ids = range(1, len(names) + 1)
     listed = "".join(
@@ -35,7 +40,17 @@ def workbook(path: Path, sheets: dict[str, list[list[object]]], merged: str = ""
         f'<Override PartName="/xl/worksheets/sheet{i}.xml" ContentType="{TYPE}.worksheet+xml"/>'
         for i in ids
     )
+    if shown:
+        links += f'<Relationship Id="rs" Type="{OFFICE}/styles" Target="styles.xml"/>'
+        kinds += f'<Override PartName="/xl/styles.xml" ContentType="{TYPE}.styles+xml"/>'
     with zipfile.ZipFile(path, "w") as file:
+        if shown:
+            file.writestr(
+                "xl/styles.xml",
+                f'<styleSheet xmlns="{MAIN}"><numFmts count="1"><numFmt numFmtId="164" '
+                f'formatCode="{shown}"/></numFmts><cellXfs count="1"><xf numFmtId="164"/></cellXfs>'
+                "</styleSheet>",
+            )
         file.writestr(
             "[Content_Types].xml",
             f'<Types xmlns="{PACKAGE}/content-types"><Default Extension="rels" ContentType='
@@ -57,6 +72,8 @@ def workbook(path: Path, sheets: dict[str, list[list[object]]], merged: str = ""
         )
         for i, rows in zip(ids, sheets.values(), strict=True):
             lines = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+            if shown:
+                lines = lines.replace("<c><v>", '<c s="0"><v>')
             joined = f'<mergeCells><mergeCell ref="{merged}"/></mergeCells>' if merged else ""
             file.writestr(
                 f"xl/worksheets/sheet{i}.xml",
@@ -219,3 +236,26 @@ def test_init_writes_what_it_was_told_of_a_sheet(tmp_path):
     proposal = propose([str(path)], folder=tmp_path / "study", dialect=told)
     assert proposal.schema["ward"].categories == ("a", "b")
     assert 'missing = ["?"]\nskip = 1\n' in proposal.study
+
+
+def test_durations_of_a_day_and_more_are_numbers_of_a_unit(tmp_path):
+    """Excel counts them from 1899-12-31 on, with a day in 1900 that never was."""
+    minutes = [37 * row for row in range(60)] + [61 * 24 * 60 + 30]
+    rows = [["worked"], *([number / (24 * 60)] for number in minutes)]
+    path = workbook(tmp_path / "hours.xlsx", {"Hours": rows}, shown="[h]:mm:ss")
+    table = read(path)
+    worked = Schema.detect(table)["worked"]
+    assert (worked.kind, worked.format, worked.low, worked.high) == (
+        "integer", "minutes", 0, minutes[-1],
+    )  # fmt: skip
+    # Under a schema each cell is read by itself.
+    numbers, _ = table.integers("worked", "minutes")
+    assert numbers.tolist() == minutes
+    numbers, _ = table.take([60]).integers("worked", "minutes")
+    assert numbers.tolist() == minutes[-1:]
+
+
+def test_dates_of_excel_stay_dates(tmp_path):
+    rows = [["day"], *([44_000 + row] for row in range(60))]
+    path = workbook(tmp_path / "days.xlsx", {"Days": rows}, shown="yyyy-mm-dd")
+    assert Schema.detect(read(path))["day"].low == "2020-06-18"

@@ -1,7 +1,7 @@
 import gzip
 import re
 from dataclasses import asdict
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import partial
 
@@ -839,3 +839,41 @@ def test_a_signalling_nan_leaves_other_cells_as_they_are():
 def test_bytes_of_pandas_are_text():
     table = read(pd.DataFrame({"town": ["Zürich".encode(), b"Bern", None]}))
     assert table.values("town").tolist() == ["Zürich", "Bern", None]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [date(2024, 1, 31), date(2024, 2, 1), None],
+        [time(8, 30), time(18, 5), None],
+        [Decimal("1.50"), Decimal("80.00"), None],
+        [Decimal("1.5"), Decimal(80)],
+    ],
+    ids=["dates", "times of day", "decimals of one length", "decimals"],
+)
+def test_objects_of_pandas_come_back_as_such_objects(cells):
+    frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
+    back = read(frame).to_native()
+    assert back["x"].tolist() == cells
+    assert list(map(str, back["x"])) == list(map(str, cells))
+
+
+def test_times_of_day_of_polars_come_back():
+    frame = pl.DataFrame({"x": [time(8, 30), None]})
+    assert read(frame).to_native().equals(frame)
+
+
+def test_whole_numbers_beyond_int64_are_identifiers():
+    numbers = [2**63 + 7919 * row for row in range(60)]
+    for frame in (
+        pl.DataFrame({"key": pl.Series(numbers, dtype=pl.UInt64)}),
+        pd.DataFrame({"key": np.array(numbers, dtype=np.uint64)}),
+    ):
+        assert Schema.detect(frame)["key"].kind == "id"
+        assert read(frame).to_native()["key"].to_list() == numbers
+
+
+def test_a_single_column_is_refused_in_plain_words():
+    for series in (pd.Series([1, 2], name="x"), pl.Series("x", [1, 2])):
+        with pytest.raises(DataError, match="cannot read a Series"):
+            read(series)

@@ -91,11 +91,17 @@ FRAMES = {
         "0 and 1 as text": ("x", pick(["0", "1"])),
         "whole numbers with marks or a unit": ("x", texts("{} kg", whole(1, 90))),
         "numbers with decimals as text": ("x", texts("{:.2f}", RNG.normal(70, 9, ROWS))),
+        "numbers with commas and points": (
+            "x", [*texts("{},5", whole(0, 99, 120)), *texts("{}.5", whole(0, 99, 120))],
+        ),
     },
     "Dates and times as text": {
         "dates and times": ("x", moments("%d.%m.%Y")),
         "times with and without a zone": (
             "x", [*moments("%Y-%m-%dT%H:%M", 0.01, 120), *moments("%Y-%m-%dT%H:%MZ", 0.01, 120)],
+        ),
+        "days with and without a time": (
+            "x", [*moments("%Y-%m-%d", 1.0, 120), *moments("%Y-%m-%d %H:%M:%S", 0.01, 120)],
         ),
     },
     "Texts that are not modelled": {
@@ -110,8 +116,13 @@ FRAMES = {
         "postal addresses": ("x", texts("{} Oak Avenue", unique(1, 999))),
         "names by the column's name": ("surname", [f"{n}son" for n in np.resize(FIRST, ROWS)]),
         "names by their form": ("x", pick(PEOPLE)),
-        "two numbers in one field": ("x", texts("{}/{}", whole(90, 180), whole(50, 110))),
+        "several numbers in one field": ("x", texts("{}/{}", whole(90, 180), whole(50, 110))),
         "durations as text": ("x", texts("{}h {}min", whole(0, 9), whole(0, 60))),
+        "degrees of a place": ("x", texts("{:.4f}N", RNG.normal(48, 1, ROWS))),
+        "flags in one field": ("x", texts("{:08b}", whole(0, 256))),
+        "dates in other forms": (
+            "x", [*moments("%d/%m/%Y", rows=120), *moments("%Y-%m-%d", rows=120)],
+        ),
         "unique ids": ("x", texts("P{:07d}", unique(0, 10**6))),
         "unique texts": ("x", letters()),
         "person ids by the column's name": ("patient_id", pick(["Pa", "Pb", "Pc", "Pd"])),
@@ -131,6 +142,7 @@ FRAMES = {
         "many codes with decimals": ("icd9", (unique(1001, 9999) / 10).round(1)),
         "few numbers with decimals": ("x", pick([0.5, 1.5, 2.25])),
         "times of a spreadsheet": ("Datum", RNG.uniform(43_000, 45_000, ROWS).round(4)),
+        "seconds with decimals": ("x", RNG.uniform(1.5e9, 1.7e9, ROWS).round(3)),
         "numbers with decimals": ("x", RNG.normal(70, 9, ROWS).round(1)),
     },
     "Whole numbers": {

@@ -44,7 +44,7 @@ _NUMBERS: Mapping[str, Any] = MappingProxyType(
     {"whole numbers": np.int64, "numbers": np.float64}
 )
 # Formats of datetimes that are numbers.
-_DIGITS = re.compile(r"%Y(%[mdjHMS])*(\.?%f)?0*")
+_DIGITS = re.compile(r"%[Yy](%[mdjHMS])*(\.?%f)?0*")
 # So many bins are narrow enough for one to hold one value alone.
 _FINE = 1024
 # A bin of one value alone holds so many times what its neighbours do.

@@ -80,14 +80,14 @@ class Column(
             "low" stands for the lower bound of numbers and datetimes, whatever it is. Where
             bounds were learned and leave the value out, the nearest bound stands for it.
         format: How the column is written as text. Datetimes: ``strptime`` codes, and ``%-d`` and
-            such without a leading zero; a time of day is one of 1970-01-01. Without a format
-            datetimes are ISO-8601, with T or a blank before the time. Numbers: how 1234.5 (or 1234)
-            is written, such as ``"1.234,5 €"`` or ``"1234.5 %"``; or a unit of time (days, hours,
-            minutes, seconds, milliseconds, microseconds): durations are numbers of it, and drawn
-            ones are durations again, but in a CSV. Ids: a regular expression, such as
-            ``P[0-9]{7}`` (`forms.text_form` lists what it may have). Texts: email, phone, name,
-            address, postcode, iban, url, ip or uuid, or such an expression with a class, such as
-            ``[0-9]{4} [A-Z]{2}``.
+            such without a leading zero, ``%^b`` in capital letters, ``%P`` for am and pm; a time
+            of day is one of 1970-01-01. Without a format datetimes are ISO-8601, with T or a blank
+            before the time. Numbers: how 1234.5 (or 1234) is written, such as ``"1.234,5 €"`` or
+            ``"1234.5 %"``; or a unit of time (days, hours, minutes, seconds, milliseconds,
+            microseconds): durations are numbers of it, and drawn ones are durations again, but in
+            a CSV. Ids: a regular expression, such as ``P[0-9]{7}`` (`forms.text_form` lists what
+            it may have). Texts: email, phone, name, address, postcode, iban, url, ip or uuid, or
+            such an expression with a class, such as ``[0-9]{4} [A-Z]{2}``.
         from_data: Which facts were taken from data and not yet reviewed.
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.

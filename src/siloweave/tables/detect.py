@@ -556,7 +556,7 @@ def _settled(findings: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
             continue
         day_first, month_first = sorted((finding.format, finding.otherwise))
         # Without another column's word, a clock of twelve hours is American, as is the month first.
-        is_month_first = "%p" in day_first
+        is_month_first = "%p" in day_first.lower()
         by_others = ""
         if is_clear:
             is_month_first = has_month_first

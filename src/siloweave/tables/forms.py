@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 
 _EXAMPLE = re.compile(
-    r"(?P<prefix>\D*)1(?P<thousands>\D?)234(?:(?P<decimal>[.,])5)?(?P<suffix>\D*(?:/\d+\D*)?)"
+    r"(?P<plus>\+?)(?P<prefix>\D*)(?:1(?P<thousands>\D?)234|12(?P<lakhs>\D)34(?P=lakhs)567)"
+    r"(?:(?P<decimal>[.,])5)?(?P<suffix>\D*(?:/\d+\D*)?)"
 )
 _SPACES = " \u00a0\u202f"
 _MINUTE = 60_000_000
@@ -55,7 +56,7 @@ _FINEST = (
     ("microsecond", "f"),
     ("second", "STXcrs"),
     ("minute", "MR"),
-    ("hour", "HIklp"),
+    ("hour", "HIklpP"),
 )  # what a format writes at least, by its codes
 _SIGN = r"[-+\u2212]?\s?"
 
@@ -70,12 +71,20 @@ class NumberForm:
         ('.', ',', ' €')
         >>> form.written(np.array([-12345.6]), 2).tolist()
         ['-12.345,60 €']
+        >>> number_form("+12,34,567").written(np.array([9876543, -5]), 0).tolist()
+        ['+98,76,543', '-5']
+
+    Attributes:
+        has_lakhs: Whether marks stand as in India, before the last three digits and every two then.
+        has_plus: Whether numbers above 0 have a plus sign.
     """
 
     prefix: str = ""
     thousands: str = ""
     decimal: str = ""
     suffix: str = ""
+    has_lakhs: bool = False
+    has_plus: bool = False
 
     @cached_property
     def pattern(self) -> str:
@@ -83,7 +92,9 @@ class NumberForm:
         is_space = self.thousands in tuple(_SPACES)
         mark = f"[{_SPACES}]" if is_space else re.escape(self.thousands)
         digits = r"\d+"
-        if self.thousands:
+        if self.has_lakhs:
+            digits = rf"\d{{1,2}}(?:{mark}\d{{2}})*{mark}\d{{3}}|\d+"
+        elif self.thousands:
             digits = rf"\d{{1,3}}(?:{mark}\d{{3}})+|\d+"
         if self.decimal:
             point = re.escape(self.decimal)
@@ -107,11 +118,15 @@ class NumberForm:
         texts = np.empty(len(values), dtype=object)
         for i, value in enumerate(values.tolist()):
             digits = _plain_digits(abs(value), decimals)
+            if self.has_lakhs:
+                digits = _in_lakhs(digits)
             if padded is not None:
                 whole, _, fraction = digits.partition(".")
                 fraction = fraction.rstrip("0").ljust(padded, "0")
                 digits = f"{whole}.{fraction}" if fraction else whole
             sign = "-" if value < 0 else ""
+            if self.has_plus and value > 0:
+                sign = "+"
             texts[i] = f"{sign}{self.prefix}{digits.translate(marks)}{self.suffix}"
         return texts
 
@@ -124,9 +139,25 @@ def _plain_digits(size: float, decimals: int | None) -> str:
     return format(Decimal(repr(size)), ",f")
 
 
+def _in_lakhs(digits: str) -> str:
+    """Move the commas of a number, as 9,876,543.5 has them, to where India has them.
+
+    Example:
+        >>> _in_lakhs("9,876,543.5"), _in_lakhs("876")
+        ('98,76,543.5', '876')
+    """
+    whole, point, fraction = digits.partition(".")
+    whole = whole.replace(",", "")
+    pairs = re.sub(r"(?<=\d)(?=(?:\d\d)+$)", ",", whole[:-3])
+    grouped = f"{pairs},{whole[-3:]}" if pairs else whole
+    return f"{grouped}{point}{fraction}"
+
+
 @lru_cache(maxsize=256)
 def number_form(example: str) -> NumberForm:
     """Read a format, which is how 1234.5, or 1234, is written; SchemaError for other texts.
+
+    Where marks of thousands stand as in India, it is how 1234567 is written: 12,34,567.
 
     Example:
         >>> number_form("$1,234.5").prefix
@@ -134,12 +165,21 @@ def number_form(example: str) -> NumberForm:
     """
     match = _EXAMPLE.fullmatch(str(example))  # which a message may have as a number
     parts = {} if match is None else match.groupdict("")
-    decimal = parts.get("decimal")
-    if match is None or (decimal and decimal == parts["thousands"]):
+    decimal = parts.get("decimal", "")
+    lakhs = parts.get("lakhs", "")
+    thousands = parts.get("thousands", "") or lakhs
+    if match is None or (decimal and decimal == thousands):
         raise SchemaError(
             f"format={example!r} must show how 1234.5 (or 1234) is written, such as '1.234,5 €'"
         )
-    return NumberForm(**parts)
+    return NumberForm(
+        prefix=parts["prefix"],
+        thousands=thousands,
+        decimal=decimal,
+        suffix=parts["suffix"],
+        has_lakhs=bool(lakhs),
+        has_plus=bool(parts["plus"]),
+    )
 
 
 def numbers_among(texts: Iterable[str]) -> list[float]:
@@ -156,7 +196,7 @@ def resolution_of(pattern: str) -> str:
         >>> resolution_of("%d.%m.%Y %H:%M"), resolution_of("%Y-%m")
         ('minute', 'day')
     """
-    codes = set(re.findall(r"%[-#]?([A-Za-z])", pattern))
+    codes = set(re.findall(r"%[-#^]?([A-Za-z])", pattern))
     for resolution, resolution_codes in _FINEST:
         if not codes.isdisjoint(resolution_codes):
             return resolution
@@ -167,11 +207,14 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     """Write a UTC time as `strftime` does, with four digits of the year.
 
     A second's fraction has so many `digits`. ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a
-    leading zero. An offset has a colon where the clock has.
+    leading zero, ``%^b`` and ``%^B`` are a month in capital letters, and ``%P`` is am or pm. An
+    offset has a colon where the clock has.
 
     Example:
         >>> written_time(datetime(2020, 1, 3), "%-d.%-m.%Y")
         '3.1.2020'
+        >>> written_time(datetime(2020, 1, 3), "%d%^b%Y")
+        '03JAN2020'
     """
     fraction = f"{when.microsecond:06d}"[:digits]
     offset = "+00:00" if ":" in pattern else "+0000"
@@ -181,7 +224,10 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     hour = when.hour % 12 or 12
     short = {"d": when.day, "m": when.month, "H": when.hour, "I": hour}
     codes |= {f"%-{code}": str(value) for code, value in short.items()}
-    filled = re.sub(" %z|%-?.", lambda code: codes.get(code[0], code[0]), pattern)
+    for code in ("%b", "%B"):
+        codes[code.replace("%", "%^")] = when.strftime(code).upper()
+    codes["%P"] = when.strftime("%p").lower()
+    filled = re.sub(" %z|%[-^]?.", lambda code: codes.get(code[0], code[0]), pattern)
     return when.strftime(filled)
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from importlib import import_module
@@ -73,10 +73,11 @@ def _normal_series(series: pl.Series) -> pl.Series:
     if dtype == pl.Date:
         return series.cast(DATETIME)
     if dtype.is_integer():
-        # Types of 64 and 128 bits hold more than int64; a number that does not fit becomes null.
+        # Types of 64 and 128 bits hold more than int64. Such long numbers are those of identifiers,
+        # which a CSV has as text, too.
         narrowed = series.cast(pl.Int64, strict=False)
-        if narrowed.null_count() == series.null_count():
-            return narrowed
+        has_room = narrowed.null_count() == series.null_count()
+        return narrowed if has_room else series.cast(pl.String)
     raise DataError(
         f"column {series.name!r} has type {dtype}, which a table cannot hold; convert it to text, "
         "numbers, booleans or datetimes, or drop it"
@@ -238,6 +239,65 @@ def places_among(labels: pl.Series, categories: Sequence[Any]) -> pl.Series:
 _NUMPY_TYPES = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
 
+@dataclass(frozen=True)
+class ObjectsOf:
+    """The type of a pandas column that holds objects of one of Python's classes.
+
+    Attributes:
+        python_type: Their class: date, time or Decimal.
+        decimals: The decimals that every decimal number is written with; None if they differ.
+    """
+
+    python_type: type
+    decimals: int | None = None
+
+    def __str__(self) -> str:
+        """Return the type that pandas has for such a column."""
+        return "object"
+
+
+# Classes of objects that a table has no type for, and that come back as they were.
+_OBJECTS = (date, time, Decimal)
+
+
+def objects_of(values: Any) -> ObjectsOf | None:
+    """Return the class of some objects, if all are dates, times of day or decimal numbers.
+
+    Example:
+        >>> objects_of([date(2024, 1, 31), date(2024, 2, 1)]).python_type.__name__
+        'date'
+    """
+    python_type = type(values[0]) if len(values) else None
+    # A datetime is a date, too, and pandas has a type for it.
+    if python_type not in _OBJECTS or any(type(v) is not python_type for v in values):
+        return None
+    if python_type is not Decimal:
+        return ObjectsOf(python_type)
+    exponents = {value.as_tuple().exponent for value in values}
+    exponent = exponents.pop()
+    has_places = not exponents and isinstance(exponent, int) and exponent <= 0
+    return ObjectsOf(Decimal, -exponent if has_places else None)
+
+
+def _as_objects(column: Any, dtype: ObjectsOf) -> Any:
+    """Convert drawn values of a pandas column to the objects of one class that it had."""
+
+    def as_object(value: Any) -> Any:
+        if dtype.python_type is date:
+            return value.date()
+        if dtype.python_type is time:
+            return time.fromisoformat(value)
+        number = Decimal(str(value))
+        if dtype.decimals is None:
+            return Decimal(int(value)) if number == int(value) else number
+        return number.quantize(Decimal(1).scaleb(-dtype.decimals))
+
+    items = [as_object(value) for value in column.dropna()]
+    objects = np.full(len(column), None, dtype=object)
+    objects[column.notna().to_numpy()] = items
+    return type(column)(objects, dtype=object)
+
+
 def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     """Return a pandas column's values, and which are missing.
 
@@ -329,6 +389,8 @@ def _masked_array(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> An
 
 def _restored_column(pandas: Any, column: Any, dtype: Any) -> Any:
     """Convert a pandas series to the type it had before; raises if its values do not fit."""
+    if isinstance(dtype, ObjectsOf):
+        return _as_objects(column, dtype)
     if str(dtype) == "category":
         # New values become further categories, behind those that there were.
         categories = list(dtype.categories)
@@ -370,6 +432,8 @@ def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
         if zone and series.dtype == DATETIME:
             utc = series.dt.replace_time_zone("UTC")
             return utc.dt.convert_time_zone(zone).cast(dtype)
+        if dtype == pl.Time and series.dtype == pl.String:
+            return series.str.to_time("%H:%M:%S%.f")
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series

@@ -24,6 +24,7 @@ from siloweave.tables.parsing import (
     DURATION,
     UNITS,
     WHOLE,
+    durations_of,
     flags_of,
     numbers_of,
     texts_of,
@@ -82,6 +83,8 @@ class TextFileColumn:
             return pl.Series(cells.name, [None] * len(cells), dtype=pl.Null)
         if self.dtype == DATETIME:
             return times_of(cells)
+        if self.dtype == DURATION:
+            return durations_of(cells)
         return cells
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -55,6 +55,11 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 _GROUPED = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$"
 # A duration as Python writes it: 1:05:00, or -1 day, 23:59:59.500000.
 _DURATION_TEXT = r"^(?:(-?\d{1,8}) days?, )?(\d{1,2}):(\d\d):(\d\d)(?:\.(\d{6}))?$"
+# A duration as it comes from Excel, which counts from 1899-12-31 on: 36:00:00 is this.
+_SHEET_DURATION = r"^(?:1899-12-31|190\d-\d\d-\d\d) \d\d:\d\d:\d\d(?:\.\d+)?$"
+_SHEET_START = datetime(1899, 12, 31)  # noqa: DTZ001  a sheet has no zones
+# Excel has a day between these two, of which no calendar knows.
+_SHEET_LEAP_DAY = datetime(1900, 3, 1)  # noqa: DTZ001
 # Codes of a time of day alone lack all of these, which name a day.
 _DAY_CODES = "%[YymdbBjcxDFsUWGVuA]"
 
@@ -270,8 +275,9 @@ def _polars_patterns(pattern: str) -> tuple[str, ...]:
 
     A fraction without a point before it has three digits or six.
     """
-    # Polars has codes of its own for a fraction with its point, and for all kinds of offsets.
-    codes = pattern.replace(".%f", "%.f").replace("%z", "%#z")
+    # Polars has codes of its own for a fraction with its point, and for all kinds of offsets. It
+    # reads months in small and capital letters.
+    codes = pattern.replace(".%f", "%.f").replace("%z", "%#z").replace("%^", "%")
     if "%f" not in codes:
         return (codes,)
     return codes.replace("%f", "%3f"), codes.replace("%f", "%6f")
@@ -334,9 +340,13 @@ def durations_in(cells: pl.Series, unit: str) -> pl.Series:
 def durations_of(text: pl.Series) -> pl.Series:
     """Read each text as a duration, as `texts_of` writes one; null for any other text.
 
+    What Excel has for a duration is one, too: the time of so many days after 1899-12-31.
+
     Example:
         >>> durations_of(pl.Series(["1:30:00", "-1 day, 23:00:00", "90"])).to_list()
         [datetime.timedelta(seconds=5400), datetime.timedelta(days=-1, seconds=82800), None]
+        >>> durations_of(pl.Series(["1900-01-01 12:00:00"])).item().total_seconds() / 3600
+        36.0
     """
     parts = text.str.extract_groups(_DURATION_TEXT).struct.unnest()
     numbers = parts.with_columns(pl.all().cast(pl.Int64))
@@ -348,7 +358,15 @@ def durations_of(text: pl.Series) -> pl.Series:
         + seconds * UNITS["seconds"]
         + micros.fill_null(0)
     )
-    return total.cast(DURATION).alias(text.name)
+    durations = total.cast(DURATION).alias(text.name)
+    is_of_sheet = text.str.contains(_SHEET_DURATION)
+    if not is_of_sheet.any():
+        return durations
+    times = times_of(text.set(~is_of_sheet, None))
+    of_sheet = (times - _SHEET_START).cast(DURATION)
+    is_late = (times >= _SHEET_LEAP_DAY).fill_null(False)
+    of_sheet = of_sheet.zip_with(~is_late, of_sheet + timedelta(days=1))
+    return durations.fill_null(of_sheet)
 
 
 def flags_of(text: pl.Series) -> pl.Series:

@@ -36,6 +36,7 @@ from siloweave.tables.files import (
 from siloweave.tables.forks import check_process
 from siloweave.tables.native_types import (
     normal_frame,
+    objects_of,
     pandas_values,
     plain_types,
     series_of,
@@ -157,11 +158,13 @@ def read_as(
     package = type(source).__module__.partition(".")[0]
     if package == "pandas" and type(source).__name__ == "DataFrame":
         return _read_pandas(source)
-    if hasattr(source, "__arrow_c_stream__"):
+    # A series of pandas or polars, a single column, has such a stream, too.
+    is_series = type(source).__name__ == "Series"
+    if hasattr(source, "__arrow_c_stream__") and not is_series:
         return _read_arrow_stream(source, package)
     raise DataError(
         f"cannot read a {type(source).__name__}; give a path (.csv, .parquet) or a pandas, polars "
-        "or arrow frame"
+        "or arrow frame, such as pandas.DataFrame(data)"
     )
 
 
@@ -169,12 +172,14 @@ def _read_pandas(source: Any) -> Table:
     """Return the table of a frame of pandas."""
     check_names(list(source.columns), "the frame")
     columns = []
+    types = dict(source.dtypes)
     for name in source.columns:
         values, is_missing = pandas_values(source[name])
         columns.append(series_of(name, values, is_missing, mixed=True))
+        if str(types[name]) == "object":
+            types[name] = objects_of(values[~is_missing]) or types[name]
     frame = normal_frame(columns)
-    origin = Origin("pandas", dict(source.dtypes), units=units_of(frame))
-    return Table(frame, origin)
+    return Table(frame, Origin("pandas", types, units=units_of(frame)))
 
 
 def _read_arrow_stream(source: Any, package: str) -> Table:

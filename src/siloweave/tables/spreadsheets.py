@@ -22,6 +22,7 @@ from siloweave.tables.column_names import check_names
 from siloweave.tables.dialect import Dialect, are_names, filled_width
 from siloweave.tables.files import EXCEL, SKIP_ADVICE, first_line_of, stored
 from siloweave.tables.native_types import plain_types
+from siloweave.tables.parsing import DURATION
 from siloweave.tables.text_encoding import HEAD_ROWS
 from siloweave.tables.text_files import without_texts
 
@@ -98,10 +99,11 @@ def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, An
         # A number such as 1e308 in a column of whole ones.
         return texts, {}
     types = dict(zip(names, typed.dtypes, strict=False))
+    durations = [name for name, dtype in types.items() if dtype == pl.Duration]
     # What Excel has for a time of day is a datetime before its first day.
     for name in clock_names:
         types.pop(name, None)
-    return texts, plain_types(types)
+    return texts, plain_types(types) | dict.fromkeys(durations, DURATION)
 
 
 def _columns_of_clocks(texts: pl.DataFrame) -> list[str]:

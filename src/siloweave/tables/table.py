@@ -211,9 +211,23 @@ class Table:
 
         Durations are timedelta64[us] here, and not numbers of a unit.
         """
-        if self.unit(name) is not None:
-            return self.cells(name).to_numpy(), self.missing(name)
+        durations = self._durations(name)
+        if durations is not None:
+            return durations.to_numpy(), self.missing(name)
         return self.values(name), self.missing(name)
+
+    def _durations(self, name: str) -> pl.Series | None:
+        """Return a column of durations; None for another one.
+
+        Those of a sheet of Excel are text, and the sheet says that they are durations.
+        """
+        cells = self.cells(name)
+        if cells.dtype == DURATION:
+            return cells
+        text_column = self._origin.text_columns.get(name)
+        if text_column is not None and text_column.type == DURATION:
+            return text_column.typed(cells)
+        return None
 
     def unit(self, name: str) -> str | None:
         """Return the unit in which a column's durations count as numbers; None without durations.
@@ -221,13 +235,13 @@ class Table:
         It is declared, or the largest one of days, hours, minutes and seconds of which all of them
         are whole multiples.
         """
-        cells = self.cells(name)
-        if cells.dtype != DURATION:
+        durations = self._durations(name)
+        if durations is None:
             return None
         declared_unit = self._origin.units.get(name)
         if declared_unit is not None:
             return declared_unit
-        return whole_unit(cells)
+        return whole_unit(durations)
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a categorical type, or a variable's labels; None without.
@@ -300,10 +314,11 @@ class Table:
     def _typed_column(self, name: str) -> pl.Series:
         """Return a column in the type that all cells of its source fit."""
         cells = self.cells(name)
-        if cells.dtype == DURATION:
+        durations = self._durations(name)
+        if durations is not None:
             if name not in self._typed_columns:
                 unit = self.unit(name) or "seconds"
-                numbers = durations_in(cells, unit)
+                numbers = durations_in(durations, unit)
                 if (numbers == numbers.round()).all():
                     numbers = numbers.cast(pl.Int64)
                 self._typed_columns[name] = numbers
@@ -692,8 +707,9 @@ class Table:
 
     def _native_column(self, name: str) -> pl.Series:
         """Return a column in the type that all cells fit; durations are no numbers here."""
-        if self.unit(name) is not None:
-            return self.cells(name)
+        durations = self._durations(name)
+        if durations is not None:
+            return durations
         return self._typed_column(name)
 
     # Cells as a declared column reads them, each by itself: what `siloweave.tables.cells` and

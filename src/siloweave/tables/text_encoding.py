@@ -149,8 +149,10 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
     error = decoding_error(file, "utf-8")
     control_byte = control_byte_in(file)
     if control_byte is not None:
-        num_control = len(head.translate(None, _TEXT_BYTES))
-        if num_control > _MOST_CONTROL * len(head):
+        controls = head.translate(None, _TEXT_BYTES)
+        # A NUL in every row is a fault of its writer, where all else is UTF-8.
+        is_plain = error is None and _CONTROLS.keys() >= set(controls)
+        if len(controls) > _MOST_CONTROL * len(head) and not is_plain:
             raise undecided_encoding(file)
         raise DataError(f"{control_byte}; or give its encoding, to read it as it is")
     if error is None:

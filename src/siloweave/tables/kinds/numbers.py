@@ -41,7 +41,13 @@ from siloweave.tables.kinds.words import (
 from siloweave.tables.table import Table
 
 # Days and months as whole numbers: an example of each format.
-_EXAMPLES = {"%Y%m%d": "20240131", "%Y%m": "202401", "%Y%j": "2024031"}
+_EXAMPLES = {
+    "%Y%m%d": "20240131",
+    "%Y%m": "202401",
+    "%Y%j": "2024031",
+    "%y%m%d": "240131",
+}
+_MONTHS = 12
 # Numbers of so many values are a scale, beside codes of a missing value.
 _SCALE = 10
 # Order in other columns is judged by so many rows.
@@ -53,6 +59,8 @@ _BESIDE = 60
 _SHEET_DAYS = (10_000, 80_000)
 # Seconds from 1970 on: from 2001 to 2039.
 _INSTANTS = (1_000_000_000, 2_200_000_000)
+# Times of people's doings are mostly between these seconds: from 2001 to 2033.
+_LIKELY_INSTANTS = (1_000_000_000, 2_000_000_000)
 # How many of each unit are a second.
 _INSTANT_UNITS = {
     "seconds": 1,
@@ -119,6 +127,11 @@ class RealNumbers:
         words = names.words_of(self.name)
         is_between = _are_sheet_days(self.distinct[0], self.distinct[-1])
         return is_between and (names.names_days(words) or names.names_times(words))
+
+    def may_be_instants(self) -> bool:
+        """Return whether numbers may be seconds from 1970 on, by their size."""
+        first, last = _LIKELY_INSTANTS
+        return bool(first <= self.distinct[0] and self.distinct[-1] < last)
 
 
 @dataclass(frozen=True)
@@ -249,7 +262,19 @@ class WholeNumbers:
                 "%Y%j" if is_day and fits_form(self.table, self.name, "%Y%j") else None
             )
         is_day = _are_days(days, self.counts) and fits_form(self.table, self.name, form)
-        return form if is_day else None
+        if is_day:
+            return form
+        return "%y%m%d" if self._are_short_days else None
+
+    @property
+    def _are_short_days(self) -> bool:
+        """Whether numbers are days without a century, in a column named as one of days."""
+        has_six_digits = 10**5 <= self.low <= self.high < 10**6
+        if not has_six_digits or not names.names_days(self.words):
+            return False
+        # 150221 may as well be of 2021: then the last two digits are few.
+        num_days = len(np.unique(self.distinct % 100))
+        return num_days > _MONTHS and fits_form(self.table, self.name, "%y%m%d")
 
     @property
     def _may_be_year_days(self) -> bool:
@@ -324,11 +349,33 @@ class WholeNumbers:
                 return unit
         return None
 
+    @property
+    def _are_whole_minutes(self) -> bool:
+        """Whether all of enough numbers are whole minutes, where they are times from 1970 on."""
+        if self.instant_unit is None or self.kinds < ENOUGH:
+            return False
+        minute = 60 * _INSTANT_UNITS[self.instant_unit]
+        return not (self.distinct % minute).any()
+
     def may_be_instants(self) -> bool:
-        """Return whether numbers may be times that are counted from 1970 on, by size and name."""
+        """Return whether numbers may be times that are counted from 1970 on.
+
+        Their size says so, and the column's name or that all are whole minutes.
+        """
         has_id = names.has_word(self.words, IDS) or self._numbers_people
-        is_named = names.names_instants(self.words) and not has_id
-        return is_named and self.instant_unit is not None
+        is_likely = names.names_instants(self.words) or self._are_whole_minutes
+        return is_likely and not has_id and self.instant_unit is not None
+
+    @property
+    def instants_note(self) -> str:
+        """What is to be done if identifiers may be times from 1970 on; else empty."""
+        if self.instant_unit is None:
+            return ""
+        first, last = _LIKELY_INSTANTS
+        size = _INSTANT_UNITS[self.instant_unit]
+        if self.low < first * size or self.high >= last * size:
+            return ""
+        return f"; if they are times in {self.instant_unit} from 1970 on, write dates into the file"
 
     # Identifiers, by the numbers' form
 
@@ -499,6 +546,17 @@ class WholeNumbers:
     def are_few(self) -> bool:
         """Return whether there are so few different numbers that they may be codes."""
         return self.kinds <= FEW_CODES
+
+    @property
+    def multiples_note(self) -> str:
+        """A note on numbers that are all multiples of another one; empty for others."""
+        divisor = int(np.gcd.reduce(self.distinct))
+        if self.kinds < ENOUGH or divisor < 2:
+            return ""
+        return (
+            f"; all are multiples of {divisor:,}, and drawn ones need not be: divide them by that "
+            "in the file if it matters"
+        )
 
     def may_count_rows(self) -> bool:
         """Return whether numbers rise from row to row as counters do."""

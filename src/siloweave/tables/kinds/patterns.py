@@ -25,7 +25,7 @@ INVISIBLE = re.compile(r"[\u00ad\u200b-\u200f\u2060\ufeff]")
 # Numbers
 
 _UNIT = (
-    r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
+    r"%|‰|[$€£¥₹]|[A-Z]{3}|k|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
     r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}|"
     # Signs of Chinese, Japanese and Korean, which write no space before a unit.
     r"[\u4e00-\u9fff\uac00-\ud7af]{1,3}"
@@ -57,10 +57,22 @@ FLAGGED_NUMBER = re.compile(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?")
 """A number with a mark behind it, such as the flags p and e of official statistics."""
 DIGIT = re.compile(r"\d")
 """A digit."""
-TWO_NUMBERS = re.compile(
-    r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?|[-+]?\d{1,3}\.\d+[,; ] ?[-+]?\d{1,3}\.\d+"
+SEVERAL_NUMBERS = re.compile(
+    r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?(?: ?mmHg)?|\d{1,2}(?:/\d{1,2}){2,3}|"
+    r"(?:POINT ?)?\(?[-+]?\d{1,3}\.\d+[,; ] ?[-+]?\d{1,3}\.\d+\)?"
 )
-"""Two numbers in one field, such as 120/80, or the degrees of a place: 48.2083, 16.3731."""
+"""Several numbers in one field, such as 120/80, or the degrees of a place: 48.2083, 16.3731."""
+DEGREES = re.compile(
+    r"\d{1,3}(?:\.\d+)? ?°? ?(?:\d{1,2}(?:\.\d+)? ?['′’] ?(?:\d{1,2}(?:\.\d+)? ?(?:[\"″”]|'') ?)?)?"
+    r"[NSEW]"
+)
+"""Degrees of a place with the half of the globe, such as 48.2083N or 48°12'30\"N."""
+YEARS = re.compile(r"(?:19|20)\d\d ?[-/–] ?(?:19|20)?\d\d")
+"""A period of years, such as 2011-2012 or 2011/12."""
+COLON_PAIR = re.compile(r"\d{1,3} ?: ?\d{1,3}")
+"""Two numbers with a colon between them, such as a chapter and its verse."""
+FLAGS = re.compile(r"[01]{2,}")
+"""Flags of 0 and 1 in one field, such as 0110."""
 
 
 # Identifiers and personal data
@@ -111,7 +123,7 @@ STREET = re.compile(rf"\b(?:{STREET_WORDS})\b|{STREET_ENDINGS}", re.IGNORECASE)
 # Dates and times
 
 DURATION = re.compile(
-    r"[-+\u2212]?(?:\d+ days?,? )?\d+:[0-5]\d(?::[0-5]\d)?|"
+    r"[-+\u2212]?(?:\d+ days?,? )?\d+:[0-5]\d(?::[0-5]\d)?(?:\.\d+)?|"
     r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}|"
     r"P(?=.*\d)(?:\d+[YMWD])*(?:T(?:\d+(?:\.\d+)?[HMS])+)?",
     re.I,
@@ -148,6 +160,12 @@ DAYS = (
     "%B %d, %Y",
     "%b %d %Y",
     "%B %d %Y",
+    # As SAS and Stata write them: 31JAN2024.
+    "%d%b%Y",
+    # Chinese, Japanese and Korean.
+    "%Y年%m月%d日",
+    "%Y년 %m월 %d일",
+    "%Y. %m. %d.",
     # Digits alone.
     "%Y%m%d",
 )
@@ -162,19 +180,48 @@ MONTHS = (
     "%B %Y",
     "%b-%Y",
     "%b-%y",
+    "%Ym%m",
+    "%Y年%m月",
 )
 """Formats of months."""
+FIRST_DAYS = (
+    "%Y-%m-01",
+    "%Y/%m/01",
+    "01.%m.%Y",
+    "01/%m/%Y",
+    "%m/01/%Y",
+    "01-%m-%Y",
+    "01-%b-%Y",
+    "01%b%Y",
+    "%Y-%m-01 00:00:00",
+    "%Y-%m-01T00:00:00",
+)
+"""Formats of months that are written as their first day."""
 RARE_DAYS = ("%Y-%d-%m", "%Y/%d/%m", "%Y.%d.%m")
 """Forms of days that are looked at last."""
+YEAR_LAST_DAYS = ("%d%m%Y", "%m%d%Y")
+"""Formats of days of eight digits with the year behind them, as banks write them."""
 YEAR_DAYS = ("%Y-%j",)
 """Forms of days that are counted within their year."""
+SHORT_DAYS = ("%y%m%d", "%d%m%y", "%m%d%y")
+"""Formats of days of six digits, as many codes are written, too."""
+COMPACT_MOMENTS = ("%Y%m%dT%H%M%S", "%Y%m%dT%H%M%SZ", "%Y%m%dT%H%M", "%Y%m%d %H%M%S")
+"""Formats of ISO 8601 without marks, such as 20240131T093000Z."""
 WEEK_DAYS = ("%G-W%V-%u", "%GW%V%u")
 """Formats of days by their ISO week, such as 2024-W05-3."""
 WEEKS = ("%G-W%V", "%GW%V")
 """Formats of ISO weeks, such as 2024-W05; each stands for its Monday."""
 NAMED_DAYS = (*(f"%a {day}" for day in DAYS), *(f"%a, {day}" for day in DAYS))
 """Formats of days with the name of the day before them."""
-_CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
+_CLOCKS = (
+    "%H:%M",
+    "%H:%M:%S",
+    "%H:%M:%S.%f",
+    "%I:%M %p",
+    "%I:%M:%S %p",
+    "%I:%M%p",
+    "%I:%M:%S%p",
+)
 WORD_CLOCKS = ("%Hh%M", "%H h %M", "%H:%M Uhr", "%H.%M Uhr")
 """Formats of times of day with a letter or word."""
 BARE_CLOCKS = ("%H%M", "%H.%M")
@@ -193,11 +240,27 @@ def _moments() -> tuple[str, ...]:
     # As mail and web servers write them.
     for day, zone in product(("%a, ", ""), ("GMT", "UTC", "%z")):
         forms.append(f"{day}%d %b %Y %H:%M:%S {zone}")
+    # As logs of web servers and SAS write them: 31/Jan/2024:18:05:00 +0000.
+    for day, clock in product(("%d%b%Y", "%d/%b/%Y", "%d-%b-%Y"), _CLOCKS[:3]):
+        forms += [f"{day}:{clock}", f"{day}:{clock} %z"]
+    # As Unix and JavaScript write them, and with a comma before the fraction of a second.
+    forms += [
+        "%a %b %d %H:%M:%S %Y",
+        "%a %b %d %H:%M:%S UTC %Y",
+        "%a %b %d %Y %H:%M:%S",
+    ]
+    forms += ["%Y-%m-%d %H:%M:%S,%f", "%Y-%m-%dT%H:%M:%S,%f"]
     return tuple(forms)
 
 
 MOMENTS = _moments()
 """Formats of times of day, with a day or without."""
+YEAR = re.compile(r"(?:19|20)\d\d")
+"""A year with four digits."""
+TIME_MARKS = re.compile(r"[\w\s./:,+()-]+")
+"""A text with no other marks than dates and times have."""
+ZONE_NAME = re.compile(r"\[[A-Za-z_/]+\]$")
+"""The name of a time zone behind a time, as Java writes it."""
 EDGES = ((1, 1), (12, 30), (12, 31))
 """Months and days of years that stand for no date, such as 9999-12-31."""
 CHARACTER_CLASSES = (

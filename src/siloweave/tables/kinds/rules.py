@@ -55,6 +55,7 @@ def _ids(
     reason: str,
     otherwise: str,
     verdict: str = _IDENTIFIER,
+    note: str = "",
 ) -> Rule[IdsT]:
     """Make a rule of identifiers.
 
@@ -64,18 +65,21 @@ def _ids(
         reason: What says so, in the words of the sentence; may be empty.
         otherwise: The kind to declare if it is wrong.
         verdict: What becomes of the column.
+        note: What else is said; may be empty.
     """
     because = f", {reason}" if reason else ""
     not_so = f"declare it {otherwise} if that is wrong"
-    sentence = f"{{column.spread}}{{column.shape}}{because}: {verdict}; {not_so}"
+    sentence = f"{{column.spread}}{{column.shape}}{because}: {verdict}; {not_so}{note}"
     return Rule(name, test, "id", sentence, lambda column: {"format": column.pattern})
 
 
 def _repeated_ids(
-    name: str, test: Callable[[IdsT], bool], reason: str, otherwise: str
+    name: str, test: Callable[[IdsT], bool], reason: str, otherwise: str, note: str = ""
 ) -> Rule[IdsT]:
     """Make a rule of identifiers of people or things that have several rows."""
-    return _ids(name, test, f"{reason}, with several rows each", otherwise, _REPEATED)
+    return _ids(
+        name, test, f"{reason}, with several rows each", otherwise, _REPEATED, note
+    )
 
 
 def _left_out(
@@ -108,7 +112,7 @@ STORED: tuple[Rule[StoredColumn], ...] = (
     Rule("booleans", StoredColumn.has_booleans, "boolean",
          "booleans"),
     Rule("datetimes", StoredColumn.has_datetimes, "datetime",
-         "datetimes{column.zone_note}{column.steps.note}{column.far}",
+         "datetimes{column.zone_note}{column.steps.note}{column.far}{column.months_note}",
          lambda column: {"resolution": column.steps.resolution, "zone": column.zone}),
     Rule("durations of whole units", StoredColumn.has_whole_durations, "integer",
          "durations, in {column.unit}: whole numbers",
@@ -154,10 +158,17 @@ NOT_MODELLED: tuple[Rule[Texts], ...] = (
               "each written like a name", "name"),
     _left_out("names by their form", Texts.are_names_by_form,
               "each written like a name", "name"),
-    _left_out("two numbers in one field", Texts.are_two_numbers,
-              "two numbers in one field (give each a column of its own)"),
     _left_out("durations as text", Texts.are_durations,
               "durations (write each as a number, such as minutes)"),
+    _left_out("several numbers in one field", Texts.are_several_numbers,
+              "several numbers in one field (give each a column of its own)"),
+    _left_out("degrees of a place", Texts.are_degrees,
+              "degrees of a place (write them as numbers, below 0 in the west and the south)"),
+    _left_out("flags in one field", Texts.are_flags,
+              "flags of 0 and 1 in one field (give each a column of its own)"),
+    _left_out("dates in other forms", Texts.are_dated,
+              "dates in several forms, or in one that is not read (write all alike, as "
+              "2024-01-31 or 2024-01-31 18:05)"),
     # By how many differ.
     _ids("unique ids", Texts.are_ids, "", "categorical"),
     _left_out("unique texts", Texts.are_nearly_all_different, "nearly all different"),
@@ -180,8 +191,8 @@ CATEGORIES: tuple[Rule[Texts], ...] = (
          "constant: one text in every row"),
     Rule("categories in several spellings", Texts.are_alike_in_part, "categorical",
          "{column.num_spellings:,} different texts in {column.rows:,} rows: categories; "
-         "{column.alike_in_words} from another in capital letters or spaces alone: write them "
-         "alike in the file if they mean the same"),
+         "{column.alike_in_words} from another in capital letters, spaces or look-alikes alone: "
+         "write them alike in the file if they mean the same"),
     Rule("categories", lambda column: True, "categorical",
          "{column.num_spellings:,} different texts in {column.rows:,} rows: categories"),
 )
@@ -214,6 +225,9 @@ WRITTEN_NUMBERS: tuple[Rule[WrittenNumbers], ...] = (
          "{column.form_in_words}, of up to {column.decimals_in_words}{column.note}",
          lambda column: {"format": column.form, "decimals": column.decimals,
                          "padded": column.padded, "strays": column.strays}),
+    Rule("numbers with commas and points", WrittenNumbers.have_several_marks, "text",
+         "{column.column.spread}, numbers of which some have a comma and others a point: "
+         f"{_UNALIKE}"),
 )
 """Rules for numbers that are written as text; digits alone are whole numbers."""
 
@@ -226,6 +240,10 @@ WRITTEN_TIMES: tuple[Rule[WrittenTimes], ...] = (
     Rule("times with and without a zone", WrittenTimes.have_zones_in_part, "text",
          "{column.num_zoned:,} of {column.kinds:,} different times have a zone, such as Z, "
          f"and the others have none: {_UNALIKE}"),
+    Rule("days with and without a time", WrittenTimes.are_iso, "datetime",
+         "dates as ISO 8601 has them, some with a time of day and others without"
+         "{column.iso_steps.note}; drawn ones all have a time",
+         lambda column: {"resolution": column.iso_steps.resolution}),
 )
 """Rules for dates and times that are written as text."""
 
@@ -246,6 +264,10 @@ REAL_NUMBERS: tuple[Rule[RealNumbers], ...] = (
     Rule("times of a spreadsheet", RealNumbers.may_be_sheet_times, "continuous",
          "numbers of {column.decimals_in_words}; if a spreadsheet counted days from 1900 on, write "
          "dates into the file",
+         lambda column: {"decimals": column.decimals}),
+    Rule("seconds with decimals", RealNumbers.may_be_instants, "continuous",
+         "numbers of {column.decimals_in_words}; if they are seconds from 1970 on, write dates "
+         "into the file",
          lambda column: {"decimals": column.decimals}),
     Rule("numbers with decimals", lambda column: True, "continuous",
          "numbers of {column.decimals_in_words}",
@@ -282,13 +304,16 @@ WHOLE_NUMBERS: tuple[Rule[WholeNumbers], ...] = (
     _repeated_ids("person ids by the column's name", WholeNumbers.are_people_by_name,
                   "named as one", "integer"),
     _ids("unique numbers of ten digits", WholeNumbers.are_long_and_differ,
-         "of ten digits or more, nearly all different", "integer"),
+         "of ten digits or more, nearly all different", "integer",
+         note="{column.instants_note}"),
     _repeated_ids("repeated ids by the column's name", WholeNumbers.are_units_by_name,
                   "named as one", "integer"),
     _repeated_ids("repeated evenly spread numbers", WholeNumbers.are_even_units,
-                  "all of as many digits and evenly spread", "integer"),
+                  "all of as many digits and evenly spread", "integer",
+                  "{column.instants_note}"),
     _ids("numbers without a gap", WholeNumbers.have_no_gap, "without a gap", "integer"),
-    _ids("rising numbers", WholeNumbers.rise, "rising from row to row", "integer"),
+    _ids("rising numbers", WholeNumbers.rise, "rising from row to row", "integer",
+         note="{column.instants_note}"),
     _ids("numbers that chance would have repeated", WholeNumbers.differ_beyond_chance,
          "where chance would have repeated some", "integer"),
     _ids("evenly spread numbers", WholeNumbers.are_even,
@@ -316,7 +341,7 @@ WHOLE_NUMBERS: tuple[Rule[WholeNumbers], ...] = (
          "{column.spread}: modelled as numbers; if a spreadsheet counted days from 1900 on, write "
          "dates into the file"),
     Rule("whole numbers", lambda column: True, "integer",
-         "{column.spread}: modelled as numbers"),
+         "{column.spread}: modelled as numbers{column.multiples_note}"),
 )
 """Rules for whole numbers."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.decimals import MOST_DECIMALS, decimals_of
-from siloweave.tables.kinds.thresholds import FLOAT_BITS
+from siloweave.tables.kinds.thresholds import ENOUGH, FLOAT_BITS
 from siloweave.tables.kinds.times import TimeSteps, far_off, steps_of
 from siloweave.tables.table import Table
 
@@ -66,6 +66,18 @@ class StoredColumn:
         times = self._when.view("datetime64[us]")
         days = np.datetime_as_string(times, unit="D").tolist()
         return far_off(self._when, days, "make it missing in the table")
+
+    @property
+    def months_note(self) -> str:
+        """A note on datetimes that are all the first day of a month; empty for others."""
+        days = self._when.view("datetime64[us]")
+        firsts = days.astype("datetime64[M]").astype("datetime64[us]")
+        if len(days) < ENOUGH or (days != firsts).any():
+            return ""
+        return (
+            "; all are the first day of a month, and drawn ones may be any day: write months as "
+            "text, such as 2024-01, if that matters"
+        )
 
     def is_empty(self) -> bool:
         """Return whether no row has a value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,19 +15,26 @@ from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds import names
 from siloweave.tables.kinds.patterns import (
     CHARACTER_CLASSES,
+    COLON_PAIR,
+    DEGREES,
     DIALLED,
     DIGIT,
     DURATION,
     ERROR,
+    FLAGS,
     INVISIBLE,
     LETTERS_AND_NUMBER,
     MAC,
     PERSON,
     PHONE,
     POSTCODE,
+    SEVERAL_NUMBERS,
     SHAPES,
     STREET,
-    TWO_NUMBERS,
+    TIME_MARKS,
+    YEAR,
+    YEARS,
+    ZONE_NAME,
 )
 from siloweave.tables.kinds.thresholds import (
     ENOUGH,
@@ -38,10 +46,12 @@ from siloweave.tables.kinds.thresholds import (
     nearly_all,
 )
 from siloweave.tables.kinds.words import (
+    CLOCK_WORDS,
     CODES,
     IDS,
     MAYBE_MISSING,
     MISSING,
+    MONTH_STARTS,
     NAME,
     NO_AND_YES,
     PHONES,
@@ -49,10 +59,13 @@ from siloweave.tables.kinds.words import (
     STREETS,
     SURNAMES,
     THINGS,
+    WEEKDAY_STARTS,
     WHOSE,
 )
 from siloweave.tables.table import Table
 
+# Signs that look alike: hyphens and dashes, and quotation marks.
+_PLAIN_MARKS = str.maketrans("‐‑‒–—−‘’´`“”„", "------''''\"\"\"")
 # Two words that mean false and true.
 _TRUTH = {"true", "false"}
 # A mark of a missing value has fewer characters.
@@ -161,18 +174,17 @@ class Texts:
 
     @cached_property
     def num_alike(self) -> int:
-        """How many texts differ from another in capital letters or spaces alone.
+        """How many texts differ from another in capital letters, spaces or look-alikes alone.
 
         A mark that no screen shows, such as the byte-order mark of a file that was put behind
-        another one, counts as a space.
+        another one, counts as a space. A letter with an accent may be stored as one sign or two.
         """
-        visible_texts = [INVISIBLE.sub(" ", text) for text in self.spellings]
-        plain_texts = {" ".join(text.split()).casefold() for text in visible_texts}
+        plain_texts = {_plain(text) for text in self.spellings}
         return self.num_spellings - len(plain_texts)
 
     @property
     def alike_in_words(self) -> str:
-        """How many texts differ from another in capital letters or spaces alone."""
+        """How many texts differ from another in capital letters, spaces or look-alikes alone."""
         differ = "differs" if self.num_alike == 1 else "differ"
         return f"{self.num_alike} {differ}"
 
@@ -325,9 +337,45 @@ class Texts:
         """Whether texts are many, and the column's name does not call them identifiers."""
         return self.kinds >= ENOUGH and not IDS & self._word_set
 
-    def are_two_numbers(self) -> bool:
-        """Return whether texts are two numbers in one field, such as 120/80."""
-        return self._may_be_divided and nearly_all(self._probe, TWO_NUMBERS.fullmatch)
+    @property
+    def _may_be_divided_by_colons(self) -> bool:
+        """Whether texts are more than the scores of a game, such as 3:1, ever are."""
+        return self._may_be_divided and self.kinds > FEW_CODES
+
+    def are_several_numbers(self) -> bool:
+        """Return whether texts are several numbers in one field, such as 120/80."""
+        if self._may_be_divided_by_colons and nearly_all(
+            self._probe, COLON_PAIR.fullmatch
+        ):
+            return True
+        return self._may_be_divided and nearly_all(
+            self._probe, SEVERAL_NUMBERS.fullmatch
+        )
+
+    def are_degrees(self) -> bool:
+        """Return whether texts are degrees of a place, such as 48.2083N."""
+        return self._may_be_divided and nearly_all(self._probe, DEGREES.fullmatch)
+
+    @cached_property
+    def _are_flags(self) -> bool:
+        """Whether texts are several flags in one field, such as 0110."""
+        return nearly_all(self._probe, FLAGS.fullmatch)
+
+    def are_flags(self) -> bool:
+        """Return whether texts are flags in one field, of more combinations than categories."""
+        return self._may_be_divided and self.kinds > FEW_CODES and self._are_flags
+
+    @cached_property
+    def _are_dated(self) -> bool:
+        """Whether texts look like dates, in whatever form."""
+        return nearly_all(self._probe, looks_dated)
+
+    def are_dated(self) -> bool:
+        """Return whether texts are dates in a form that is not read, or in several forms.
+
+        Few of them, such as months, are categories.
+        """
+        return self._may_be_divided and self.kinds > FEW_CODES and self._are_dated
 
     def are_durations(self) -> bool:
         """Return whether texts are durations, such as 5h 25m."""
@@ -355,7 +403,9 @@ class Texts:
         """
         most_rows = max(self.counts.values())
         is_balanced = most_rows * self.kinds < 10 * self.rows
-        return self._may_be_units and not self._have_spaces and is_balanced
+        are_years = nearly_all(self._probe, YEARS.fullmatch)
+        is_other = self._have_spaces or self._are_dated or self._are_flags or are_years
+        return self._may_be_units and is_balanced and not is_other
 
     @cached_property
     def _have_spaces(self) -> bool:
@@ -422,7 +472,7 @@ class Texts:
         return self.num_spellings == 1
 
     def are_alike_in_part(self) -> bool:
-        """Return whether some texts differ in capital letters or spaces alone."""
+        """Return whether some texts differ in capital letters, spaces or look-alikes alone."""
         return self.num_alike > 0
 
 
@@ -436,6 +486,43 @@ def _missing_marks(counts: Mapping[str, int]) -> list[str]:
         if not text or text.lower() in MISSING or is_error:
             marks.append(text)
     return marks
+
+
+def looks_dated(text: str) -> bool:
+    """Return whether a text has the parts of a date, its year and month among them, and no others.
+
+    Example:
+        >>> looks_dated("31. Januar 2024"), looks_dated("2024m1"), looks_dated("INV-2024-01")
+        (True, True, False)
+    """
+    bare = ZONE_NAME.sub("", text)
+    if not TIME_MARKS.fullmatch(bare):
+        return False
+    words = [word.lower() for word in re.findall(r"[^\W\d_]+", bare)]
+    months = [word for word in words if word[:3] in MONTH_STARTS]
+    for word in words:
+        is_calendar = word[:3] in MONTH_STARTS or word[:3] in WEEKDAY_STARTS
+        if not is_calendar and word not in CLOCK_WORDS:
+            return False
+
+    # The year is one of the first three numbers; a day and a month, or one, stand beside it.
+    numbers = re.findall(r"\d+", bare)
+    years = [number for number in numbers[:3] if YEAR.fullmatch(number)]
+    if len(years) != 1:
+        return False
+    others = numbers.copy()
+    others.remove(years[0])
+    beside = [int(number) for number in others[:2]]
+    if any(len(number) > 2 for number in others[:4]) or max(beside, default=0) > 31:
+        return False
+    return bool(months) or (beside != [] and 1 <= min(beside) <= 12)
+
+
+def _plain(text: str) -> str:
+    """Return a text in small letters, with plain spaces, hyphens and quotation marks."""
+    visible_text = INVISIBLE.sub(" ", text)
+    words = unicodedata.normalize("NFKC", visible_text).translate(_PLAIN_MARKS).split()
+    return " ".join(words).casefold()
 
 
 def _is_proper_name(text: str) -> bool:

@@ -24,18 +24,22 @@ from siloweave.tables.kinds.names import (
 )
 from siloweave.tables.kinds.patterns import (
     BARE_CLOCKS,
+    COMPACT_MOMENTS,
     DAYS,
     DIGIT,
     DIGIT_TIME,
     EDGES,
+    FIRST_DAYS,
     MOMENTS,
     MONTHS,
     NAMED_DAYS,
     RARE_DAYS,
+    SHORT_DAYS,
     WEEK_DAYS,
     WEEKS,
     WORD_CLOCKS,
     YEAR_DAYS,
+    YEAR_LAST_DAYS,
     ZEROS,
     ZONE,
 )
@@ -61,10 +65,18 @@ _DAY = 86_400_000_000
 _ODD_DATES = 3
 # More weeks than a year has are of several years.
 _WEEKS = 53
+# Fewer different days are all the first of a month by chance.
+_FIRSTS = 6
 # A year of two digits that is read as this or a later one is mostly one of a century before.
 _LAST_YEAR = 2035
+_MONTHS = 12
+# Years of dates are mostly from the first of these to the second.
+_FIRST_YEAR = 1900
+_FAR_YEAR = 2100
 # A written date or time has fewer characters.
-_LONGEST = 40
+_LONGEST = 80
+# The name of a time zone, or its offset as JavaScript writes it.
+_NAMED_ZONE = re.compile(r" (?:GMT[+-]\d+(?: \([^()]*\))?|[A-Z]{3,4})$")
 
 
 @dataclass(frozen=True)
@@ -198,29 +210,40 @@ class WrittenTimes:
             return ()
         first = self._probe[0]
         forms: tuple[str, ...] = WORD_CLOCKS
-        forms += MOMENTS if ":" in first else DAYS + NAMED_DAYS + WEEK_DAYS
+        # Of so many days not all are the first of a month by chance.
+        if len(self.texts) >= _FIRSTS:
+            forms += FIRST_DAYS
+        has_clock = ":" in first
+        forms += (
+            MOMENTS if has_clock else DAYS + NAMED_DAYS + WEEK_DAYS + COMPACT_MOMENTS
+        )
         if names_times(words_of(self.name)):
             forms += BARE_CLOCKS
         # Months of few years, and weeks of one, are categories.
-        if ":" not in first and len(self.texts) > FEW_CODES:
+        if not has_clock and len(self.texts) > FEW_CODES:
             forms += MONTHS
-        if ":" not in first and len(self.texts) > _WEEKS:
+        if not has_clock and len(self.texts) > _WEEKS:
             forms += WEEKS
-        # Such as "... GMT+0200", which all dates of one season have.
-        offset = re.search(r" GMT[+-]\d+$", first)
-        if offset:
-            forms = tuple(form + offset[0] for form in forms)
+        # Such as "... GMT+0200 (CEST)" or "... EST", which all dates of one season have.
+        zone = _NAMED_ZONE.search(first)
+        if has_clock and zone:
+            forms += tuple(form + zone[0] for form in forms)
 
         # 2024-03-01 is of March: rare forms are looked at where no other one fits.
-        return self._fitting(forms) or self._fitting(self._rare_forms)
+        return self._fitting(forms) or self._fitting_years(self._rare_forms)
 
     @property
     def _rare_forms(self) -> tuple[str, ...]:
         """Forms that few people write."""
+        forms: tuple[str, ...] = RARE_DAYS
+        # Few numbers of eight digits are days by chance.
+        is_named = names_days(words_of(self.name))
+        if is_named or len(self.texts) >= ENOUGH:
+            forms += YEAR_LAST_DAYS
         # Numbers within a year, such as 2024-031, look like days of it.
-        if names_days(words_of(self.name)):
-            return RARE_DAYS + YEAR_DAYS
-        return RARE_DAYS
+        if is_named:
+            forms += YEAR_DAYS + SHORT_DAYS
+        return forms
 
     def _fitting(self, forms: Sequence[str]) -> tuple[str, ...]:
         """Return the forms that fit all texts."""
@@ -228,6 +251,22 @@ class WrittenTimes:
         likely = [form for form in forms if _is_likely(self._probe, form)]
         fits = [form for form in likely if fits_form(self._dates, self.name, form)]
         return tuple(fits)
+
+    def _fitting_years(self, forms: Sequence[str]) -> tuple[str, ...]:
+        """Return the forms that fit all texts, nearly all of them in likely years.
+
+        Those by which the texts are of many days of a month come first: by another one, 150221 is
+        of 2015, and all texts are of the 19th to the 24th.
+        """
+        likely = {}
+        for form in self._fitting(forms):
+            when, _ = self._dates.datetimes(self.name, form)
+            days = when.astype("datetime64[us]").astype("datetime64[D]").tolist()
+            num_far = sum(not _FIRST_YEAR <= day.year <= _FAR_YEAR for day in days)
+            if num_far <= STRAY * len(days):
+                num_days = len({day.day for day in days})
+                likely[form] = num_days > _MONTHS
+        return tuple(sorted(likely, key=likely.__getitem__, reverse=True))
 
     @cached_property
     def form(self) -> str:
@@ -250,6 +289,8 @@ class WrittenTimes:
     @property
     def things(self) -> str:
         """What the times are, in words."""
+        if self.forms[0] in FIRST_DAYS:
+            return "first days of months"
         return "dates" if re.search("%[YyG]", self.form) else "times of day"
 
     @property
@@ -298,6 +339,27 @@ class WrittenTimes:
         """Return whether one form fits all texts."""
         return bool(self.forms)
 
+    @cached_property
+    def _iso_times(self) -> Any:
+        """The texts as ISO 8601 has days and times; null for a text that is neither."""
+        return times_of(texts_of(self._dates.cells(self.name)))
+
+    @property
+    def iso_steps(self) -> TimeSteps:
+        """How fine such times are."""
+        when = self._iso_times.to_numpy().astype(np.int64)
+        return steps_of(np.unique(when), None)
+
+    def are_iso(self) -> bool:
+        """Return whether texts are days and times of ISO 8601, in several of its forms."""
+        if not self._may_be_times or self.num_zoned:
+            return False
+        # Some texts rule out most columns, before all are looked at.
+        probe = texts_of(self._dates.cells(self.name)).head(PROBE)
+        if times_of(probe).has_nulls():
+            return False
+        return not self._iso_times.has_nulls()
+
     def have_zones_in_part(self) -> bool:
         """Return whether only some of the times have a zone, so that they cannot be compared."""
         if not self._may_be_times:
@@ -314,7 +376,7 @@ def _are_likely(times: Any) -> bool:
     clock = times.dt.time().unique()
     is_one_hour = clock.dt.hour().n_unique() == 1 and len(clock) > 1
     years = times.dt.year()
-    num_far = len(years.filter(~years.is_between(1900, 2100)))
+    num_far = len(years.filter(~years.is_between(_FIRST_YEAR, _FAR_YEAR)))
     is_rarely_far = num_far <= max(1, int(STRAY * len(times)))
     return not is_one_hour and is_rarely_far
 
@@ -441,6 +503,9 @@ def _padded(form: str, texts: Sequence[str]) -> str:
     short_hours = re.sub("%([HI])", r"%-\1", form)
     short_both = re.sub("%([HI])", r"%-\1", short_days)
     forms = [form, short_days, short_hours, short_both]
+    # Months and halves of a day are written as 31-JAN-24 and 6:05 pm, too.
+    forms += [re.sub("%([bB])", r"%^\1", option) for option in forms]
+    forms += [option.replace("%p", "%P") for option in forms]
     # Only their form counts.
     times = [_parsed(text, form) for text in texts]
 
@@ -448,13 +513,15 @@ def _padded(form: str, texts: Sequence[str]) -> str:
         written = [written_time(when, option) for when in times]
         return sum(map(str.__eq__, written, texts))
 
-    return max(forms, key=num_equal)
+    return max(dict.fromkeys(forms), key=num_equal)
 
 
 def follows(text: str, form: str) -> bool:
     """Return whether a text is a date or time of one form."""
     if not re.search(r":\d\d\.\d", text):
         form = form.replace(".%f", "")  # some writers leave off zeros
+    # Nanoseconds, and the seven digits of .NET: a datetime holds microseconds.
+    text = re.sub(r"(:\d\d\.\d{6})\d{1,3}", r"\1", text)
     if not _outline(form).fullmatch(text):
         return False
     try:
@@ -462,7 +529,7 @@ def follows(text: str, form: str) -> bool:
     except ValueError:
         return False
     # A year of two digits beside four others is none: 2024 would be read as 20 and a rest.
-    has_four_digits = "%y" in form and re.search(r"\d{4}", text)
+    has_four_digits = "%y" in form and re.search(r"(?<!\d)\d{4}(?!\d)", text)
     return when.year >= 1000 and not has_four_digits
 
 
@@ -490,7 +557,10 @@ def _outline(form: str) -> re.Pattern[str]:
 def _outlined(part: str) -> str:
     """Return the pattern of one code of a form, of blanks, or of a text between codes."""
     if part.startswith("%"):
-        has_digits = part[1] in "dmyYHIMSfjGVu"
+        # 3:7 is a ratio or a score, and no time.
+        if part[1] in "MS":
+            return r"\d\d"
+        has_digits = part[1] in "dmyYHIfjGVu"
         return r"[ \d]\d*" if has_digits else ".+"
     if part.isspace():
         return r"\s+"

@@ -109,6 +109,11 @@ NO_AND_YES = (
     ("не", "да"),  # Bulgarian, Macedonian and Serbian
     ("όχι", "ναι"),  # Greek
     ("n", "t"),  # Polish
+    ("否", "是"),  # Chinese
+    ("いいえ", "はい"),  # Japanese
+    ("아니오", "예"),  # Korean
+    ("לא", "כן"),  # Hebrew
+    ("لا", "نعم"),  # Arabic
 )
 """The two words of a boolean column, that for false first, in small letters."""
 
@@ -269,6 +274,35 @@ DAY_ENDINGS = _parts(
     english="date data", german="datum", nordic="dato", spanish="fecha"
 )
 """How words end that name days."""
+
+
+MONTH_STARTS = _words(
+    english="jan feb mar apr may jun jul aug sep oct nov dec",
+    german="jän mär mrz mai okt dez",
+    french="fév fev avr jui juin aoû aou déc",
+    spanish="ene abr ago dic",
+    italian="gen mag giu lug set ott",
+    portuguese="out dez",
+    dutch="mrt mei maa",
+)
+"""The first three letters of months."""
+
+WEEKDAY_STARTS = _words(
+    english="mon tue wed thu fri sat sun",
+    german="die mit don fre sam son",
+    french="lun mar mer jeu ven sam dim",
+    spanish="mié mie jue vie sáb sab dom",
+)
+"""The first three letters of days of the week."""
+
+CLOCK_WORDS = _words(
+    marks="t z p a m h d e q w",
+    english="am pm of at st nd rd th utc gmt est edt cst cdt mst mdt pst pdt bst",
+    german="uhr um mo di mi do fr sa so kw mez mesz cet cest",
+    romance="de del à",
+    asian="年 月 日 時 时 分 秒 년 월 일 시 분 초 오전 오후",
+)
+"""Words and marks that stand in dates and times beside numbers."""
 
 
 # Names of columns of personal data

@@ -20,7 +20,14 @@ from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds.numbers import WholeNumbers
 from siloweave.tables.kinds.patterns import E164, NUMBER, POWER, UNIT
 from siloweave.tables.kinds.texts import Texts
-from siloweave.tables.kinds.thresholds import NEARLY_ALL, PROBE, STRAY, nearly_all
+from siloweave.tables.kinds.thresholds import (
+    ENOUGH,
+    FEW_CODES,
+    NEARLY_ALL,
+    PROBE,
+    STRAY,
+    nearly_all,
+)
 from siloweave.tables.kinds.words import UNITS
 from siloweave.tables.origin import are_codes_like_powers
 
@@ -48,10 +55,12 @@ class Marks:
     Attributes:
         thousands: Between groups of three digits.
         decimal: Before decimals.
+        has_lakhs: Whether all groups but the last have two digits, as in India.
     """
 
     thousands: str
     decimal: str
+    has_lakhs: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,8 +151,10 @@ class WrittenNumbers:
         assert self._marks is not None
         decimal = self._marks.decimal
         tenth = f"{decimal}5" if decimal else ""
-        number = f"1{self._marks.thousands}234{tenth}"
-        form = f"{self._affixes.prefix}{number}{self._affixes.suffix}"
+        mark = self._marks.thousands
+        number = f"12{mark}34{mark}567" if self._marks.has_lakhs else f"1{mark}234"
+        plus = "+" if _have_plus(self._affixes.numbers) else ""
+        form = f"{plus}{self._affixes.prefix}{number}{tenth}{self._affixes.suffix}"
 
         # Read as a CSV's numbers are, these need no word.
         table = self.column.table
@@ -171,7 +182,19 @@ class WrittenNumbers:
         if self._num_stray:
             rows = self.column.rows
             note = f"; other text in {self._num_stray:,} of {rows:,} rows: correct it"
+        if self._decimals[0] and 4 * self.column.kinds <= self.column.rows:
+            note = f"{self._few_in_words}{note}"
         return note + _brackets_in_words(self._affixes.numbers, self.column.counts)
+
+    @property
+    def _few_in_words(self) -> str:
+        """What is said of numbers with decimals of which there are few; empty for many."""
+        kinds = self.column.kinds
+        if kinds > FEW_CODES:
+            return ""
+        return (
+            f", {kinds} different ones; if no other can occur, declare it categorical"
+        )
 
     @property
     def spread(self) -> str:
@@ -214,16 +237,27 @@ class WrittenNumbers:
         has_power = "e" in "".join(texts).lower()
         return has_power and not are_codes_like_powers(texts)
 
-    def are_too_long(self) -> bool:
-        """Return whether the texts are digits alone, of which an int64 cannot hold some."""
+    @cached_property
+    def _are_long(self) -> bool:
+        """Whether the texts are digits alone, of which an int64 cannot hold some."""
         if self._marks != Marks("", ""):
             return False
         return any(len(body) > _MOST_DIGITS for body in self._bodies)
 
+    @property
+    def _are_few_codes(self) -> bool:
+        """Whether the texts are few, of several rows each, as codes and their categories are."""
+        column = self.column
+        return column.kinds <= FEW_CODES and 4 * column.kinds <= column.rows
+
+    def are_too_long(self) -> bool:
+        """Return whether the texts are digits alone, too long for numbers and no few codes."""
+        return self._are_long and not self._are_few_codes
+
     @cached_property
     def are_digits(self) -> bool:
         """Whether the texts are whole numbers without marks and unit, in a CSV or a frame."""
-        if self._marks is None or self.are_too_long():
+        if self._marks is None or self._are_long:
             return False
         decimals, _ = self._decimals
         return decimals == 0 and self.form in (None, "1234")
@@ -235,13 +269,41 @@ class WrittenNumbers:
 
     def are_whole(self) -> bool:
         """Return whether the texts are whole numbers with marks or a unit."""
-        if self._marks is None or self.are_digits:
+        if self._marks is None or self.are_digits or self._are_long:
             return False
-        return self._decimals[0] == 0
+        return self._decimals[0] == 0 and not self._are_codes
+
+    @property
+    def _are_codes(self) -> bool:
+        """Whether whole numbers with a unit are codes of categories, as numbers alone may be.
+
+        Doses of 5, 10 and 20 mg have gaps, and no dose of 13 mg is given.
+        """
+        numbers = self.whole_numbers
+        return numbers.are_two_codes() or numbers.are_codes_with_gaps()
 
     def are_numbers(self) -> bool:
         """Return whether the texts are numbers with decimals."""
-        return self._marks is not None and not self.are_digits
+        if self._marks is None or self.are_digits or self._are_long:
+            return False
+        return self._decimals[0] > 0
+
+    def have_several_marks(self) -> bool:
+        """Return whether the texts are numbers, some with a comma before decimals, some a point."""
+        column = self.column
+        if self._marks is not None or column.kinds < ENOUGH:
+            return False
+        marks = [_decimal_mark(text) for text in column.texts]
+        has_both = "," in marks and "." in marks
+        return has_both and sum(mark is None for mark in marks) <= STRAY * column.kinds
+
+
+def _decimal_mark(text: str) -> str | None:
+    """Return the mark before a number's decimals; empty without one, and None for other texts."""
+    number = re.fullmatch(r"[-+\u2212]?\d{1,9}(?:([.,])\d{1,6})?", text)
+    if number is None:
+        return None
+    return number[1] or ""
 
 
 def _commonest_affixes(texts: Iterable[str]) -> Affixes:
@@ -301,6 +363,21 @@ def _is_odd(number: re.Match[str]) -> bool:
     return bool(number["open"] or number["behind"] or "\u2212" in number.string)
 
 
+def _have_plus(numbers: Sequence[re.Match[str]]) -> bool:
+    """Return whether all numbers above 0 have a plus sign, and others are below 0."""
+    signs = [number["sign"] or number["sign2"] for number in numbers]
+    has_minus = [
+        bool(_is_odd(n) or s == "-") for n, s in zip(numbers, signs, strict=True)
+    ]
+    are_zero = [not re.search("[1-9]", number["body"]) for number in numbers]
+    unsigned = [
+        sign
+        for sign, is_minus, is_zero in zip(signs, has_minus, are_zero, strict=True)
+        if sign != "+" and not is_minus and not is_zero
+    ]
+    return "+" in signs and not unsigned
+
+
 def _brackets_in_words(
     numbers: Sequence[re.Match[str]], counts: Mapping[str, int]
 ) -> str:
@@ -345,14 +422,19 @@ def _marks_of(bodies: Sequence[str], *, comma: bool) -> Marks | None:
         decimal = "".join(points)
 
     # A number with thousands in other places, or with a leading zero, is an identifier.
-    shape = r"(?:0|[1-9]\d*)"
+    mark = re.escape(thousands)
+    shapes = {False: r"(?:0|[1-9]\d*)"}
     if thousands:
-        shape = rf"(?:[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+|0|[1-9]\d*)"
-    if decimal:
-        shape += rf"?(?:{re.escape(decimal)}\d+)?"
-    if not all(map(re.compile(shape).fullmatch, bodies)):
-        return None
-    return Marks(thousands, decimal)
+        shapes = {
+            False: rf"(?:[1-9]\d{{0,2}}(?:{mark}\d{{3}})+|0|[1-9]\d*)",
+            # 12,34,567, as India has it.
+            True: rf"(?:[1-9]\d?(?:{mark}\d{{2}})*{mark}\d{{3}}|0|[1-9]\d{{0,2}})",
+        }
+    fraction = rf"?(?:{re.escape(decimal)}\d+)?" if decimal else ""
+    for has_lakhs, shape in shapes.items():
+        if all(map(re.compile(shape + fraction).fullmatch, bodies)):
+            return Marks(thousands, decimal, has_lakhs)
+    return None
 
 
 def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:
