@@ -65,6 +65,25 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def expected_duration(seconds: float) -> str:
+    """Return a forecast of a duration in words, with no more digits than a forecast has.
+
+    Example:
+        >>> expected_duration(0.0421), expected_duration(23.2), expected_duration(754)
+        ('about 42 ms', 'about 23 s', 'about 13 min')
+        >>> expected_duration(20_036)
+        'about 5.6 hours'
+    """
+    if seconds < 1:
+        return f"about {float(f'{seconds * 1000:.2g}'):g} ms"
+    if seconds < 100:
+        return f"about {seconds:.2g} s"
+    minutes = seconds / 60
+    if minutes < 100:
+        return f"about {minutes:.2g} min"
+    return f"about {minutes / 60:.2g} hours"
+
+
 class Stopwatch:
     """A clock of the seconds in which at least one thread is inside its `with` block."""
 

@@ -412,6 +412,16 @@ def test_the_table_of_init_fits_the_terminal(folder, monkeypatch, width):
     assert "from rows: integer, low 0, high 39" in words
 
 
+@pytest.mark.parametrize(("columns", "method"), [(20, "aim"), (150, "two_round")])
+def test_init_proposes_a_method_that_ends_within_minutes(folder, columns, method):
+    names = ",".join(f"x{column}" for column in range(columns))
+    row = ",".join("0110101"[column % 7] for column in range(columns))
+    folder.write("wide.csv", f"{names}\n" + f"{row}\n" * 30)
+    code, _, _ = folder.call("init", "wide.csv", "--folder", "new")
+    assert code == 0
+    assert f'name = "{method}"' in (folder.path / "new/study.toml").read_text()
+
+
 def test_init_takes_the_form_of_a_file_as_it_is_given(folder):
     folder.write("odd.csv", "1;2,5;x\n2;3,5;none\n")
     words = ("odd.csv", "--folder", "new", "--no-header", "--decimal", ",", "--missing", "none")

@@ -448,7 +448,7 @@ def test_stages_say_how_long_all_of_it_takes_where_that_is_long():
     texts = []
     for seconds in (3.0, 62.0):
         scoring.with_forecast(lambda text, done: texts.append(text), seconds)("reading", 0.0)
-    assert texts == ["reading", "reading (about 1 min 2 s of one core in all)"]
+    assert texts == ["reading", "reading (about 62 s of one core in all)"]
 
 
 def histograms_of(real, synthetic, **columns):

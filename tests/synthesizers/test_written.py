@@ -23,12 +23,14 @@ WORKLOAD = (("member", "grade"), ("height", "grade"), ("paid",), ("seen",), ("sm
 def people():
     rng = np.random.default_rng(0)
     dates = pd.Timestamp("2021-01-01") + pd.to_timedelta(rng.integers(0, 900, ROWS), unit="D")
+    visits = [f"{n:,}".replace(",", ".") for n in rng.integers(900, 1300, ROWS)]
+    visits[:15] = ["n/a"] * 15
     return pd.DataFrame(
         {
             "key": [f"P{n:05d}" for n in rng.permutation(ROWS)],
             "height": np.round(rng.normal(170, 9, ROWS), 1),
             "paid": [f"$ {x:,.2f}" for x in rng.lognormal(7, 1, ROWS)],
-            "visits": rng.choice(["1", "12", "1.200", "n/a"], ROWS),
+            "visits": visits,
             "seen": dates.strftime("%d.%m.%Y"),
             "smoker": rng.choice(["N", "Y"], ROWS),
             "member": rng.integers(0, 2, ROWS),

@@ -32,7 +32,7 @@ from siloweave.core.method import ErrorForecast
 from siloweave.errors import count_of, first_few
 from siloweave.federation.course import FINISHED
 from siloweave.privacy.ledger import fingerprint
-from siloweave.progress import duration
+from siloweave.progress import duration, expected_duration
 from siloweave.report import words
 from siloweave.report.text_table import text_table
 from siloweave.tables.column import Column
@@ -273,8 +273,7 @@ def print_forecast(
     elif forecast.resumes:
         releases = count_of(forecast.resumes, "release is", "releases are")
         console.say(
-            f"This run began before: {releases} are paid for, "
-            "and it continues from there."
+            f"This run began before: {releases} paid for, and it continues from there."
         )
     # Last, so that a terminal shows them without scrolling.
     for warning in forecast.warnings:
@@ -293,7 +292,7 @@ def _in_short(forecast: StudyForecast) -> Iterator[str]:
     else:
         yield f"ε at most {words.epsilon(forecast.epsilon_per_party)}"
     if forecast.seconds is not None:
-        yield f"about {duration(forecast.seconds)}"
+        yield expected_duration(forecast.seconds)
     error = forecast.error
     if error is not None:
         # What noise does, and what drawing rows adds to it.
@@ -349,8 +348,8 @@ def _print_cost(console: Terminal, forecast: StudyForecast) -> None:
 def _print_network_forecast(console: Terminal, forecast: StudyForecast) -> None:
     """Print what a run would take over a network; its computing is that of this machine."""
     messages = f"at most {forecast.messages_per_party:,}"
-    engine_time = f"about {duration(forecast.seconds_on_engine)}"
-    socket_time = f"about {duration(forecast.seconds_on_sockets)}"
+    engine_time = expected_duration(forecast.seconds_on_engine)
+    socket_time = expected_duration(forecast.seconds_on_sockets)
     rows = [
         ("messages to each party", messages),
         ("an engine, at 1 s a message", engine_time),
@@ -444,7 +443,7 @@ def _whole_run(forecast: StudyForecast) -> Iterator[tuple[str, str]]:
     """Yield what a whole run takes, each with its name."""
     time = "not known"
     if forecast.seconds is not None:
-        time = f"about {duration(forecast.seconds)}"
+        time = expected_duration(forecast.seconds)
     # Forecasts are in MB, and sizes are written from bytes.
     memory = words.size(forecast.memory_mb * 1e6)
     yield "memory", f"about {memory}"
@@ -594,8 +593,8 @@ def _totals(plan: Plan) -> Iterator[tuple[str, str]]:
     delta = words.small(plan.delta)
     results = " and the results" if plan.brings_results else ""
     size = words.size(plan.size)
-    engine_time = duration(plan.lasts(ENGINE_S))
-    socket_time = duration(plan.lasts(SOCKET_S))
+    engine_time = expected_duration(plan.lasts(ENGINE_S))
+    socket_time = expected_duration(plan.lasts(SOCKET_S))
 
     yield "messages to this party", f"at most {plan.count:,}"
     yield f"ε of a {whom} at δ = {delta}", bound
@@ -604,8 +603,8 @@ def _totals(plan: Plan) -> Iterator[tuple[str, str]]:
         epsilon = words.epsilon(plan.stated[label])
         yield f"ε {label}", f"at most {epsilon}"
     yield "bytes sent and received", f"about {size}{results}"
-    yield "time over an engine, at 1 s a message", f"about {engine_time}"
-    yield "time over sockets, at 50 ms", f"about {socket_time}"
+    yield "time over an engine, at 1 s a message", engine_time
+    yield "time over sockets, at 50 ms", socket_time
 
 
 def _print_keys(

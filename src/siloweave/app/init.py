@@ -68,6 +68,8 @@ _TOTALS = (
     "合計",
 )
 _SHOWN = 3  # stray texts of a column
+# Columns, from which every one of AIM's rounds looks at more than 10,000 pairs.
+_WIDE = 150
 _LEAST_COLUMNS = 3  # of which a note below a table has one
 _BOUNDS = (1, 2, 5, 10, 20, 50, 100)  # rows of one id
 _ENOUGH = 0.9  # share of the rows that the proposed bound keeps
@@ -753,7 +755,13 @@ def _study(
         units: Ids of which one has several rows.
         dialects: How each party's file is written.
     """
-    method = _budget(units, len(data)) + (_ROWS if len(data) > 1 else _AIM)
+    method = _budget(units, len(data))
+    if len(data) > 1:
+        method += _ROWS
+    elif any(len(table.names) >= _WIDE for table in tables.values()):
+        method += _WIDE_TABLE
+    else:
+        method += _AIM
     alignment = ""
     if on is not None:
         method = _COLUMNS
@@ -858,6 +866,11 @@ _AIM = f"""\
 name = "aim"               # one party that sees all rows; `siloweave list` shows the others. One
 #                          # without a guarantee, such as "ctgan", needs epsilon = inf above; its
 #                          # settings are written here too, such as epochs = 300
+{_WORKLOAD}"""
+_WIDE_TABLE = f"""\
+[method]
+name = "two_round"         # one party that sees all rows, of many columns; "aim" takes hours there.
+#                          # `siloweave list` shows the others
 {_WORKLOAD}"""
 _SHARED = _BUDGET.replace(
     '"add_remove"    # or "replace_one": the number of rows is public then',

@@ -57,7 +57,7 @@ from siloweave.evaluate.scores import Associations, Score, Scores, ScoreSettings
 from siloweave.evaluate.shares import BINS, LEVELS
 from siloweave.evaluate.support import Support, support
 from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
-from siloweave.progress import Progress, duration, shows_progress
+from siloweave.progress import Progress, expected_duration, shows_progress
 from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Codes, Encoder
@@ -338,11 +338,11 @@ def with_forecast(progress: Progress, seconds: float) -> Progress:
 
     Example:
         >>> with_forecast(lambda text, done: print(text), 62.0)("comparing columns", 0.2)
-        comparing columns (about 1 min 2 s of one core in all)
+        comparing columns (about 62 s of one core in all)
     """
     if seconds < _WORTH_SAYING_S:
         return progress
-    forecast = f"about {duration(round(seconds))} of one core in all"
+    forecast = f"{expected_duration(seconds)} of one core in all"
 
     def progress_with_forecast(text: str, done: float) -> None:
         progress(f"{text} ({forecast})", done)

@@ -28,9 +28,10 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from heapq import nlargest
+from itertools import chain, combinations, compress
 from math import comb, inf, prod, sqrt
 from typing import Any, TypeAlias
 
@@ -44,7 +45,12 @@ from siloweave.models.estimate import (
     estimate_total,
     fit,
 )
-from siloweave.models.junction_tree import cells_in, maximal_cliques, tree_cells
+from siloweave.models.junction_tree import (
+    cells_in,
+    many_tree_cells,
+    maximal_cliques,
+    tree_cells,
+)
 from siloweave.models.mrf import MRF
 from siloweave.models.pair_noise import cleaned, dependence, margins_of, without_noise
 from siloweave.progress import Progress, silent
@@ -74,6 +80,8 @@ _THIN = 0.1
 # The plan of step 2.
 # Pairs that are chosen one by one; with so many more, one more is added at a time.
 _FEW = 120
+# Pairs whose trees are laid out at once.
+_AT_ONCE = 128
 # Pairs that come in for others, at most: each takes as long as a fit.
 _EXCHANGES = 16
 # Part of the noise that a pair would bring, by which it must at least move its marginal.
@@ -733,19 +741,37 @@ class _Rehearsal:
         noise = float(np.minimum(cell_noise, after).sum())
         return self.weights[answer.clique] * (distance - _NOISE * noise)
 
+    def _offer(self, offered: Collection[Clique]) -> list[Clique]:
+        """Return the best open pairs that fit, without those offered before; leave out the others.
+
+        Their trees are laid out all at once, which takes a fraction of the time.
+        """
+        scores = {
+            pair: score
+            for pair, score in self.scores.items()
+            if score > 0 and pair not in offered
+        }
+        best = nlargest(_AT_ONCE, scores, key=scores.__getitem__)
+        cells = many_tree_cells(self.domain, list(self.chosen), best)
+        is_fitting = cells <= cells_in(self.megabytes)
+        for pair in compress(best, ~is_fitting):
+            del self.scores[pair]
+            self.left_out[pair] = self.open.pop(pair)
+        return list(compress(best, is_fitting))
+
     def _best(self) -> Clique | None:
         """Return the best pair that fits; None if no pair improves the model.
 
         Scores mostly fall as pairs are chosen, so only the highest are computed again.
         """
+        fitting: set[Clique] = set()
         fresh: set[Clique] = set()
         while self.scores:
             top = max(self.scores, key=self.scores.__getitem__)
             if self.scores[top] <= 0:
                 return None
-            if not self._fits([*self.chosen, top]):
-                del self.scores[top]
-                self.left_out[top] = self.open.pop(top)
+            if top not in fitting:
+                fitting.update(self._offer(fitting))
             elif top in fresh:
                 return top
             else:
