@@ -422,6 +422,16 @@ def test_init_proposes_a_method_that_ends_within_minutes(folder, columns, method
     assert f'name = "{method}"' in (folder.path / "new/study.toml").read_text()
 
 
+@pytest.mark.parametrize(("rows", "delta"), [(100_000, "1e-6"), (100_001, "1e-7")])
+def test_init_writes_a_delta_that_check_does_not_call_large(folder, rows, delta):
+    folder.write("long.csv", "sex,age\n" + "f,30\nm,41\n" * (rows // 2) + "f,30\n" * (rows % 2))
+    code, _, _ = folder.call("init", "long.csv", "--folder", "new")
+    assert code == 0
+    assert f"delta = {delta} " in (folder.path / "new/study.toml").read_text()
+    _, out, _ = folder.call("check", "new", "--rows")
+    assert "delta" not in out.partition("look at this first")[2]
+
+
 def test_init_takes_the_form_of_a_file_as_it_is_given(folder):
     folder.write("odd.csv", "1;2,5;x\n2;3,5;none\n")
     words = ("odd.csv", "--folder", "new", "--no-header", "--decimal", ",", "--missing", "none")

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import log10
 from pathlib import Path
 from string import whitespace
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from siloweave.errors import InputError, RosterError, count_of
 from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.report import words
+from siloweave.report.facts import largest_delta
 from siloweave.tables.column import Column
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
@@ -776,7 +778,21 @@ def _study(
             entry += f"columns = [{', '.join(map(_text, table.names))}]\n"
         entries.append(entry + _dialect_lines(dialects.get(party)))
     head = _HEAD.format(name=_text(name))
+    method = method.replace(f"delta = {_USUAL_DELTA}", f"delta = {_delta(tables)}")
     return head + method + _PARTIES + "\n".join(entries) + alignment + _OUTPUT
+
+
+def _delta(tables: Mapping[str, Table]) -> str:
+    """Return a power of ten that no report calls large for so many rows.
+
+    More than 100,000 rows alone make it smaller than usual, so of their number it shows the order
+    of magnitude at most.
+    """
+    rows = sum(table.drawn_of or table.num_rows for table in tables.values())
+    delta = float(_USUAL_DELTA)
+    while delta > largest_delta(rows):
+        delta /= 10
+    return f"1e-{round(-log10(delta))}"
 
 
 def _budget(units: Sequence[RepeatedId], parties: int) -> str:
@@ -839,10 +855,11 @@ file = "schema.json"
 _UNIT = """\
 unit = "row"               # or an id column, whose rows are one person's; with rows_per_unit = 5
 """
+_USUAL_DELTA = "1e-6"
 _BUDGET = f"""\
 [budget]
 epsilon = 1.0              # the most that anyone can learn about one unit; smaller is safer
-delta = 1e-6               # far below 1 / number of rows
+delta = {_USUAL_DELTA}               # far below 1 / number of rows
 relation = "add_remove"    # or "replace_one": the number of rows is public then
 {_UNIT}
 """
