@@ -21,7 +21,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, product
+from itertools import compress, groupby, product
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -91,8 +91,8 @@ def _product_sum(left: _Table, right: _Table, attributes: Collection[str]) -> _T
 
 def _smallest_subtree(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[int]]:
     """Return the root and the members, parents first, of the smallest subtree with `wanted`."""
-    members = list(range(len(tree.cliques)))
-    wanted_in = [wanted & set(clique) for clique in tree.cliques]
+    is_member = [True] * len(tree.cliques)
+    wanted_in = [wanted.intersection(clique) for clique in tree.cliques]
     num_children = [0] * len(tree.cliques)
     for parent in tree.parents[1:]:
         num_children[parent] += 1
@@ -100,15 +100,16 @@ def _smallest_subtree(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[i
     # Cut leaves that hold nothing wanted but what their parent holds too; children come first, so
     # that a parent whose children were cut is a leaf when its turn comes.
     for i in reversed(range(1, len(tree.cliques))):
-        if not num_children[i] and wanted_in[i] <= set(tree.separators[i]):
-            members.remove(i)
+        if not num_children[i] and wanted_in[i].issubset(tree.separators[i]):
+            is_member[i] = False
             num_children[tree.parents[i]] -= 1
+    members = list(compress(range(len(tree.cliques)), is_member))
 
     # The same from above: a root with one child is a leaf, too.
     root = 0
     while num_children[root] == 1:
         child = next(i for i in members if i != root and tree.parents[i] == root)
-        if not wanted_in[root] <= set(tree.separators[child]):
+        if not wanted_in[root].issubset(tree.separators[child]):
             break
         members.remove(root)
         root = child

@@ -30,7 +30,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
+from heapq import heapify, heappop, heappush, nlargest
 from itertools import chain, combinations, compress
 from math import comb, inf, prod, sqrt
 from typing import Any, TypeAlias
@@ -610,6 +610,8 @@ class _Rehearsal:
 
         # The model of single columns, and how much each pair would improve it.
         self.model = self._fit(None)
+        # Computed all at once, as they are far apart in the model.
+        self.model.marginals(list(self.open))
         self.scores: dict[Clique, float] = {
             pair: self._score(answer) for pair, answer in self.open.items()
         }
@@ -764,17 +766,28 @@ class _Rehearsal:
 
         Scores mostly fall as pairs are chosen, so only the highest are computed again.
         """
+        # The best first; of equal ones, that which came first.
+        ranked = [
+            (-score, place, pair)
+            for place, (pair, score) in enumerate(self.scores.items())
+            if score > 0
+        ]
+        heapify(ranked)
         fitting: set[Clique] = set()
         fresh: set[Clique] = set()
-        while self.scores:
-            top = max(self.scores, key=self.scores.__getitem__)
-            if self.scores[top] <= 0:
-                return None
-            if top not in fitting:
+        while ranked:
+            _, place, top = ranked[0]
+            if top not in self.open:
+                heappop(ranked)
+            elif top not in fitting:
                 fitting.update(self._offer(fitting))
             elif top in fresh:
                 return top
             else:
-                self.scores[top] = self._score(self.open[top])
+                score = self._score(self.open[top])
+                self.scores[top] = score
                 fresh.add(top)
+                heappop(ranked)
+                if score > 0:
+                    heappush(ranked, (-score, place, top))
         return None
