@@ -71,7 +71,7 @@ _LAYOUT_S = 1e-5
 _LAYOUT_S_GROWTH = 9e-10
 _ROUND_S_PER_CELL = 5e-7  # of a round's fit, up to 200,000 cells
 _TREE_S_PER_CELL = 1.5e-6  # of one fit of a large model
-_PLAN_S_PER_QUERY = 0.02
+_PLAN_S_PER_QUERY = 0.006  # from 60, 120 and 300 columns
 # Of a party's choice in a round.
 _CHOICE_S = 2.5e-3
 _CHOICE_S_PER_QUERY = 5e-5
