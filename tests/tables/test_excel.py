@@ -8,6 +8,8 @@ import pytest
 
 from siloweave.app.init import propose
 from siloweave.errors import DataError, InputError
+from siloweave.tables.codes import Encoder
+from siloweave.tables.column import Column
 from siloweave.tables.dialect import Dialect
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
@@ -253,6 +255,22 @@ def test_durations_of_a_day_and_more_are_numbers_of_a_unit(tmp_path):
     assert numbers.tolist() == minutes
     numbers, _ = table.take([60]).integers("worked", "minutes")
     assert numbers.tolist() == minutes[-1:]
+
+
+@pytest.mark.parametrize("more", ["lost", 0.25, 100.25, 40_000.5, -1.5, "12:30:00"])
+def test_one_row_more_moves_no_duration(tmp_path, more):
+    """A text beside durations is refused by the reader of sheets: the column is then text."""
+    column = Column(
+        "worked", "continuous", low=0, high=100, format="hours", missing=True, outside="move"
+    )
+    encoder = Encoder(Schema((column,)).with_fallbacks(), 16)
+    codes = []
+    for name, first in (("fewer", []), ("more", [[more]])):
+        rows = [["worked"], *first, *([hours / 24] for hours in (0.5, 5.5, 23.5, 36.5, 80.5))]
+        path = workbook(tmp_path / f"{name}.xlsx", {"Hours": rows}, shown="[h]:mm:ss")
+        codes.append(encoder.read(read(path)).codes.column("worked")[len(first) :].tolist())
+    assert codes[0] == codes[1]
+    assert len(set(codes[0])) > 2
 
 
 def test_dates_of_excel_stay_dates(tmp_path):

@@ -858,6 +858,12 @@ def test_objects_of_pandas_come_back_as_such_objects(cells):
     assert list(map(str, back["x"])) == list(map(str, cells))
 
 
+@pytest.mark.parametrize("odd", ["Infinity", f"{10**30}.00"])
+def test_decimals_that_cannot_be_written_alike_come_back_as_numbers(odd):
+    frame = pd.DataFrame({"x": pd.Series([Decimal(odd), Decimal("1.50")], dtype=object)})
+    assert read(frame).to_native()["x"].tolist() == [float(odd), 1.5]
+
+
 def test_times_of_day_of_polars_come_back():
     frame = pl.DataFrame({"x": [time(8, 30), None]})
     assert read(frame).to_native().equals(frame)

@@ -906,9 +906,9 @@ def _meanings(kind: type) -> dict[str, str]:
 def _referred(parent: type, class_name: str, setting: str) -> dict[str, str]:
     """Return what the class that a docstring refers to says of a setting, if it is found."""
     for module in (sys.modules[parent.__module__], model_settings):
-        other = getattr(module, class_name, None)
-        if isinstance(other, type):
-            meanings = _meanings(other)
+        named_class = getattr(module, class_name, None)
+        if isinstance(named_class, type):
+            meanings = _meanings(named_class)
             return {setting: meanings[setting]} if setting in meanings else {}
     return {}
 

@@ -361,7 +361,7 @@ def pandas_series(series: pl.Series, dtype: Any) -> Any:
 
     if dtype is not None:
         # Generated values may not fit the type that the real ones had.
-        with suppress(TypeError, ValueError, AttributeError):
+        with suppress(TypeError, ValueError, AttributeError, ArithmeticError):
             return _restored_column(pandas, column, dtype)
     return column
 

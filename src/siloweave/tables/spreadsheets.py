@@ -42,6 +42,7 @@ def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, An
     """
     file = stored(path)
     sheet_name = _sheet_name(path, file)
+    fastexcel = import_module("fastexcel")
     where = f"sheet {sheet_name!r} of {str(file)!r}"
     has_header = dialect.header is not False
     read_cells = partial(
@@ -95,8 +96,8 @@ def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, An
         typed = read_cells(
             has_header=has_header, infer_schema_length=None, read_options=place
         )
-    except pl.exceptions.PolarsError:
-        # A number such as 1e308 in a column of whole ones.
+    except (pl.exceptions.PolarsError, fastexcel.FastExcelError):
+        # A number such as 1e308 in a column of whole ones, or a text in one of durations.
         return texts, {}
     types = dict(zip(names, typed.dtypes, strict=False))
     durations = [name for name, dtype in types.items() if dtype == pl.Duration]
