@@ -1,4 +1,6 @@
 import struct
+import subprocess
+import sys
 import tracemalloc
 
 import msgspec
@@ -308,3 +310,39 @@ def test_a_handler_that_sends_rows_gets_nothing_out():
         with pytest.raises(WireError, match="not sealed"):
             site.answer(frame(Ask(9.0)), {Ask: leak})
         assert site.answer(frame(Ask(50.0)), HANDLERS)  # nothing was stored for this step
+
+
+# A coordinator reads the replies of several parties in threads. Up to 0.22, msgspec let a thread
+# use a type whose fields another thread had not all set: a NULL pointer, which ends the process.
+_FIRST_READS = """
+import sys
+from threading import Barrier, Thread
+import msgspec
+
+sys.setswitchinterval(1e-6)
+for _ in range(200):
+    class Inner(msgspec.Struct):
+        names: tuple[str, ...]
+        counts: dict[str, int]
+    class Outer(msgspec.Struct):
+        inner: Inner
+        inners: tuple[Inner, ...]
+        word: str | None
+    inner = Inner(("a",), {"b": 1})
+    outer = Outer(inner, (inner, inner), None)
+    data = msgspec.msgpack.encode(outer)
+    barrier = Barrier(4)
+    def read():
+        barrier.wait()
+        assert msgspec.msgpack.decode(data, type=Outer) == outer
+    threads = [Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_a_type_can_be_read_for_the_first_time_in_several_threads():
+    done = subprocess.run([sys.executable, "-c", _FIRST_READS], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
