@@ -24,6 +24,8 @@ SITE = ROOT / "build" / "site"
 OUTSIDE = '<script src="https://unpkg.com/iframe-worker/shim" type="text/javascript"></script>'
 # Ours, in docs/assets.
 SCRIPTS = ("search", "scrolling")
+# Zensical's mark of a property, in the titles of its index of words.
+PROPERTY = "<code>property</code>"
 # A link without words stands before every line of code.
 LINE_LINK = re.compile(r'<a id="[^"]*__codelineno[^>]*></a>')
 
@@ -40,6 +42,20 @@ def copy_pages() -> None:
     for path in PAGES.rglob("*.ipynb"):
         text = page(json.loads(path.read_text("utf-8")), path.stem)
         path.with_suffix(".md").write_text(text, "utf-8")
+
+
+def drop_properties(site: Path) -> None:
+    """Take the API's properties out of the index of words.
+
+    They are many, their names are common words, and a title of one word comes first: who looks for
+    "epsilon" or "missing values" wants the page about it. A property is found on its class's page.
+    """
+    index = json.loads((site / "search.json").read_text("utf-8"))
+    index["items"] = [item for item in index["items"] if PROPERTY not in item["title"]]
+    text = json.dumps(index, ensure_ascii=False)
+    (site / "search.json").write_text(text, "utf-8")
+    # The same for pages that are opened as files, which may not fetch.
+    (site / "search.js").write_text(f"var __index = {text}", "utf-8")
 
 
 class Links(HTMLParser):
@@ -93,6 +109,7 @@ def main() -> int:
         own = "".join(f'<script src="{above}assets/{name}.js"></script>' for name in SCRIPTS)
         text = path.read_text("utf-8").replace(OUTSIDE, own)
         path.write_text(LINE_LINK.sub("", text), "utf-8")
+    drop_properties(SITE)
     found = problems(SITE)
     print("\n".join(found) or "Every link leads somewhere; open build/site/index.html.")
     return len(found)
