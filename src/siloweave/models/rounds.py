@@ -22,7 +22,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from optax.tree_utils import tree_get, tree_set
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -54,9 +53,6 @@ from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout
 
 _OWNERS = 2**32 - 1  # more than there are steps
-# What optax calls Adam's mean gradient and its mean square.
-_FIRST_MOMENT = "mu"
-_SECOND_MOMENT = "nu"
 # A latent that spreads less is a constant, and stays as it is, as in `latent.fit`.
 _LEAST_SPREAD = 1e-4
 # By how much sums of floats may be off, as a share and for a value near 0.
@@ -294,21 +290,18 @@ class Learner(ABC):
         shared, _ = self.split(state)
         return shared
 
-    def fault(self, shared: Any) -> str | None:
-        """Name what no training leaves in a shared part; None if nothing is wrong."""
-        return None
-
     def sizes(self) -> list[int]:
         """Return the bytes of each network that is shared; nothing is computed."""
-        shared, _ = self.split(self._shapes())
+        shared, _ = self.split(self._shapes)
         return [_bytes_of(network) for network in shared]
 
     def result_size(self) -> int:
         """Return the bytes of what is averaged after the last step; nothing is computed."""
-        return _bytes_of(self.result(self._shapes()))
+        return _bytes_of(self.result(self._shapes))
 
+    @cached_property
     def _shapes(self) -> Any:
-        """Return a state whose arrays are shapes, by the code that makes the arrays."""
+        """A state whose arrays are shapes, by the code that makes the arrays."""
 
         def start(key: Array) -> Any:
             return self.start(key, 1)
@@ -326,6 +319,10 @@ class Learner(ABC):
         They are so many epochs of its rows, unless the learner's settings say how long it trains.
         """
         return epochs * self.epoch(rows)
+
+    def num_rounds(self, most: int, all_rows: int) -> int:
+        """Return how many rounds the training has, of at most so many: as many, in general."""
+        return most
 
     def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
         """Take a part of an owner's steps; one compiled program serves all owners of a size.
@@ -606,10 +603,12 @@ class PooledPointLearner(SphereCodeLearner):
     2. A step's batch is divided among the owners by their rows, and all take as many steps as that
        fit, with its falling rate. (With batches of one size for all, an owner of twice the rows
        takes twice the steps besides twice the weight.)
-    3. Adam's moments are averaged like the network. With second moments of its own an owner scales
-       directions by its own rows, and where owners differ, such steps do not cancel in the mean.
-    4. The rate is larger by the root of the number of owners: gradients of a divided batch are
+    3. The rate is larger by the root of the number of owners: gradients of a divided batch are
        noisier, so that the mean of their squares is larger by about that number.
+
+    Networks are averaged every few steps. Within eighty steps owners who differ unlearn each
+    other's rows. Adam's moments stay with their owner: averaged, too, they gain less than three
+    times as many rounds, which take as many bytes.
 
     The moving average is linear in the networks, so it stays with its owner, and the owners'
     averages are averaged once, at the end. One owner alone has no such label.
@@ -671,6 +670,10 @@ class PooledPointLearner(SphereCodeLearner):
         weights = network_bytes // np.dtype(np.float32).itemsize
         return self.settings.taken(all_rows, weights)
 
+    def num_rounds(self, most: int, all_rows: int) -> int:
+        """Return how many rounds the training has, of at most so many: none is without a step."""
+        return min(most, self.steps(all_rows, all_rows, 0))
+
     def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
         """Return the mean, but each owner's own weights of its label."""
         mean = mean_of(parts, weights)
@@ -702,42 +705,17 @@ class PooledPointLearner(SphereCodeLearner):
         return diffusion.descent(settings, self.layout, self.label_block)
 
     def split(self, state: Descended) -> tuple[Any, Any]:
-        """Return network and moments; moving average and number of steps."""
-        first = tree_get(state.moments, _FIRST_MOMENT)
-        second = tree_get(state.moments, _SECOND_MOMENT)
-        shared = (state.net, first, second)
-        local = (state.average, state.step)
-        return shared, local
+        """Return the network; moving average, moments and number of steps."""
+        return (state.net,), (state.average, state.moments, state.step)
 
     def joined(self, shared: Any, local: Any) -> Descended:
-        """Return the state; the optimiser's counters are the number of steps."""
-        net, first, second = shared
-        average, step = local
-
-        # Neither part holds the rest of the optimiser's state, so a fresh one is filled. Its
-        # structure does not depend on the number of steps that `update` is asked for.
-        optimiser = self.update(1).optimiser
-        fresh = optimiser.init(eqx.filter(net, eqx.is_inexact_array))
-        values = {
-            _FIRST_MOMENT: first,
-            _SECOND_MOMENT: second,
-            "count": jnp.asarray(step, jnp.int32),
-        }
-        moments = tree_set(fresh, **values)
-        return Descended(net, average, moments, step)
+        """Return the state."""
+        (net,) = shared
+        return Descended(net, *local)
 
     def result(self, state: Descended) -> Any:
         """Return the moving average."""
         return (state.average,)
-
-    def fault(self, shared: Any) -> str | None:
-        """Name second moments below 0, of which no root can be taken."""
-        _, _, second = shared
-        leaves = jax.tree.leaves(second)
-        least = min(np.min(leaf, initial=0.0) for leaf in leaves)
-        if least < 0:
-            return "second moments of gradients are below 0; squares never are"
-        return None
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """Return a `LatentDiffusion` of the averaged moving average."""

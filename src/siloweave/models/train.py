@@ -58,6 +58,7 @@ _LEAST_SHARE = 0.2  # of the training before which it does not end
 _WATCHING = 2**31 - 1  # what the key of looks is folded with: no step has this number
 _NAME = "training.json"
 _STRETCH = 1.0  # seconds between two reports, about
+_FEW = 16  # steps that are taken without a report between them
 
 
 # Checkpoints
@@ -486,7 +487,8 @@ def _loop(
 
     Raises TrainingError where a stretch ends in NaN or an infinity.
     """
-    length = 1
+    # A round of a few steps would take longer to report than to compute.
+    length = _FEW if steps - step <= _FEW else 1
     pace = 0.0  # seconds a step, 0 until it is measured
     is_compiled = False
     text = "compiling" if step < steps else "done"
@@ -584,7 +586,13 @@ def _same_shapes(state: Any, arrays: Any) -> Any:
 
 def _strongly_typed(arrays: Any) -> Any:
     """Return arrays without jax's weak types, which would differ between a loop's steps."""
-    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
+
+    def strong(x: Any) -> Any:
+        if not getattr(x, "weak_type", False):
+            return x
+        return jax.lax.convert_element_type(x, x.dtype)
+
+    return jax.tree.map(strong, arrays)
 
 
 def _number(loss: Any) -> Array:

@@ -33,10 +33,7 @@ class Prepare(Request[Ready], frozen=True, tag="fed_tgan/prepare"):
 
 
 class Trained(Reply, frozen=True):
-    """What a learner shares after a round of a party's own steps, as safetensors bytes.
-
-    These are networks, and for some learners moments of their optimiser.
-    """
+    """The networks of a party after a round of its own steps, as safetensors bytes."""
 
     networks: Released[bytes]
 

@@ -19,7 +19,7 @@ decentralized data". One party alone trains what a central fit trains, step for 
 
 Our diffusion of sphere codes is averaged, too, but its parties take the steps of a central fit
 together: the network is conditioned on the party of a row, batches are divided among parties by
-their rows, and the optimiser's moments are averaged with the network (models/rounds.py,
+their rows, and networks are averaged every ten steps or so (models/rounds.py,
 `PooledPointLearner`).
 
 MD-TGAN has one generator, at the coordinator, and one critic at every party: Hardy, Le Merrer &
@@ -30,7 +30,7 @@ critic learns from the first beside real rows and answers how its judgement of t
 with every entry. The generator follows the mean of these answers. After an epoch every critic moves
 to the next party of the roster; the moments of its optimiser stay behind.
 
-**Guarantee**: none. Frequencies, mixtures, networks and moments leave a party as they are, and its
+**Guarantee**: none. Frequencies, mixtures and networks leave a party as they are, and its
 ledger says so with an event of infinite cost, entered before anything is sent. A category that one
 person holds is visible, and so is a lone value (a mode of no width). In MD-TGAN, critics, which
 remember rows best, are handed from party to party.
@@ -58,6 +58,7 @@ from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.core.views import View, Views
 from siloweave.errors import InputError
+from siloweave.federation.expected import MOST_ROWS
 from siloweave.methods.fed_tgan import coordinator, messages, party
 from siloweave.methods.fed_tgan.party import RoundTrainer
 from siloweave.methods.fed_tgan.settings import (
@@ -123,12 +124,6 @@ _AVERAGED = _views(
     ("Trained.networks",),
     ("Round",),
 )
-_MOMENTS_AVERAGED = _views(
-    "and after every round its network and the optimiser's moments",
-    "the mean of all networks and moments after every round",
-    ("Trained.networks",),
-    ("Round",),
-)
 
 
 def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
@@ -148,13 +143,14 @@ def _forecast(trainer: RoundTrainer, setup: Setup, rows: int) -> Forecast:
     learner, width = _foreseen(trainer, setup)
     shared_bytes = sum(learner.sizes())
     result_bytes = learner.result_size()
-    rounds = synth.rounds
+    rounds = learner.num_rounds(synth.rounds, rows)
     # Networks go both ways in every round, but the last answer is the result.
     sent = rounds * (2 * shared_bytes + _SUMS * width) - shared_bytes + result_bytes
     questions: QuestionCounts = {
         messages.Describe: 1,
         messages.Prepare: 1,
-        messages.Round: rounds,
+        # How many rows all parties have is known once they answer.
+        messages.Round: learner.num_rounds(synth.rounds, MOST_ROWS),
     }
     return networks.training_forecast(
         setup, rows, settings, questions, lambda *_: sent,
@@ -432,7 +428,6 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
 
     method: ClassVar[Method] = _method(
         RoundTrainer(_latent, networks.LatentModel),
-        visibility=lambda synth: _MOMENTS_AVERAGED,
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
@@ -441,12 +436,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     )
 
     def _check_settings(self) -> None:
-        """Refuse rounds without a step, and settings that would end one party's training early."""
-        if self.rounds > self.diffusion.steps:
-            raise InputError(
-                f"rounds={self.rounds} is more than diffusion.steps={self.diffusion.steps}: a "
-                "round takes one step or more; give fewer rounds, or more steps"
-            )
+        """Refuse settings that would end one party's training early."""
         _refuse_matching("diffusion.", self.diffusion)
         usual = DiffusionSettings()
         for name in ("minutes", "watched"):

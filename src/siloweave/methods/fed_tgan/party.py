@@ -187,11 +187,12 @@ def _trained(
 
     state = _state(synth, trainer, site)
     number = request.number
-    if not 0 <= number < synth.rounds:
-        raise WireError(f"round {number} was asked for; the study has {synth.rounds}")
     learner = state.learner
     size = len(state.vectors)
     facts = _facts_of(request, learner, size)
+    num_rounds = learner.num_rounds(synth.rounds, facts.rows)
+    if not 0 <= number < num_rounds:
+        raise WireError(f"round {number} was asked for; the study has {num_rounds}")
     # Without a number of epochs, the learner's own settings say how long it trains.
     total_steps = learner.steps(size, facts.rows, synth.all_epochs or 0)
     if state.started is None:
@@ -211,8 +212,8 @@ def _trained(
     before = learner.joined(rounds.unpacked(request.networks, shared_like), local)
 
     # Rounds cut all steps evenly, to within one.
-    first = total_steps * number // synth.rounds
-    last = total_steps * (number + 1) // synth.rounds
+    first = total_steps * number // num_rounds
+    last = total_steps * (number + 1) // num_rounds
     lap = rounds.Lap(learner.batch(size, facts.rows), first, last, total_steps)
     after = learner.run(
         before, state.rows, lap, rounds.own_key(state.keys.steps, state.place)
@@ -221,7 +222,7 @@ def _trained(
     shared, local = learner.split(after)
     networks.remember_step("moments/", number, rounds.packed(local), site)
     # The last round ends with what the model draws with, such as a moving average of weights.
-    if number == synth.rounds - 1:
+    if number == num_rounds - 1:
         return rounds.packed(learner.result(after))
     return rounds.packed(shared)
 

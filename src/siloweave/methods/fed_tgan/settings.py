@@ -51,8 +51,9 @@ class PooledRoundsSettings:
     """The settings of parties that take the steps of one central fit together.
 
     Attributes:
-        rounds: How often networks and moments are averaged. The steps of the training are divided
-            among the rounds, so more rounds send more bytes and take no more steps.
+        rounds: How often the networks are averaged, at most once a step. The steps of the
+            training are divided among the rounds, so more rounds send more bytes and take no more
+            steps. Where parties are unlike each other, rounds of some ten steps are needed.
         weights: How parties are weighted in the mean: "similarity and size", Fed-TGAN's, by which
             typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
             of rows; or "typical", by rows too, and less for a party unlike the others.
@@ -61,7 +62,7 @@ class PooledRoundsSettings:
         InputError: A value is out of bounds.
     """
 
-    rounds: int = 500
+    rounds: int = 2000
     weights: Weights = "rows"
 
     def __post_init__(self) -> None:
