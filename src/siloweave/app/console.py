@@ -687,7 +687,8 @@ def print_account(account: AccountView, *, json: bool) -> None:
         remainder = f"ε = {epsilon_left} of a row at δ = {delta_left}"
         if not account.epsilon_left:
             remainder = "nothing"
-        console.say(f"policy.toml leaves {remainder} for other studies")
+        until = ", until its owner has said what was spent" if account.trouble else ""
+        console.say(f"policy.toml leaves {remainder} for other studies{until}")
     if not account.trouble:
         return
     print_warning(account.trouble)
