@@ -59,6 +59,7 @@ from siloweave.app.ends import (
     COORDINATOR_KEY,
     COORDINATOR_PUBLIC,
     STUDY_FILE,
+    public_key_in,
     require_coordinator_folder,
     require_party_folder,
 )
@@ -346,18 +347,6 @@ def _roster(folder: Path, study: Study, coordinator: bytes) -> frames.Roster:
             f"{', '.join(study.names)}. Ask the coordinator for both again"
         )
     return roster
-
-
-def public_key_in(path: Path) -> bytes:
-    """Return the coordinator's public key in a file; InputError for a file without one."""
-    try:
-        return b64decode(path.read_text().strip(), validate=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise InputError(
-            f"{path}: holds no public key ({reason}). Ask the coordinator for the key, by another "
-            "way than the one that brought this folder, and write it into this file"
-        ) from error
 
 
 def fingerprints_in(folder: Path) -> dict[str, str]:
