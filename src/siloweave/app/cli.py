@@ -646,7 +646,8 @@ def attack(
 @reported()
 def list_all(
     name: Annotated[
-        str | None, typer.Argument(help="Show all about this method.")
+        str | None,
+        typer.Argument(help="Show all about this method, by its name or its class."),
     ] = None,
     json: AsJson = False,
 ) -> None:

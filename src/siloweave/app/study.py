@@ -851,10 +851,13 @@ class AboutMethod(msgspec.Struct, frozen=True):
 def about_method(name: str) -> AboutMethod:
     """Return what a method is, what it does, and its settings.
 
+    Args:
+        name: Of the method, or of its class; case, ``-`` and ``_`` do not matter.
+
     Raises:
         InputError: The name is unknown.
     """
-    kind = _kind_of(name, "NAME:")
+    kind = _kind_of(_method_meant(name), "NAME:")
     # The first paragraph of a class is a sentence on what it does.
     summary, _, _ = cleandoc(kind.__doc__ or "").partition("\n\n")
     method = kind()
@@ -871,6 +874,20 @@ def about_method(name: str) -> AboutMethod:
             name: text for name, text in _meanings(kind).items() if name in settings
         },
     )
+
+
+def _method_meant(word: str) -> str:
+    """Return the name of the method that a word means, or the word itself if it means none."""
+    letters = _letters(word)
+    for name, kind in METHODS.items():
+        if letters in (_letters(name), _letters(kind.__name__)):
+            return name
+    return word
+
+
+def _letters(name: str) -> str:
+    """Return a name in small letters, without what divides its words."""
+    return name.replace("-", "").replace("_", "").lower()
 
 
 # An entry of a docstring's list of settings: one name or several, and the first words on them.
