@@ -645,7 +645,12 @@ _File = TypeVar("_File")
 def in_toml(file: Path, parse: Callable[[dict[str, Any]], _File]) -> _File:
     """Return what `parse` makes of a TOML file; raise InputError, naming the file."""
     try:
-        return parse(tomllib.loads(file.read_text("utf-8")))
+        text = file.read_text("utf-8")
+        if not text.strip():
+            raise InputError(
+                f"{file}: is empty. Put its last copy back, or write it anew"
+            )
+        return parse(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: is not TOML: {error}") from error
     except InputError as error:
@@ -806,6 +811,10 @@ def schema_in(path: Path) -> Schema:
         raise DataError(
             f"{reason}. See that it is there, and that this user may read it"
         ) from error
+    if not text.strip():
+        raise SchemaError(
+            f"{path}: is empty. Put its last copy back, or let `siloweave init` write it anew"
+        )
     try:
         metadata = msgspec.json.decode(text)
         if not isinstance(metadata, dict):
