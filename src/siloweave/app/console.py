@@ -812,8 +812,8 @@ def _print_work(console: Terminal, status: PartyStatus) -> None:
     computing = duration(status.computing)
     sealing = duration(status.sealing)
     console.say(
-        f"{computing} of its own computing and {sealing} of sealing, opening and signing, "
-        "which no other end is told"
+        f"{computing} of its own computing and {sealing} of sealing, opening and signing; "
+        "no other end learns these"
     )
     stored = words.size(status.stored)
     console.say(_clauses(f"{stored} of answers are stored", time_left_words(status)))

@@ -326,7 +326,8 @@ class Study(Section, frozen=True):
         if not data:
             raise InputError(
                 f"[[parties]] data is missing for {party.name!r}. Name the file of its rows. "
-                "Over a network that is not needed: there each party names its own by --data."
+                "Between organisations that is not needed: each party names its own by --data, and "
+                "`siloweave party plan` forecasts the study there."
             )
         return Path(self.base) / data
 
