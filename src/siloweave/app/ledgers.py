@@ -457,7 +457,7 @@ def read_ledgers(
 
 
 def _check_party(party: str | None, names: Sequence[str]) -> None:
-    """Refuse a party that is none of those with a ledger."""
+    """Refuse a party without a ledger here."""
     if party is not None and party not in names:
         raise InputError(
             f"--party {party!r} has no ledger here{close_match(party, names)} "
