@@ -293,8 +293,49 @@ def test_a_backup_replaces_older_copies_alone_and_a_newer_account_stays(home, fo
     of_another_key(copy)
     code, _, said = folder.call(*call, "--restore", copy)
     assert (code, "is the account of the key" in said) == (5, True)
+    assert str(copy) in said.replace("\n", "")
     code, _, said = folder.call(*call, "--restore", copy, "--spent-since", "0")
     assert (code, "one at a time" in said) == (2, True)
+
+
+def test_what_was_copied_is_named_and_a_backup_is_another_file(home, folder):
+    call = "party", "account", "--folder", home.path
+    copy = folder.path / "copy.jsonl"
+    _, _, said = folder.call(*call, "--backup", copy)
+    assert f"Wrote {copy}: a copy of the account" in said.replace("\n", " ").replace("  ", " ")
+    _, _, said = folder.call(*call, "--restore", copy)
+    assert "account.jsonl: as in" in said.replace("\n", " ")
+    before = home.account.read_bytes()
+    for place, problem in ((home.account, "is the account itself"), (home.path, "is a folder")):
+        code, _, said = folder.call(*call, "--backup", place)
+        assert (code, problem in said.replace("\n", " ")) == (2, True), said
+    assert home.account.read_bytes() == before
+
+
+def test_a_file_that_is_no_backup_is_named_and_not_the_account(home, folder):
+    notes = folder.path / "notes.txt"
+    notes.write_text("mine")
+    for content in ("mine\n", ""):
+        notes.write_text(content)
+        words = "party", "account", "--folder", home.path, "--restore", notes
+        code, _, said = folder.call(*words)
+        said = said.replace("\n", " ")
+        assert code == 5
+        assert "Give another backup with --restore" in said
+        assert str(home.account) not in said
+
+
+def test_an_old_account_leaves_nothing_for_other_studies(home, folder):
+    call = "party", "account", "--folder", home.path
+    copy = folder.path / "copy.jsonl"
+    folder.json(*call, "--backup", copy)
+    home.start(home.study("flu"))
+    home.account.write_bytes(copy.read_bytes())
+    shown = folder.json(*call)
+    assert "it has 1 line, and this machine knows of 2" in shown["trouble"]
+    assert (shown["epsilon_left"], shown["delta_left"]) == (0, 0)
+    _, shown, _ = folder.call(*call)
+    assert "leaves nothing for other studies, until its owner" in shown.replace("\n", " ")
 
 
 def test_a_home_on_a_new_machine_waits_for_its_owner(home, state, folder):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from siloweave.app.network import party_in, provision, public_key_in
+from siloweave.app.ends import public_key_in
+from siloweave.app.network import party_in, provision
 from siloweave.app.status_facts import status_of
 from siloweave.privacy.ledger import Ledger, fingerprint
 from tests.app.processes import Ends, first, over_network, small, told, until

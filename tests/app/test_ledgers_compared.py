@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from siloweave.app.ledgers import open_run
+from siloweave.app.study import Study
 from siloweave.federation.course import RECEIPTS
 from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, fingerprint, spelled_key
 from tests.privacy.rewritten import resealed
@@ -116,6 +117,30 @@ def test_a_copy_elsewhere_is_compared_with_nothing_and_its_key_is_printed(done):
     assert code == 0
     assert "Compared with nothing" in out
     assert f"signed with the key {fingerprint(Ledger.read(copy).key)}" in " ".join(out.split())
+
+
+def begin_ledger(folder, name, key_folder):
+    """Write the first line of a party's ledger, by a key in some folder."""
+    identity = Identity.load(key_folder / KEY_FILE)
+    with Ledger(name, path=folder / "ledger.jsonl", identity=identity):
+        pass
+
+
+def test_a_party_reads_its_ledger_in_its_folder_of_a_study(ends, folder):
+    north, south = ends["north"], ends["south"]
+    begin_ledger(north, "north", north)
+    budget = Study.load(north).terms()
+    trail = folder.json("ledger", north)
+    assert (trail["allowed"], trail["delta"]) == (budget.epsilon, budget.delta)
+    assert [ledger["compared"] for ledger in trail["ledgers"]] == [["roster.json (key)"]]
+    assert folder.json("ledger", north / "ledger.jsonl") == trail
+
+    # Written anew with another key, the file alone is as good as before.
+    (north / "ledger.jsonl").unlink()
+    begin_ledger(north, "north", south)
+    message = refused(folder, "ledger", north)
+    assert "roster.json names" in message
+    assert "written anew with another key" in message
 
 
 def test_the_summary_names_every_partys_key(done):

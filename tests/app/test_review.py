@@ -422,6 +422,38 @@ def test_a_schema_that_is_gone_or_damaged_meanwhile_loses_nothing(page, review, 
     assert (file.read_bytes() if file.exists() else None) == content
 
 
+def test_a_folder_in_place_of_the_schema_is_named_and_loses_nothing(page, review, file):
+    sent = form(review, age={"high": "120"})
+    file.unlink()
+    file.mkdir()
+    status, answer = save(page, sent)
+    assert (status, answer["outcome"]) == (409, "beside")
+    assert "cannot be read any more (Is a directory)" in answer["message"]
+    assert Schema.from_json(Path(answer["beside"]).read_bytes())["age"].high == 120
+    assert file.is_dir()
+
+
+def test_a_schema_that_may_not_be_read_any_more_is_named_and_loses_nothing(
+    page, review, file, monkeypatch
+):
+    sent = form(review, age={"high": "120"})
+    content = file.read_bytes()
+    read_bytes = Path.read_bytes
+
+    def refused(path):
+        if path == file:
+            raise PermissionError(13, "Permission denied", str(file))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    status, answer = save(page, sent)
+    monkeypatch.undo()
+    assert (status, answer["outcome"]) == (409, "beside")
+    assert "cannot be read any more (Permission denied)" in answer["message"]
+    assert Schema.from_json(Path(answer["beside"]).read_bytes())["age"].high == 120
+    assert file.read_bytes() == content
+
+
 def test_a_disk_that_cannot_be_written_leaves_all_as_it_was(page, review, file, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device", str(file))
@@ -795,8 +827,9 @@ def test_a_folder_a_study_or_a_schema_is_opened(folder, tmp_path):
     ("name", "content", "words"),
     [
         ("no.json", None, "cannot be read"),
-        ("empty.json", b"", "not a schema file"),
+        ("empty.json", b"", "is empty. Put its last copy back"),
         ("rows.csv", b"age,sex\n1,f\n", "not a schema file"),
+        ("rows.csv", b"age,sex\n1,f\n", "name the rows by --data"),
         ("sdv.json", b'{"columns": {}}', "not a schema file"),
         ("new.json", b'{"format": "siloweave-schema", "version": 99, "columns": []}', "version"),
         ("bytes.json", b"\xff\xfe{", "not a schema file"),

@@ -13,9 +13,10 @@ from datetime import datetime
 import pytest
 
 from siloweave.app.cli import main
+from siloweave.app.door import _past_line
 from siloweave.app.ledgers import open_run
 from siloweave.app.network import office_in
-from siloweave.app.presence import Running
+from siloweave.app.presence import PRESENCE, Running
 from siloweave.app.run import execute
 from siloweave.app.status import FACTS, LOG, known_status, log_into, logging_for
 from siloweave.app.status_facts import status_of
@@ -169,6 +170,29 @@ def test_a_party_that_refused_a_question_says_when(ends, capsys):
     assert [one.kind for one in exchanges_in(ends["north"] / "nonces")] == [REFUSAL]
     assert main(["status", str(ends["north"])]) == 0
     assert f"refused a question at {clock(found)}: its terminal" in capsys.readouterr().out
+
+
+def test_a_party_whose_answers_were_deleted_is_not_told_to_start(ends, capsys):
+    run(ends, "north", "south")
+    north = ends["north"]
+    shutil.rmtree(north / "store")
+    (north / "nonces").unlink()
+    (north / PRESENCE).unlink(missing_ok=True)
+    status = status_of(north)
+    assert (status.state, status.ended, status.running) == ("not running", "", False)
+    assert main(["status", str(north)]) == 0
+    shown = capsys.readouterr().out
+    assert "not running here (its answers were deleted, so it cannot continue)" in shown
+
+
+def test_a_party_that_is_started_again_says_how_far_it_is(ends):
+    north = ends["north"]
+    assert _past_line(north, "small") == ""
+    noted = Nonces(north / "nonces")
+    noted.add(Exchange(bytes(32), 500, 700, 1e9))
+    assert _past_line(north, "small") == "study 'small' continues here: 1 question answered so far"
+    noted.add(Exchange(bytes(31) + b"1", 600, 900, 1e9 + 7))
+    assert "2 questions answered so far" in _past_line(north, "small")
 
 
 def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):

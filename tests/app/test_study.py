@@ -489,3 +489,10 @@ def test_a_proposal_needs_the_same_columns_everywhere(tmp_path: Path):
     (tmp_path / "b.csv").write_text("age,sick\n30,true\n")
     with pytest.raises(RosterError, match="only 'a' has 'ill'; only 'b' has 'sick'"):
         propose([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
+@pytest.mark.parametrize("name", ["study.toml", "schema.json"])
+def test_a_file_that_was_emptied_is_said_to_be_empty(folder, name):
+    folder.write(name, " \n")
+    code, _, err = folder.call("check")
+    assert (code, f"{name}: is empty. Put its last copy back" in " ".join(err.split())) == (2, True)

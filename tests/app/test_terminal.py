@@ -140,6 +140,12 @@ def test_every_setting_of_a_method_is_explained_and_written_as_in_a_study(name):
             tomllib.loads(f"{setting} = {value}")
 
 
+def test_a_method_is_meant_by_its_class_too_however_it_is_written():
+    for name, kind in METHODS.items():
+        for word in (name, kind.__name__, kind.__name__.lower(), name.replace("_", "-").upper()):
+            assert about_method(word).class_name == kind.__name__, word
+
+
 def test_list_has_a_line_for_each_method_and_all_about_one(study, at):
     methods = study.json("list")
     lines = at("list")(80).splitlines()

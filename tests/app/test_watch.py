@@ -8,6 +8,7 @@ import webbrowser
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from siloweave.app import pages, watch
 from siloweave.app.status import FACTS, CoordinatorStatus, PartyLine, PartyStatus
@@ -163,6 +164,20 @@ def test_a_pipe_gets_more_only_when_something_changed(ends, folder, monkeypatch)
     code, out, _ = folder.call("status", ends["north"], "--watch", "--json", "--every", 0.1)
     assert code == 0
     assert [json.loads(line)["answered"] for line in out.splitlines()] == [0, 1, 0]
+
+
+def test_a_pipe_hears_once_that_a_party_is_late(folder, monkeypatch):
+    def waiting(seconds):
+        south = PartyLine("south", 2, 3_000, 5_000, 2, seconds, "")
+        return replace(AT_COORDINATOR, parties=(south,))
+
+    later = [waiting(seconds) for seconds in (1.0, 20.0, 31.0, 40.0)]
+    later.append(replace(AT_COORDINATOR, state=FINISHED))
+    monkeypatch.setattr(watch, "now", lambda *_: later.pop(0))
+    code, out, _ = folder.call("status", "--watch", "--json", "--every", 0.1)
+    assert code == 0
+    waited = [json.loads(line)["parties"][0]["waited"] for line in out.splitlines()]
+    assert waited == [1.0, 31.0, None]
 
 
 def test_a_stopped_run_is_watched_until_ctrl_c(ends, folder, monkeypatch):

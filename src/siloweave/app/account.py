@@ -31,7 +31,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from siloweave.errors import InputError, LedgerError, number
+from siloweave.errors import InputError, LedgerError, count_of, number
 from siloweave.privacy.journal import NEW, Journal, read_lines, sync_folder, write_whole
 from siloweave.privacy.ledger import KEY_FILE, Identity, fingerprint, verify
 
@@ -177,24 +177,30 @@ def _now() -> str:
 class Account:
     """The lines of one account, checked; see `read_account` and `open_account`."""
 
-    def __init__(self, folder: Path, lines: Sequence[bytes], key: bytes) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        lines: Sequence[bytes],
+        key: bytes,
+        source: _Source | None = None,
+    ) -> None:
         self.folder = folder
         self.key = key
         self.entries: tuple[AccountEntry, ...] = ()
         self._digests: list[str] = []
-        path = folder / ACCOUNT_FILE
-        header = _read_header(lines[0], path)
+        if source is None:
+            source = _account_in(folder)
+        header = _read_header(lines[0], source)
         # Another party's account, whole and signed, would say that this one spent nothing.
         if header.key != key:
             raise LedgerError(
-                f"{path}: is the account of the key {fingerprint(header.key)}, and {KEY_FILE} "
-                f"beside it is {fingerprint(key)}. Nothing was released. Put back the file of the "
-                "pair that is wrong: both belong to one party"
+                f"{source.path}: is the account of the key {fingerprint(header.key)}, and "
+                f"{KEY_FILE} in {folder} is {fingerprint(key)}. {source.key_remedy}"
             )
         self._digests.append(_digest(lines[0]))
         # Each line is checked against all before it, which are in the account by then.
         for line_number, line in enumerate(lines[1:], start=2):
-            entry = _read_entry(line, line_number, path, key, self)
+            entry = _read_entry(line, line_number, source, key, self)
             self._add(entry, line)
 
     def _add(self, entry: AccountEntry, line: bytes) -> None:
@@ -296,56 +302,84 @@ class Account:
         return self._digests[lines - 1] == head
 
 
-def _read_header(line: bytes, path: Path) -> AccountHeader:
+class _Source(NamedTuple):
+    """A file with an account's lines, and what an owner does where they are damaged.
+
+    Attributes:
+        path: The file.
+        remedy: Where a line is damaged.
+        key_remedy: Where the account is of another key.
+    """
+
+    path: Path
+    remedy: str
+    key_remedy: str
+
+
+def _account_in(folder: Path) -> _Source:
+    """Return the account of a party's folder as a source."""
+    call = f"siloweave party account --folder {quote(str(folder))} --restore FILE"
+    return _Source(
+        folder / ACCOUNT_FILE,
+        remedy=(
+            f"Nothing was released. Move it away and put back its last backup: `{call}`"
+        ),
+        key_remedy=(
+            "Nothing was released. Put back the file of the pair that is wrong: both belong to one "
+            "party"
+        ),
+    )
+
+
+def _backup_at(file: Path) -> _Source:
+    """Return a backup of an account as a source."""
+    remedy = "Nothing was changed. Give another backup with --restore"
+    return _Source(file, remedy, key_remedy=remedy)
+
+
+def _read_header(line: bytes, source: _Source) -> AccountHeader:
     """Read and check the first line; LedgerError where it was damaged or edited."""
     try:
         header = msgspec.json.decode(line, type=AccountHeader)
     except _UNREADABLE as error:
         raise LedgerError(
-            f"{path}, line 1: is not the start of an account ({error}). Nothing was released. "
-            f"{_restore(path.parent)}"
+            f"{source.path}, line 1: is not the start of an account ({error}). {source.remedy}"
         ) from error
     if header.siloweave_account != _VERSION:
         raise LedgerError(
-            f"{path}, line 1: version {header.siloweave_account} of the format is not known; this "
-            f"version of siloweave reads {_VERSION}. Nothing was released"
+            f"{source.path}, line 1: version {header.siloweave_account} of the format is not "
+            f"known; this version of siloweave reads {_VERSION}. Nothing was released"
         )
     if not _is_signed(header, header.key):
-        raise LedgerError(f"{path}, line 1: {_altered(path.parent)}")
+        raise LedgerError(f"{source.path}, line 1: {_altered(source)}")
     return header
 
 
 def _read_entry(
-    line: bytes, line_number: int, path: Path, key: bytes, before: Account
+    line: bytes, line_number: int, source: _Source, key: bytes, before: Account
 ) -> AccountEntry:
     """Read and check the line that follows an account; LedgerError where it does not."""
     try:
         entry = msgspec.json.decode(line, type=AccountEntry)
     except _UNREADABLE as error:
         raise LedgerError(
-            f"{path}, line {line_number}: is no line of an account ({error}). Nothing was "
-            f"released. {_restore(path.parent)}"
+            f"{source.path}, line {line_number}: is no line of an account ({error}). "
+            f"{source.remedy}"
         ) from error
     follows = entry.index == len(before.entries) and entry.previous == before.head
     # The bytes are compared, too: a line that was only written otherwise has another hash.
     is_as_written = _encoder.encode(entry) == line
     if not follows or not is_as_written or not _is_signed(entry, key):
-        raise LedgerError(f"{path}, line {line_number}: {_altered(path.parent)}")
+        raise LedgerError(f"{source.path}, line {line_number}: {_altered(source)}")
     return entry
 
 
-def _altered(folder: Path) -> str:
+def _altered(source: _Source) -> str:
     """Say that a line was edited, and what to do."""
     return (
         "was edited, or lines before it were removed or moved, by someone without the party's "
-        f"key. Nothing was released. {_restore(folder)}"
+        f"key. {source.remedy}"
     )
-
-
-def _restore(folder: Path) -> str:
-    """Say how a damaged account is put back."""
-    call = f"siloweave party account --folder {quote(str(folder))} --restore FILE"
-    return f"Move it away and put back its last backup: `{call}`"
 
 
 def _decide(folder: Path) -> str:
@@ -489,9 +523,12 @@ def _check_record(account: Account, record: AccountRecord | None) -> None:
         return
     # An account with more lines is right: a process that was killed wrote a line, and no record.
     if not account.has_at(record.lines, record.head):
+        difference = f"its line {record.lines} is another than this machine knows"
+        if account.lines < record.lines:
+            lines = count_of(account.lines, "line", "lines")
+            difference = f"it has {lines}, and this machine knows of {record.lines}"
         raise LedgerError(
-            f"{file}: is from a backup: it has {account.lines} lines, and this machine knows of "
-            f"{record.lines} that are other ones at the end. What was spent since is unknown. "
+            f"{file}: is from a backup: {difference}. What was spent since is unknown. "
             f"{_decide(account.folder)}"
         )
 
@@ -521,19 +558,19 @@ def _follows(lines: list[bytes], line: bytes) -> bool:
     return True
 
 
-def lines_of(file: Path, folder: Path, key: bytes) -> Account:
-    """Read the account in a file as that of a party's folder; LedgerError where it is damaged."""
-    lines = read_lines(file, follows=_follows).lines
-    return _account_of(lines, file, folder, key)
+def account_lines(folder: Path, key: bytes) -> Account:
+    """Read the account of a party's folder; LedgerError where it is missing or damaged."""
+    lines = read_lines(require_file(folder), follows=_follows).lines
+    return _account_of(lines, folder, key, _account_in(folder))
 
 
 def _account_of(
-    lines: Sequence[bytes], file: Path, folder: Path, key: bytes
+    lines: Sequence[bytes], folder: Path, key: bytes, source: _Source
 ) -> Account:
     """Return the account that a file's lines are; LedgerError for an empty file."""
     if not lines:
-        raise LedgerError(f"{file}: is empty. Nothing was released. {_restore(folder)}")
-    return Account(folder, lines, key)
+        raise LedgerError(f"{source.path}: is empty. {source.remedy}")
+    return Account(folder, lines, key, source)
 
 
 def read_account(folder: Path, identity: Identity) -> Account:
@@ -545,7 +582,7 @@ def read_account(folder: Path, identity: Identity) -> Account:
     """
     # The record first: another process may add a line in between, and writes the record last.
     record = read_record(identity.public)
-    account = lines_of(require_file(folder), folder, identity.public)
+    account = account_lines(folder, identity.public)
     _check_record(account, record)
     return account
 
@@ -623,7 +660,7 @@ def open_account(
     journal = Journal(require_file(folder), wait_s=_WAIT_S)
     try:
         lines = journal.recover(follows=_follows).lines
-        account = _account_of(lines, folder / ACCOUNT_FILE, folder, identity.public)
+        account = _account_of(lines, folder, identity.public, _account_in(folder))
         if compared:
             _check_record(account, record)
         else:
@@ -687,10 +724,23 @@ def load_or_create_home(folder: Path) -> Identity:
 
 
 def back_up(folder: Path, identity: Identity, file: Path) -> None:
-    """Write a copy of an account; LedgerError where `file` is anything but an older copy of it."""
-    # A damaged one is no backup.
+    """Write a copy of an account.
+
+    Raises:
+        InputError: `file` is anything but a new file or an older copy of the account, or cannot be
+            written.
+        LedgerError: The account is missing or damaged.
+    """
     account_file = require_file(folder)
-    lines_of(account_file, folder, identity.public)
+    # A damaged one is no backup.
+    account_lines(folder, identity.public)
+    if file.is_dir():
+        raise InputError(f"--backup {file}: is a folder; name a file in it")
+    if file.exists() and file.samefile(account_file):
+        raise InputError(
+            f"--backup {file}: is the account itself. Name another file, on another disk if there "
+            "is one"
+        )
     data = account_file.read_bytes()
     # Nor may it replace a newer one, or that of another party.
     if file.exists() and not data.startswith(file.read_bytes()):
@@ -718,7 +768,8 @@ def restore(folder: Path, identity: Identity, file: Path) -> None:
     if not file.is_file():
         raise InputError(f"--restore {file}: there is no such file")
     # A backup that is damaged, or another party's, replaces nothing.
-    lines_of(file, folder, identity.public)
+    lines = read_lines(file, follows=_follows).lines
+    _account_of(lines, folder, identity.public, _backup_at(file))
     backup = file.read_bytes()
     account_file = folder / ACCOUNT_FILE
     if account_file.exists() and not backup.startswith(account_file.read_bytes()):

@@ -476,7 +476,12 @@ def report(
 @app.command()
 @reported()
 def ledger(
-    run: Annotated[Path, typer.Argument(help="A run's folder, or one ledger file.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="A run's folder, a party's folder of a study, or one ledger file."
+        ),
+    ],
     party: Annotated[
         str | None, typer.Option(help="Only this party, with every entry.")
     ] = None,
@@ -641,7 +646,8 @@ def attack(
 @reported()
 def list_all(
     name: Annotated[
-        str | None, typer.Argument(help="Show all about this method.")
+        str | None,
+        typer.Argument(help="Show all about this method, by its name or its class."),
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -687,7 +687,8 @@ def print_account(account: AccountView, *, json: bool) -> None:
         remainder = f"ε = {epsilon_left} of a row at δ = {delta_left}"
         if not account.epsilon_left:
             remainder = "nothing"
-        console.say(f"policy.toml leaves {remainder} for other studies")
+        until = ", until its owner has said what was spent" if account.trouble else ""
+        console.say(f"policy.toml leaves {remainder} for other studies{until}")
     if not account.trouble:
         return
     print_warning(account.trouble)
@@ -811,8 +812,8 @@ def _print_work(console: Terminal, status: PartyStatus) -> None:
     computing = duration(status.computing)
     sealing = duration(status.sealing)
     console.say(
-        f"{computing} of its own computing and {sealing} of sealing, opening and signing, "
-        "which no other end is told"
+        f"{computing} of its own computing and {sealing} of sealing, opening and signing; "
+        "no other end learns these"
     )
     stored = words.size(status.stored)
     console.say(_clauses(f"{stored} of answers are stored", time_left_words(status)))

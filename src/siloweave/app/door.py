@@ -27,9 +27,21 @@ from siloweave.app.network import answers_in
 from siloweave.app.presence import Running
 from siloweave.app.status import known_status, logging_for
 from siloweave.app.status_facts import remembered
-from siloweave.errors import InputError, SiloweaveError, StudyError, of_system
+from siloweave.errors import (
+    InputError,
+    SiloweaveError,
+    StudyError,
+    count_of,
+    of_system,
+)
 from siloweave.federation import course, engine, local, processes, spool
-from siloweave.federation.exchanges import LAST, NONCES, PARTING, exchanges_in
+from siloweave.federation.exchanges import (
+    LAST,
+    NONCES,
+    PARTING,
+    REFUSAL,
+    exchanges_in,
+)
 from siloweave.federation.watch import Watch
 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -163,9 +175,9 @@ class Door:
                 finally:
                     running.note()
 
-            finished = _finished_line(self.folder, seals.roster.study)
-            if finished:
-                print_note(finished)
+            past = _past_line(self.folder, seals.roster.study)
+            if past:
+                print_note(past)
 
             seconds = until - time.monotonic()
             # A party that takes no part waits for the first question only, and not for ever.
@@ -232,14 +244,18 @@ class Door:
         )
 
 
-def _finished_line(folder: Path, study: str) -> str:
-    """Say that a study has finished at a party that is started again; empty if it has not."""
+def _past_line(folder: Path, study: str) -> str:
+    """Say how far a study is at a party that is started again; empty before its first answer."""
     answers = exchanges_in(folder / NONCES)
     # The coordinator's word that it has its result may follow the last answer.
     ended = [answer.ended for answer in answers if answer.kind == LAST]
     is_asked_again = bool(answers) and answers[-1].kind not in (LAST, PARTING)
     if not ended or is_asked_again:
-        return ""
+        count = sum(answer.kind not in (REFUSAL, PARTING) for answer in answers)
+        if not count:
+            return ""
+        questions = count_of(count, "question", "questions")
+        return f"study {study!r} continues here: {questions} answered so far"
     clock = datetime.fromtimestamp(ended[-1]).astimezone().strftime("%H:%M:%S")
     return (
         f"study {study!r} has finished here ({clock}); nothing is left to do. It stays only for a "

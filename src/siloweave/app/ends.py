@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from pathlib import Path
 from shlex import quote
 
@@ -19,6 +20,18 @@ COORDINATOR_KEY = "coordinator.key"
 """In the coordinator's folder: its private key."""
 COORDINATOR_PUBLIC = "coordinator.pub"
 """In a party's folder: the coordinator's public key."""
+
+
+def public_key_in(path: Path) -> bytes:
+    """Return the coordinator's public key in a file; InputError for a file without one."""
+    try:
+        return b64decode(path.read_text().strip(), validate=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", error)
+        raise InputError(
+            f"{path}: holds no public key ({reason}). Ask the coordinator for the key, by another "
+            "way than the one that brought this folder, and write it into this file"
+        ) from error
 
 
 def ends_below(folder: Path) -> list[Path]:

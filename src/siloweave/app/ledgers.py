@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import isinf
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from siloweave.app.ends import COORDINATOR_PUBLIC, STUDY_FILE, public_key_in
 from siloweave.app.study import Study, close_match
 from siloweave.core.fit import Ledgers, epsilon_of_row
 from siloweave.core.party import require_unspent
 from siloweave.core.settings import Job
-from siloweave.errors import InputError, LedgerError, count_of, number
+from siloweave.errors import InputError, LedgerError, SiloweaveError, count_of, number
 from siloweave.federation import course, records
+from siloweave.federation.frames import ROSTER_FILE, read_roster
 from siloweave.privacy.accountants import epsilon, rho
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Entry, Ledger, fingerprint
 from siloweave.report import words
 from siloweave.report.record import Overhead, spelled
@@ -33,6 +37,7 @@ T = TypeVar("T")
 _NUMBERED = re.compile(r"(.*?)(\d*)", re.DOTALL)
 _DELTA = 1e-6  # for a ledger file of no run
 _SUMMARY = "run.json (key, last line)"
+_ROSTER = f"{ROSTER_FILE} (key)"
 
 StageName = Literal["method", "alignment"]
 """Which part of a run a ledger is of."""
@@ -403,15 +408,17 @@ def read_ledgers(
     """Read, verify and add up ledgers.
 
     Args:
-        source: A run's folder, or one ledger file.
+        source: A run's folder, a party's folder of a study, or one ledger file.
         party: Only this party's.
-        delta: At which epsilon is computed; the run's if None (1e-6 for a file of no run).
+        delta: At which epsilon is computed; the run's, or the study's, if None (1e-6 for a file of
+            neither).
 
     Raises:
         InputError: Nothing is there, there is no such party, or delta is out of range.
         LedgerError: A ledger was edited or written anew, or entries that a run relied on are gone.
+        RosterError: A party's folder has a roster that its coordinator did not sign.
     """
-    path = Path(source)
+    path = _ledger_of_party(Path(source))
     if delta is not None:
         number("delta", delta, 0, 1, "()")
     folder, stages = _stages(path)
@@ -419,22 +426,17 @@ def read_ledgers(
     if not names:
         raise InputError(
             f"{path}: is no run's folder and no ledger file. Give the folder that "
-            "`siloweave run` named, or a ledger.jsonl."
+            "`siloweave run` named, a party's folder of a study, or a ledger.jsonl."
         )
-    if party is not None and party not in names:
-        raise InputError(
-            f"--party {party!r} has no ledger here{close_match(party, names)} "
-            f"There is {', '.join(names)}."
-        )
+    _check_party(party, names)
     summary = find_run(folder)
+    budget = _budget_beside(path)
     if not delta:
-        delta = summary.delta if summary else _DELTA
+        delta = _usual_delta(summary, budget)
 
-    # Which parties' ledgers are compared: a single file says nothing of the others.
-    compared_names = None
-    if party:
-        compared_names = {party}
-    elif path.is_file():
+    compared_names = {party} if party else None
+    if path.is_file() and not party:
+        # A single file says nothing of other parties' ledgers.
         compared_names = set(names)
 
     readings: list[Reading] = []
@@ -445,10 +447,66 @@ def read_ledgers(
             if party is not None and name != party:
                 continue
             ledger = Ledger.read(file)
-            readings.append(_reading(ledger, file, stage, delta, sources[name]))
+            known_by = (*sources[name], *_roster_beside(name, file))
+            readings.append(_reading(ledger, file, stage, delta, known_by))
             if stage == "method":
                 method_entries[name] = ledger.entries
+    if summary is None:
+        return _trail_outside_runs(budget, delta, readings)
     return _trail(summary, delta, readings, method_entries)
+
+
+def _check_party(party: str | None, names: Sequence[str]) -> None:
+    """Refuse a party without a ledger here."""
+    if party is not None and party not in names:
+        raise InputError(
+            f"--party {party!r} has no ledger here{close_match(party, names)} "
+            f"There is {', '.join(names)}."
+        )
+
+
+def _ledger_of_party(path: Path) -> Path:
+    """Return the ledger in a party's folder of a study, where it lies beside the study."""
+    file = path / "ledger.jsonl"
+    return file if file.is_file() else path
+
+
+def _usual_delta(summary: RunSummary | None, budget: Budget | None) -> float:
+    """Return the delta of a run, or of a study; a usual one without either."""
+    if summary is not None:
+        return summary.delta
+    if budget is not None:
+        return budget.delta
+    return _DELTA
+
+
+def _budget_beside(path: Path) -> Budget | None:
+    """Return the budget of the study in whose folder a party's ledger lies; None without one."""
+    folder = path.parent
+    if not path.is_file() or not (folder / STUDY_FILE).is_file():
+        return None
+    # A study that cannot be read is no reason not to read a ledger.
+    with suppress(SiloweaveError):
+        return Study.load(folder).terms()
+    return None
+
+
+def _roster_beside(name: str, file: Path) -> tuple[str, ...]:
+    """Compare a ledger's key with the roster in the same folder; return its name if it is there.
+
+    Raises:
+        LedgerError: The ledger is signed with another key.
+        RosterError: The roster is not of the coordinator whose key lies beside it.
+    """
+    roster_file = file.with_name(ROSTER_FILE)
+    coordinator_file = file.with_name(COORDINATOR_PUBLIC)
+    if not roster_file.is_file() or not coordinator_file.is_file():
+        return ()
+    roster = read_roster(roster_file, public_key_in(coordinator_file))
+    if name not in roster.parties:
+        return ()
+    _read(name, file, roster.parties[name], ROSTER_FILE)
+    return (_ROSTER,)
 
 
 def _owners(stage_files: Iterable[Mapping[str, Path]]) -> list[str]:
@@ -476,15 +534,23 @@ def _reading(
     )
 
 
+def _trail_outside_runs(
+    budget: Budget | None, delta: float, readings: Sequence[Reading]
+) -> Trail:
+    """Return what ledgers hold where no finished run is known, but perhaps the study."""
+    allowed = None
+    if budget is not None and budget.delta == delta:
+        allowed = budget.epsilon
+    return Trail(delta, tuple(readings), allowed=allowed)
+
+
 def _trail(
-    summary: RunSummary | None,
+    summary: RunSummary,
     delta: float,
     readings: Sequence[Reading],
     method_entries: Mapping[str, tuple[Entry, ...]],
 ) -> Trail:
-    """Add up ledgers over all parties, where the run is known and all of them were read."""
-    if summary is None:
-        return Trail(delta, tuple(readings))
+    """Add up ledgers over all parties of a run, if all of them were read."""
     allowed = summary.epsilon_allowed if delta == summary.delta else None
     names = {party.name for party in summary.parties} | set(summary.vanished)
     if len(method_entries) < len(names):

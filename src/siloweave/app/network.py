@@ -47,19 +47,19 @@ from siloweave.app.account import (
     Account,
     AccountEntry,
     Charged,
+    account_lines,
     added_up,
-    lines_of,
     load_or_create_home,
     open_account,
     read_account,
     read_record,
-    require_file,
 )
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
 from siloweave.app.ends import (
     COORDINATOR_KEY,
     COORDINATOR_PUBLIC,
     STUDY_FILE,
+    public_key_in,
     require_coordinator_folder,
     require_party_folder,
 )
@@ -347,18 +347,6 @@ def _roster(folder: Path, study: Study, coordinator: bytes) -> frames.Roster:
             f"{', '.join(study.names)}. Ask the coordinator for both again"
         )
     return roster
-
-
-def public_key_in(path: Path) -> bytes:
-    """Return the coordinator's public key in a file; InputError for a file without one."""
-    try:
-        return b64decode(path.read_text().strip(), validate=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise InputError(
-            f"{path}: holds no public key ({reason}). Ask the coordinator for the key, by another "
-            "way than the one that brought this folder, and write it into this file"
-        ) from error
 
 
 def fingerprints_in(folder: Path) -> dict[str, str]:
@@ -918,7 +906,7 @@ def known_keys(folder: Path) -> dict[str, str]:
     """
     study, home, roster, identity, entry = member(folder)
     try:
-        account = lines_of(require_file(home), home, identity.public)
+        account = account_lines(home, identity.public)
     except LedgerError:
         return dict.fromkeys(roster.keys, "its account cannot be read")
     begun = begun_in(folder, study, identity)
@@ -1133,7 +1121,8 @@ class AccountView(msgspec.Struct, frozen=True):
         entries: All lines but the first.
         epsilon: What they add up to, of a unit of each study.
         delta: The same of delta.
-        epsilon_left: What `policy.toml` leaves for further studies, of a row; None without one.
+        epsilon_left: What `policy.toml` leaves for further studies, of a row; None without one, and
+            0 where there is trouble.
         delta_left: The same of delta.
         trouble: Why the account cannot be used, and what to do; empty if it can.
         proposal: Where there is trouble: what may have been spent besides, by what this machine
@@ -1163,7 +1152,7 @@ def account_in(home: Path) -> AccountView:
     entries: tuple[AccountEntry, ...] = ()
     total = Charged(0.0, 0.0)
     if file.exists():
-        account = lines_of(file, home, identity.public)
+        account = account_lines(home, identity.public)
         entries = account.entries
         total = account.total
 
@@ -1179,10 +1168,14 @@ def account_in(home: Path) -> AccountView:
     delta_left: float | None = None
     if (home / POLICY_FILE).exists():
         limit = read_policy(home).limit
-        # Infinity less infinity is no number; of no limit, all is left.
-        used_epsilon = 0.0 if isinf(limit.epsilon) else total.epsilon
-        epsilon_left = max(0.0, limit.epsilon - used_epsilon)
-        delta_left = max(0.0, limit.delta - total.delta)
+        epsilon_left = 0.0
+        delta_left = 0.0
+        # Until its owner has said what was spent, an account with trouble allows nothing.
+        if not trouble:
+            # Infinity less infinity is no number; of no limit, all is left.
+            used_epsilon = 0.0 if isinf(limit.epsilon) else total.epsilon
+            epsilon_left = max(0.0, limit.epsilon - used_epsilon)
+            delta_left = max(0.0, limit.delta - total.delta)
     return AccountView(
         folder=str(home),
         fingerprint=fingerprint(identity.public),

@@ -73,7 +73,7 @@ def account(
     used until its owner says what was spent besides, by --spent-since.
     """
     from siloweave.app import account as accounts
-    from siloweave.app.console import print_account
+    from siloweave.app.console import print_account, print_note
     from siloweave.app.network import account_in
     from siloweave.errors import InputError
     from siloweave.privacy.ledger import KEY_FILE, Identity
@@ -90,8 +90,10 @@ def account(
     identity = Identity.load(folder / KEY_FILE)
     if backup is not None:
         accounts.back_up(folder, identity, backup)
+        print_note(f"Wrote {backup}: a copy of the account")
     elif restore is not None:
         accounts.restore(folder, identity, restore)
+        print_note(f"Wrote {folder / accounts.ACCOUNT_FILE}: as in {restore}")
     elif spent_since is not None:
         accounts.state_spent(folder, identity, spent_since, delta)
     print_account(account_in(folder), json=json)

@@ -62,6 +62,7 @@ from siloweave.tables.cells import bound_text
 from siloweave.tables.column import KINDS, Column
 from siloweave.tables.constraints import TAGS, CategoryRanges, Constraint
 from siloweave.tables.database import Database, source_of
+from siloweave.tables.files import file_kind
 from siloweave.tables.forms import RESOLUTIONS
 from siloweave.tables.read import Unread, read
 from siloweave.tables.schema import Schema
@@ -222,8 +223,12 @@ class Review:
 
         content = (schema.to_json() + "\n").encode()
         with self._saving, _alone_in(self.path.parent):
-            current = _content_or_none(self.path)
-            if current is None or digest_of(current) != form.version:
+            current = _current(self.path)
+            is_as_shown = (
+                current.content is not None
+                and digest_of(current.content) == form.version
+            )
+            if not is_as_shown:
                 return self._save_beside(base, schema, content, current)
             if schema.to_json() == base.to_json():
                 return Saved("unchanged", "Nothing was changed, so nothing was saved.")
@@ -241,10 +246,10 @@ class Review:
         return beyond_bounds(schema, self.rows.table)
 
     def _save_beside(
-        self, base: Schema, schema: Schema, content: bytes, current: bytes | None
+        self, base: Schema, schema: Schema, content: bytes, current: _Current
     ) -> Saved:
         """Write a reviewer's version beside a file that changed, so that both are there."""
-        if current == content:
+        if current.content == content:
             # Another reviewer has saved the same.
             self._versions[digest_of(content)] = schema
             return Saved("saved", f"{self.path} has all of this already.")
@@ -257,11 +262,12 @@ class Review:
         beside = _free_name(self.path)
         _replace(beside, content)
         differences: list[str] = []
-        state = "is not there any more"
-        if current is not None:
+        state = current.problem
+        if current.content is not None:
             state = "was changed by someone else since this page was loaded"
             try:
-                differences = _schema_in(self.path, current).differences(schema)
+                there = _schema_in(self.path, current.content)
+                differences = there.differences(schema)
             except SchemaError:
                 state = "was changed by someone else, and is no schema any more"
         message = (
@@ -400,22 +406,36 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def _content_or_none(path: Path) -> bytes | None:
-    """Read a schema file; None where it is not there any more."""
+class _Current(NamedTuple):
+    """A schema file's content as it is now; None where it cannot be read, for a `problem`."""
+
+    content: bytes | None
+    problem: str = ""
+
+
+def _current(path: Path) -> _Current:
+    """Read a schema file again, which may be gone, or in another state, since it was shown."""
     try:
-        return path.read_bytes()
+        return _Current(path.read_bytes())
     except FileNotFoundError:
-        return None
+        return _Current(None, "is not there any more")
+    except OSError as error:
+        return _Current(None, f"cannot be read any more ({error.strerror})")
 
 
 def _schema_in(path: Path, content: bytes) -> Schema:
     """Decode a schema file; SchemaError, which names it."""
+    if not content.strip():
+        raise SchemaError(
+            f"{path}: is empty. Put its last copy back, or let `siloweave init` write it anew"
+        )
     try:
         return Schema.from_json(content)
     except SchemaError as error:
-        raise SchemaError(
-            f"{path}: {error}. Give a schema that `siloweave init` or Schema.to_json wrote"
-        ) from error
+        remedy = "Give a schema that `siloweave init` or Schema.to_json wrote"
+        if file_kind(path):
+            remedy = "If it holds rows, give their schema or study, and name the rows by --data"
+        raise SchemaError(f"{path}: {error}. {remedy}") from error
 
 
 def _free_name(path: Path) -> Path:

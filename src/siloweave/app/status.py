@@ -95,6 +95,7 @@ FAILED = "ended with an error"
 """The state of a party whose process an error ended."""
 STOPPED = "stopped"
 """The state of a coordinator whose process is gone."""
+_DELETED = "its answers were deleted, so it cannot continue"
 ENDED_BY = "ended by "
 INTERRUPTED = f"{ENDED_BY}KeyboardInterrupt"
 
@@ -294,7 +295,7 @@ def _state_of(party: PartyLine) -> tuple[str, str]:
     if party.waited is None:
         return "answered" if party.messages else "not asked yet", ""
     waited = f"awaited for {duration(party.waited)}"
-    if party.waited > _LATE_S:
+    if is_late(party):
         return f"late: {waited}", "bad"
     return waited, ""
 
@@ -483,10 +484,14 @@ def _absent(lines: Sequence[PartyLine]) -> list[str]:
     return [line.name for line in lines if _is_absent(line)]
 
 
+def is_late(line: PartyLine) -> bool:
+    """Return whether a party has not answered its question for long."""
+    return line.waited is not None and line.waited > _LATE_S
+
+
 def _is_absent(line: PartyLine) -> bool:
     """Return whether a party refused its question, or has not answered it for long."""
-    is_late = line.waited is not None and line.waited > _LATE_S
-    return is_late or bool(line.refused)
+    return is_late(line) or bool(line.refused)
 
 
 def _lines(
@@ -558,7 +563,7 @@ def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
     is_running = process is not None and process.is_running
     state = _PartyState(facts.state, facts.why)
     if not facts.state:
-        state = _party_state(folder, answers, process)
+        state = _party_state(folder, answers, process, facts.releases)
     repeated = 0
     if not facts.is_guessed:
         repeated = max(len(answers) - facts.count, 0)
@@ -601,7 +606,10 @@ class _PartyState(NamedTuple):
 
 
 def _party_state(
-    folder: Path, answers: Sequence[Exchange], process: SeenProcess | None
+    folder: Path,
+    answers: Sequence[Exchange],
+    process: SeenProcess | None,
+    releases: int,
 ) -> _PartyState:
     """Say what a party does that nothing hinders, by its answers and its process."""
     is_running = process is not None and process.is_running
@@ -620,6 +628,10 @@ def _party_state(
     if process is not None and is_running:
         return _PartyState(*_running_state(last, process))
 
+    # By its ledger it has answered; after the study its owner deletes the answers.
+    if releases and not (folder / "store").is_dir():
+        seen = process.presence.seen if process is not None else 0.0
+        return _PartyState(NOT_RUNNING, _DELETED, seen)
     call = f"start it with siloweave party start {quote(str(folder))} ..."
     if process is None:
         if last is None:
@@ -666,7 +678,8 @@ def state_words(status: CoordinatorStatus | PartyStatus) -> str:
         quiet = duration(status.quiet)
         return f"running, waits for the coordinator: nothing asked for {quiet}"
     if state == NOT_RUNNING:
-        return f"not running here (last seen {_clock(status.ended)}; {status.why})"
+        seen = f"last seen {_clock(status.ended)}; " if status.ended else ""
+        return f"not running here ({seen}{status.why})"
     if state == FAILED:
         return f"not running: ended at {_clock(status.ended)} with an error"
     if status.ended:

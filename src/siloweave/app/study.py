@@ -326,7 +326,8 @@ class Study(Section, frozen=True):
         if not data:
             raise InputError(
                 f"[[parties]] data is missing for {party.name!r}. Name the file of its rows. "
-                "Over a network that is not needed: there each party names its own by --data."
+                "Between organisations that is not needed: each party names its own by --data, and "
+                "`siloweave party plan` forecasts the study there."
             )
         return Path(self.base) / data
 
@@ -645,7 +646,12 @@ _File = TypeVar("_File")
 def in_toml(file: Path, parse: Callable[[dict[str, Any]], _File]) -> _File:
     """Return what `parse` makes of a TOML file; raise InputError, naming the file."""
     try:
-        return parse(tomllib.loads(file.read_text("utf-8")))
+        text = file.read_text("utf-8")
+        if not text.strip():
+            raise InputError(
+                f"{file}: is empty. Put its last copy back, or write it anew"
+            )
+        return parse(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: is not TOML: {error}") from error
     except InputError as error:
@@ -806,6 +812,10 @@ def schema_in(path: Path) -> Schema:
         raise DataError(
             f"{reason}. See that it is there, and that this user may read it"
         ) from error
+    if not text.strip():
+        raise SchemaError(
+            f"{path}: is empty. Put its last copy back, or let `siloweave init` write it anew"
+        )
     try:
         metadata = msgspec.json.decode(text)
         if not isinstance(metadata, dict):
@@ -851,10 +861,13 @@ class AboutMethod(msgspec.Struct, frozen=True):
 def about_method(name: str) -> AboutMethod:
     """Return what a method is, what it does, and its settings.
 
+    Args:
+        name: Of the method, or of its class; case, ``-`` and ``_`` do not matter.
+
     Raises:
         InputError: The name is unknown.
     """
-    kind = _kind_of(name, "NAME:")
+    kind = _kind_of(_method_meant(name), "NAME:")
     # The first paragraph of a class is a sentence on what it does.
     summary, _, _ = cleandoc(kind.__doc__ or "").partition("\n\n")
     method = kind()
@@ -871,6 +884,20 @@ def about_method(name: str) -> AboutMethod:
             name: text for name, text in _meanings(kind).items() if name in settings
         },
     )
+
+
+def _method_meant(word: str) -> str:
+    """Return the name of the method that a word means, or the word itself if it means none."""
+    letters = _letters(word)
+    for name, kind in METHODS.items():
+        if letters in (_letters(name), _letters(kind.__name__)):
+            return name
+    return word
+
+
+def _letters(name: str) -> str:
+    """Return a name in small letters, without what divides its words."""
+    return name.replace("-", "").replace("_", "").lower()
 
 
 # An entry of a docstring's list of settings: one name or several, and the first words on them.

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +27,7 @@ from siloweave.app.status import (
     INTERRUPTED,
     CoordinatorStatus,
     PartyStatus,
+    is_late,
     known_status,
     party_table,
     state_words,
@@ -149,7 +151,10 @@ def _without_clock(status: Status) -> Status:
         return replace(status, quiet=None)
     parties = []
     for party in status.parties:
-        waited = None if party.waited is None else 0.0
+        waited = party.waited
+        # How long it is awaited passes with time; that it is late is news.
+        if waited is not None:
+            waited = inf if is_late(party) else 0.0
         parties.append(replace(party, waited=waited))
     return replace(status, seconds=0.0, left=None, parties=tuple(parties))
 
