@@ -258,7 +258,7 @@ def test_a_party_whose_ledger_is_gone_or_is_an_old_copy_does_not_start(ends, los
             pass
         assert ledger.exists() == there
     found = status_of(ends["north"])
-    assert found.state == "its ledger is gone"
+    assert found.state == "its ledger cannot be used"
     assert "count the study as spent in full" in found.why
 
 

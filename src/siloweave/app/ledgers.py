@@ -130,8 +130,17 @@ def open_run(folder: str | Path) -> RunSummary:
         raise InputError(
             f"{folder}: holds no finished run (no run.json). Give the folder that "
             "`siloweave run` named, or run the study again to continue it."
+            f"{_runs_below(folder)}"
         )
     return summary
+
+
+def _runs_below(folder: str | Path) -> str:
+    """Name the finished runs that lie one folder deeper, as a sentence; empty without any."""
+    runs = [str(file.parent) for file in sorted(Path(folder).glob("*/run.json"))]
+    if not runs:
+        return ""
+    return f" There is one in {', '.join(runs)}."
 
 
 def json_of(result: Any) -> str:
@@ -427,6 +436,7 @@ def read_ledgers(
         raise InputError(
             f"{path}: is no run's folder and no ledger file. Give the folder that "
             "`siloweave run` named, a party's folder of a study, or a ledger.jsonl."
+            f"{_runs_below(path)}"
         )
     _check_party(party, names)
     summary = find_run(folder)

@@ -158,8 +158,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
     """How far a study is at a party.
 
     Attributes:
-        state: "its account cannot be used", "its ledger is gone", "an old or second copy", "not
-            approved", "refused by the policy", "never started", "takes no part", "waiting for
+        state: "its account cannot be used", "its ledger cannot be used", "an old or second copy",
+            "not approved", "refused by the policy", "never started", "takes no part", "waiting for
             questions", "answering", "waiting for the coordinator", "refused a question", "not
             running", "ended with an error" or "finished"; see `state_words`.
         why: What is refused, or where that stands, or what continues it; empty otherwise.

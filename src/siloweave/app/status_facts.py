@@ -187,7 +187,7 @@ def _hindrance(folder: Path) -> tuple[str, str]:
         coordinator = roster.keys[roster.coordinator].signing
         network.require_known_ledger(folder, study, identity, coordinator)
     except LedgerError as error:
-        return "its ledger is gone", str(error)
+        return "its ledger cannot be used", str(error)
 
     try:
         refusal = network.policy_refusal(folder)
