@@ -266,8 +266,8 @@ class Review:
         if current.content is not None:
             state = "was changed by someone else since this page was loaded"
             try:
-                there = _schema_in(self.path, current.content)
-                differences = there.differences(schema)
+                changed = _schema_in(self.path, current.content)
+                differences = changed.differences(schema)
             except SchemaError:
                 state = "was changed by someone else, and is no schema any more"
         message = (

@@ -630,8 +630,8 @@ def _party_state(
 
     # By its ledger it has answered; after the study its owner deletes the answers.
     if releases and not (folder / "store").is_dir():
-        seen = process.presence.seen if process is not None else 0.0
-        return _PartyState(NOT_RUNNING, _DELETED, seen)
+        last_seen = process.presence.seen if process is not None else 0.0
+        return _PartyState(NOT_RUNNING, _DELETED, last_seen)
     call = f"start it with siloweave party start {quote(str(folder))} ..."
     if process is None:
         if last is None:
@@ -678,8 +678,8 @@ def state_words(status: CoordinatorStatus | PartyStatus) -> str:
         quiet = duration(status.quiet)
         return f"running, waits for the coordinator: nothing asked for {quiet}"
     if state == NOT_RUNNING:
-        seen = f"last seen {_clock(status.ended)}; " if status.ended else ""
-        return f"not running here ({seen}{status.why})"
+        when = f"last seen {_clock(status.ended)}; " if status.ended else ""
+        return f"not running here ({when}{status.why})"
     if state == FAILED:
         return f"not running: ended at {_clock(status.ended)} with an error"
     if status.ended:
