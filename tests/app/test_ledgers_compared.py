@@ -147,7 +147,7 @@ def test_a_party_reads_its_ledger_in_its_folder_of_a_study(ends, folder):
 def test_the_folder_above_a_run_leads_to_it(command, done):
     code, _, error = done.call(command, done.path)
     assert code == 2
-    assert f"There is one in {done.path / 'run'}." in " ".join(error.split())
+    assert f"Finished runs below it: {done.path / 'run'}." in " ".join(error.split())
 
 
 def test_the_summary_names_every_partys_key(done):

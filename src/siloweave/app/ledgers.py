@@ -140,7 +140,7 @@ def _runs_below(folder: str | Path) -> str:
     runs = [str(file.parent) for file in sorted(Path(folder).glob("*/run.json"))]
     if not runs:
         return ""
-    return f" There is one in {', '.join(runs)}."
+    return f" Finished runs below it: {', '.join(runs)}."
 
 
 def json_of(result: Any) -> str:

@@ -47,7 +47,7 @@ from siloweave.app.review_form import (
 )
 from siloweave.app.review_pictures import picture_of
 from siloweave.app.review_rows import beyond_bounds
-from siloweave.app.study import Study
+from siloweave.app.study import Study, refuse_empty_schema
 from siloweave.app.terminal import quoted
 from siloweave.errors import (
     DataError,
@@ -425,10 +425,7 @@ def _current(path: Path) -> _Current:
 
 def _schema_in(path: Path, content: bytes) -> Schema:
     """Decode a schema file; SchemaError, which names it."""
-    if not content.strip():
-        raise SchemaError(
-            f"{path}: is empty. Put its last copy back, or let `siloweave init` write it anew"
-        )
+    refuse_empty_schema(path, content)
     try:
         return Schema.from_json(content)
     except SchemaError as error:

@@ -798,6 +798,14 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
         )
 
 
+def refuse_empty_schema(path: Path, content: str | bytes) -> None:
+    """Raise SchemaError where a schema's file has no content."""
+    if not content.strip():
+        raise SchemaError(
+            f"{path}: is empty. Put its last copy back, or let `siloweave init` write it anew"
+        )
+
+
 def schema_in(path: Path) -> Schema:
     """Read the schema in a file: ours, or SDV metadata.
 
@@ -812,10 +820,7 @@ def schema_in(path: Path) -> Schema:
         raise DataError(
             f"{reason}. See that it is there, and that this user may read it"
         ) from error
-    if not text.strip():
-        raise SchemaError(
-            f"{path}: is empty. Put its last copy back, or let `siloweave init` write it anew"
-        )
+    refuse_empty_schema(path, text)
     try:
         metadata = msgspec.json.decode(text)
         if not isinstance(metadata, dict):

@@ -606,9 +606,9 @@ class PooledPointLearner(SphereCodeLearner):
     3. The rate is larger by the root of the number of owners: gradients of a divided batch are
        noisier, so that the mean of their squares is larger by about that number.
 
-    Networks are averaged every few steps. Within eighty steps owners who differ unlearn each
-    other's rows. Adam's moments stay with their owner: averaged, too, they gain less than three
-    times as many rounds, which take as many bytes.
+    Networks are averaged every ten to twenty steps: the longer a round is, the farther apart the
+    networks of owners who differ are at its end. Adam's moments stay with their owner, as they
+    would take two thirds of the bytes (decision 0011).
 
     The moving average is linear in the networks, so it stays with its owner, and the owners'
     averages are averaged once, at the end. One owner alone has no such label.

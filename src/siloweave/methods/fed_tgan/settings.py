@@ -53,7 +53,8 @@ class PooledRoundsSettings:
     Attributes:
         rounds: How often the networks are averaged, at most once a step. The steps of the
             training are divided among the rounds, so more rounds send more bytes and take no more
-            steps. Where parties are unlike each other, rounds of some ten steps are needed.
+            steps. Where parties are unlike each other, shorter rounds come nearer to
+            a fit in one place.
         weights: How parties are weighted in the mean: "similarity and size", Fed-TGAN's, by which
             typical rows count more; "similarity" or "size" alone; "equal"; "rows", by the number
             of rows; or "typical", by rows too, and less for a party unlike the others.
