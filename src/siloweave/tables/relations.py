@@ -358,9 +358,12 @@ def _deciding_gaps(
     """
     is_there = ~cells[lead.name].gone
     rivals = [c for c in others if not (is_there & ~cells[c.name].gone).any()]
+    if not rivals:
+        return None
     for visit in visits:
         codes = cells[visit.name].values
-        is_allowed = np.isin(codes, np.unique(codes[is_there]))
+        filled = np.bincount(codes[is_there], minlength=len(visit.options))
+        is_allowed = (filled > 0)[codes]
         # Of a category that decides alone, or not at all, other rules are proposed.
         if is_allowed.all() or (is_allowed == is_there).all():
             continue
