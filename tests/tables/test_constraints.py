@@ -361,6 +361,30 @@ def test_a_missing_category_may_allow_columns():
     assert made.missing("sex").tolist() == [False, True, True, True]
 
 
+def test_a_missing_category_of_a_fixed_combination_may_allow_columns():
+    columns = (
+        sw.Column("form", "categorical", ("adverse",), missing=True),
+        sw.Column("grade", "categorical", ("mild", "severe"), missing=True),
+        sw.Column("sex", "categorical", ("f", "m"), missing=True),
+        sw.Column("term", "categorical", ("rash",), missing=True),
+    )
+    rows = ((None, None), ("adverse", "mild"), ("adverse", "severe"))
+    fixed = sw.FixedCombinations(("form", "grade"), rows)
+    no_form = sw.MissingUnless(("sex",), "form", (None,))
+    form = sw.MissingUnless(("term",), "form", ("adverse",))
+    modelled = Modelled(sw.Schema(columns, (fixed, no_form, form)))
+    drawn = sw.Table.from_columns({
+        "form+grade": (['[null,null]', '["adverse","mild"]'] * 2, None),
+        "sex": (np.array(["f", "f", "m", "m"]), np.zeros(4, bool)),
+        "term": (np.array(["rash"] * 4), np.zeros(4, bool)),
+    })  # fmt: skip
+    made, unmet = modelled.outside(drawn, modelled.schema, None)
+    assert not unmet.any()
+    assert made.missing("form").tolist() == [True, False, True, False]
+    assert made.missing("sex").tolist() == [False, True, False, True]
+    assert made.missing("term").tolist() == [True, False, True, False]
+
+
 def test_a_required_column_that_no_row_has_is_left_to_be_drawn_again():
     rule = sw.MissingUnless(("note",), "event", ("base",), required=True)
     modelled = Modelled(sw.Schema(VISITS, (rule,)))

@@ -253,6 +253,51 @@ def test_columns_are_named_that_another_instrument_rules_out():
     ]  # fmt: skip
 
 
+def events_and_forms():
+    """An export: a form and adverse events of one visit, and labs of two others."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 4, ROWS)
+    return pd.DataFrame({
+        "visit": np.where(kind < 2, "base", np.where(kind == 2, "month 3", "month 6")),
+        "event": pd.Series(["adverse"] * ROWS).where(kind == 1),
+        "sex": pd.Series(rng.choice(["f", "m"], ROWS)).where(kind == 0),
+        "weight": pd.Series(rng.normal(70, 9, ROWS).round(1)).where(kind == 0),
+        "onset": pd.Series(days(rng, "2020-01-01", 300)).where(kind == 1),
+        "crp": pd.Series(rng.normal(5, 1, ROWS).round(1)).where(kind > 1),
+    })  # fmt: skip
+
+
+def test_a_visit_and_an_event_decide_together_which_rows_have_a_form():
+    frame = events_and_forms()
+    (rule,) = rules_of(frame, sw.FixedCombinations)
+    assert rule.columns == ("visit", "event", "sex")
+    assert set(rule.rows) == {
+        ("base", None, "f"), ("base", None, "m"), ("base", "adverse", None),
+        ("month 3", None, None), ("month 6", None, None),
+    }  # fmt: skip
+    drawn = sw.GaussianCopula().fit(frame, Schema.detect(frame)).sample(300, seed=0)
+    has_form = (drawn["visit"] == "base") & drawn["event"].isna()
+    assert (drawn["sex"].notna() == has_form).all()
+    assert (drawn["weight"].notna() == has_form).all()
+    assert (drawn["onset"].notna() == drawn["event"].notna()).all()
+
+
+def test_a_form_with_columns_that_decide_each_other_is_one_combination_with_its_visit():
+    frame = events_and_forms()
+    frame["title"] = frame["sex"].map({"f": "Mrs", "m": "Mr"})
+    frame["smokes"] = pd.Series(np.arange(ROWS) % 3 == 0).where(frame["sex"].notna())
+    (rule,) = rules_of(frame, sw.FixedCombinations)
+    assert rule.columns == ("visit", "event", "sex", "title")
+    (together,) = (r for r in rules_of(frame, sw.MissingTogether) if "sex" in r.columns)
+    assert together.columns == ("sex", "weight", "title", "smokes")
+
+
+def test_one_row_without_its_form_leaves_a_visit_and_an_event_apart():
+    frame = events_and_forms()
+    frame.loc[frame["sex"].notna().argmax(), ["sex", "weight"]] = None
+    assert rules_of(frame, sw.FixedCombinations) == []
+
+
 def test_a_category_decides_a_range():
     rng = np.random.default_rng(0)
     sex, adult = rng.choice(["f", "m"], ROWS), rng.random(ROWS) < 0.7

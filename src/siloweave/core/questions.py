@@ -168,8 +168,7 @@ class Questions:
             if name in rule.dependent and rule.by in cells:
                 by = self.schema[rule.by]
                 categories = cells[rule.by]
-                codes = np.where(categories.gone, len(by.options), categories.values)
-                may_fill &= categories.gone | allowed_rows(rule, by, codes)
+                may_fill &= categories.gone | allowed_rows(rule, by, categories)
         return may_fill
 
     # Rows given what is known of them
@@ -248,9 +247,7 @@ class Questions:
             for rule in self._skips():
                 if name in rule.dependent:
                     by = self.schema[rule.by]
-                    is_needed = is_needed & allowed_rows(
-                        rule, by, cells_of(by, drawn).values
-                    )
+                    is_needed = is_needed & allowed_rows(rule, by, cells_of(by, drawn))
             is_complete &= ~(is_needed & drawn.missing(name))
         return is_complete
 

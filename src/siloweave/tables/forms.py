@@ -241,8 +241,12 @@ def time_words(pattern: str) -> str:
     Example:
         >>> time_words("%d.%m.%Y")
         '31.01.2024 (%d.%m.%Y)'
+        >>> time_words("%Y%m%d%H%M%S%f000")
+        '20240131180500000000 (%Y%m%d%H%M%S%f000)'
     """
-    return f"{written_time(_SHOWN_TIME, pattern)} ({pattern})"
+    # Milliseconds, where zeros stand for the microseconds behind them.
+    digits = 3 if pattern.endswith("%f000") else 6
+    return f"{written_time(_SHOWN_TIME, pattern, digits)} ({pattern})"
 
 
 def pattern_words(pattern: str) -> str:

@@ -853,9 +853,17 @@ def _broken_computed(rule: Computed, schema: Schema, table: Table) -> _Mask:
     return np.asarray(has_other_gap | (~follows & ~lacks_value))
 
 
-def allowed_rows(rule: MissingUnless, by: Column, codes: _Array) -> _Mask:
+def allowed_rows(rule: MissingUnless, by: Column, categories: CellValues) -> _Mask:
     """Return the rows whose category lets the dependent columns have values."""
-    return np.isin(codes, _places(rule, by))
+    return np.isin(_codes_with_missing(by, categories), _places(rule, by))
+
+
+def _codes_with_missing(column: Column, categories: CellValues) -> _Array:
+    """Return the codes of categories; a missing one has the last code.
+
+    A part of a fixed combination has 0 where it is missing.
+    """
+    return np.where(categories.gone, len(column.options), categories.values)
 
 
 def _places(rule: MissingUnless, by: Column) -> list[int]:
@@ -878,7 +886,7 @@ def _typed_options(column: Column) -> list[tuple[bool, Value]]:
 def _broken_unless(rule: MissingUnless, schema: Schema, table: Table) -> _Mask:
     """Return the rows with values that their category rules out, or without ones it requires."""
     by = schema[rule.by]
-    is_allowed = allowed_rows(rule, by, cells_of(by, table).values)
+    is_allowed = allowed_rows(rule, by, cells_of(by, table))
     cells = [cells_of(schema[name], table) for name in rule.dependent]
     is_missing = np.array([column.gone for column in cells])
     is_wrong = ~is_allowed & ~is_missing.all(axis=0)
@@ -1279,10 +1287,10 @@ class Modelled:
         """Make missing what a category rules out, and fill what it requires."""
         if rule.by in merged:
             by = self.declared[rule.by]
-            is_allowed = allowed_rows(rule, by, merged[rule.by].values)
+            is_allowed = allowed_rows(rule, by, merged[rule.by])
         elif rule.by in self._carriers:
             by = schema[rule.by]
-            is_allowed = allowed_rows(rule, by, rows.cells(by).values)
+            is_allowed = allowed_rows(rule, by, rows.cells(by))
         else:
             return
         names = self._carriers_of(rule.dependent)
@@ -1313,7 +1321,7 @@ class Modelled:
         for rule in self._of_kind(MissingUnless):
             by = outer[rule.by]
             categories = cells[rule.by] if rule.by in cells else cells_of(by, table)
-            is_missing = ~allowed_rows(rule, by, categories.values)
+            is_missing = ~allowed_rows(rule, by, categories)
             for name in rule.dependent:
                 gaps[name] = is_missing | gaps.get(name, False)
         for group in self._of_kind(MissingTogether):
@@ -1461,14 +1469,15 @@ class Modelled:
         if rule.by in wishes:
             return
         by = schema[rule.by]
-        codes = cells[rule.by].values
+        categories = cells[rule.by]
+        codes = _codes_with_missing(by, categories)
         is_needed = np.zeros(len(codes), dtype=np.bool_)
         for name in rule.dependent:
             if name in wishes:
                 is_needed |= wishes[name].fixed & ~wishes[name].cells.gone
 
         # The pilot's own category if it is allowed, else one of another pilot row, else any.
-        is_allowed = allowed_rows(rule, by, codes)
+        is_allowed = allowed_rows(rule, by, categories)
         choices = codes[is_allowed]
         if not choices.size:
             choices = np.array(_places(rule, by))

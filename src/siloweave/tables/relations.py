@@ -165,6 +165,7 @@ def _proposed_among(table: Table, declared: Sequence[Column]) -> tuple[Constrain
     in_formulas = set(chain(*(rule.columns for rule in formulas)))
     rest = [c for c in alone if c.name not in in_formulas]
     groups = _deciding({c.name: cells[c.name] for c in rest})
+    groups = _with_decided_gaps(groups, rest, cells)
     free = _numbers_but(alone, groups)
 
     groups = [*dummies, *groups]
@@ -293,6 +294,86 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
 
     order = list(cells)
     return sorted(groups, key=lambda names: order.index(names[0]))
+
+
+def _with_decided_gaps(
+    groups: Sequence[tuple[str, ...]], columns: Sequence[Column], cells: _Cells
+) -> list[tuple[str, ...]]:
+    """Join groups where a category and an instrument decide together whether another one is filled.
+
+    In an export of several instruments, a visit may have one row for its form and one for each
+    adverse event. Then neither the visit nor the event decides alone which rows have the form.
+
+    Args:
+        groups: Columns in which one decides the others; no column is in two groups.
+        columns: In the table's order.
+        cells: Of these columns.
+    """
+    choices = [c for c in columns if 1 <= len(c.options) <= _FEW]
+    leads = _leads_of_gaps(choices, cells)
+    visits = [c for c in choices if len(c.options) > 1 and not cells[c.name].gone.any()]
+    tests = len(leads) ** 2 * len(visits)
+    joined = list(groups)
+    for lead in leads:
+        deciding = _deciding_gaps(lead, leads, visits, cells, tests)
+        if deciding is None:
+            continue
+        # Columns of one combination cannot follow the gaps of another one.
+        pattern = _gap_pattern(cells[lead.name])
+        grouped = chain(*joined)
+        followed = [name for name in grouped if _gap_pattern(cells[name]) == pattern]
+        names = {*deciding, *(followed or [lead.name])}
+        apart = [group for group in joined if names.isdisjoint(group)]
+        together = names.union(*(group for group in joined if group not in apart))
+        group = tuple(column.name for column in columns if column.name in together)
+        first_rows, _ = groups_of([cells[name] for name in group])
+        if len(first_rows) * _REPEATED <= len(cells[lead.name].gone):
+            joined = [*apart, group]
+
+    order = [column.name for column in columns]
+    return sorted(joined, key=lambda names: order.index(names[0]))
+
+
+def _leads_of_gaps(choices: Sequence[Column], cells: _Cells) -> list[Column]:
+    """Return a column for each way in which columns of few categories are missing."""
+    leads: dict[bytes, Column] = {}
+    for column in choices:
+        is_missing = cells[column.name].gone
+        if min(is_missing.sum(), (~is_missing).sum()) >= _REPEATED:
+            leads.setdefault(_gap_pattern(cells[column.name]), column)
+    return list(leads.values())
+
+
+def _deciding_gaps(
+    lead: Column,
+    others: Sequence[Column],
+    visits: Sequence[Column],
+    cells: _Cells,
+    tests: int,
+) -> tuple[str, str] | None:
+    """Return a category and another column that together, and not alone, decide a column's gaps.
+
+    The column is there in all rows in which the category allows it and the other one is missing,
+    and in no other row.
+    """
+    is_there = ~cells[lead.name].gone
+    rivals = [c for c in others if not (is_there & ~cells[c.name].gone).any()]
+    if not rivals:
+        return None
+    for visit in visits:
+        codes = cells[visit.name].values
+        filled = np.bincount(codes[is_there], minlength=len(visit.options))
+        is_allowed = (filled > 0)[codes]
+        # Of a category that decides alone, or not at all, other rules are proposed.
+        if is_allowed.all() or (is_allowed == is_there).all():
+            continue
+        share = float(is_there[is_allowed].mean())
+        for rival in rivals:
+            is_left = is_allowed & cells[rival.name].gone
+            decides = (is_left == is_there).all()
+            if decides and _is_unlikely(int(is_left.sum()), 1.0 - share, tests):
+                return visit.name, rival.name
+    return None
 
 
 def _may_be_decided(
