@@ -14,8 +14,9 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reference" / "scores-and-attacks.md"
 HEAD = """# Scores and attacks beside the reference tools
 
-Written by `benchmarks/comparison_page.py` from `benchmarks/results/`; do not edit by hand. The
-peers run in an environment of their own: SDMetrics 0.32.0, anonymeter 1.1.0, TAPAS at commit
+<!-- benchmarks/comparison_page.py writes this page from benchmarks/results: run that. -->
+
+The peers run in an environment of their own: SDMetrics 0.32.0, anonymeter 1.1.0, TAPAS at commit
 a7069d7.
 
 Tables: 20,000 rows and 13 columns of Adult to train on, as many for control, and two synthetic

@@ -17,10 +17,11 @@ from siloweave.app.cli import app
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
 HEAD = """# Commands
 
-Written by `tools/commands_page.py` from the command line; do not edit by hand. `siloweave COMMAND
---help` prints the same. [A first study](../guides/first-study.md) shows the first of these commands
-one after the other, and [between organisations](../guides/between-organisations.md) those of a
-coordinator and a party.
+<!-- tools/commands_page.py writes this page from the command line: change that. -->
+
+Every command with its options, as `siloweave COMMAND --help` prints them. [A first
+study](../guides/first-study.md) shows the first of them one after the other, and [between
+organisations](../guides/between-organisations.md) those of a coordinator and a party.
 
 Results go to standard output, everything else to standard error; `--json` makes the result JSON.
 

@@ -13,9 +13,11 @@ from siloweave.tables.kinds.rules import FAMILIES
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "kinds-of-columns.md"
 HEAD = """# How kinds of columns are proposed
 
-Written by `tools/kinds_page.py` from the rules that `siloweave init` and `sw.Schema.detect` follow;
-do not edit by hand. [Kinds of columns](../guides/kinds-of-columns.md) explains the kinds, and what
-to write where a proposal is wrong.
+<!-- tools/kinds_page.py writes this page from the rules: change those. -->
+
+The rules that `siloweave init` and `sw.Schema.detect` follow. [Kinds of
+columns](../guides/kinds-of-columns.md) explains the kinds, and what to write where a proposal is
+wrong.
 
 A column meets the tables in this order, and the first rule that holds decides. Texts of a
 categorical type are first asked whether they name people or rows. Numbers as text that are digits

@@ -17,8 +17,10 @@ SPLITS = {
 }
 HEAD = """# Methods
 
-Written by `tools/methods_page.py` from the registry that `siloweave list` prints; do not edit by
-hand. Any *name* goes into `[method]` of a study, and `import siloweave as sw` has the *class*.
+<!-- tools/methods_page.py writes this page from the registry: change that. -->
+
+All methods, as `siloweave list` prints them. Any *name* goes into `[method]` of a study, and
+`import siloweave as sw` has the *class*.
 [Choosing a synthesizer](../guides/choosing.md) explains which to take, and
 [results](results.md) how they compare.
 

@@ -4,9 +4,13 @@ import signal
 import subprocess
 import sys
 from hashlib import blake2b
+from types import ModuleType
 
 import pytest
+import typer
 
+from siloweave.__main__ import main
+from siloweave.app.options import reported
 from siloweave.app.study import Study
 from siloweave.privacy.ledger import Ledger
 
@@ -93,6 +97,27 @@ def test_ctrl_c_before_the_first_release_leaves_nothing(folder):
     before = folder.files()
     assert stop(folder, signal.SIGINT, 1).returncode == 130
     assert folder.files() == before
+
+
+class Interrupted(ModuleType):
+    """A module in whose loading Ctrl-C is pressed."""
+
+    def __getattr__(self, name):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_is_a_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "siloweave.app.cli", Interrupted("cli"))
+    assert main() == 130
+    assert capsys.readouterr().err == "\ninterrupted before anything was begun\n"
+
+
+def test_only_a_command_that_releases_tells_of_ledgers(capsys):
+    for releases in (False, True):
+        with pytest.raises(typer.Exit) as end, reported(releases=releases):
+            raise KeyboardInterrupt
+        assert end.value.exit_code == 130
+        assert ("ledgers" in capsys.readouterr().err) == releases
 
 
 def test_what_parties_keep_is_enough_to_make_the_same_table_again(done):

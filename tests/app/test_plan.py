@@ -190,6 +190,26 @@ def test_a_plan_shows_how_rows_are_read_and_an_approval_is_of_that(ends, capsys)
     assert not started(north)
 
 
+def test_a_partys_rows_are_compared_with_the_schema_where_they_are(ends, capsys, caplog):
+    north = ends["north"]
+    rows = rows_of(north)
+    shown = printed(capsys, "party", "check", north, "--data", rows)
+    assert "Rows were read here, and nothing is odd: north 40. Nothing was written." in shown
+    first, _, others = rows.read_text().partition("\n")
+    rows.write_text(f"{first}\n999{others[others.index(',') :]}")
+    before = {path: path.read_bytes() for path in north.rglob("*") if path.is_file()}
+    shown = " ".join(printed(capsys, "party", "check", north, "--data", rows).split())
+    assert "north, line 2 (999): column 'age': 1 row is outside its bounds" in shown
+    found = json.loads(printed(capsys, "party", "check", north, "--data", rows, "--json"))
+    assert found["count"] == {"north": 40}
+    assert {path: path.read_bytes() for path in north.rglob("*") if path.is_file()} == before
+    # The note of a start names this command, since a party's folder has no study to check.
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    assert started(north, rows) == ""
+    command = f"`siloweave party check {north} --data ...` shows which rows"
+    assert command in caplog.text
+
+
 def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
     north = ends["north"]
     rows = rows_of(north)

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -765,6 +766,15 @@ def test_dates_are_drawn_as_a_histogram(folder):
     picture = picture_of(column, read(folder.path / "days.csv"))
     assert "Values from 1950-01-01 to 2009-12-04" in picture
     assert "others" not in picture
+
+
+def test_equally_frequent_numbers_have_equal_bars_also_in_a_last_bin_of_fewer(folder):
+    ages = "\n".join(str(age) for age in range(18, 91))
+    folder.write("ages.csv", f"age\n{ages}\n")
+    picture = picture_of(Column("age", "integer"), read(folder.path / "ages.csv"))
+    heights = set(re.findall(r'<rect [^>]*height="([\d.]+)"', picture))
+    assert len(heights) == 1
+    assert "90 to below 91: 1.4%" in picture
 
 
 def test_pictures_are_for_the_eyes_alone(folder):

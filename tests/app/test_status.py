@@ -312,6 +312,18 @@ def test_a_coordinator_that_was_killed_is_seen(ends):
     assert status_of(ends["coordinator"]).state == "running"
 
 
+def test_a_coordinator_that_was_killed_after_the_last_answer_is_not_finishing(ends):
+    coordinator = ends["coordinator"]
+    path = coordinator / "run" / STATUS
+    with Running(coordinator, "this coordinator"):
+        StatusFile(path, "small-x").end(FINISHED)
+        assert status_of(coordinator).state == "finishing"
+    status = status_of(coordinator)
+    assert status.state == "stopped"
+    assert status.why.startswith("start it with siloweave coordinator")
+    assert status.ended
+
+
 def test_the_log_has_steps_names_and_sizes(ends):
     log_into(ends["north"])
     run(ends, "north", "south")

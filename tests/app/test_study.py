@@ -496,3 +496,4 @@ def test_a_file_that_was_emptied_is_said_to_be_empty(folder, name):
     folder.write(name, " \n")
     code, _, err = folder.call("check")
     assert (code, f"{name}: is empty. Put its last copy back" in " ".join(err.split())) == (2, True)
+    assert err.count(name) == 1

@@ -4,9 +4,6 @@ They are skipped where there is no Playwright, or no Chromium that it can start.
 names a Chromium to use in place of Playwright's own.
 """
 
-import os
-from contextlib import ExitStack
-
 import pytest
 
 from siloweave.app.pages import LocalPage
@@ -17,11 +14,10 @@ from siloweave.tables.column import Column
 from siloweave.tables.schema import Schema
 from tests.app.test_review import PROPOSED, RANGED
 from tests.app.test_watch import AT_COORDINATOR
+from tests.browser.looks import SCHEMES, WIDTHS, grave_findings
 
 pytestmark = pytest.mark.browser
 
-WIDTHS = (400, 800, 1400)
-SCHEMES = ("light", "dark")
 AT_PARTY = PartyStatus(
     study="small",
     party="north",
@@ -45,44 +41,6 @@ AT_PARTY = PartyStatus(
     left=300.0,
     unexpected=("notes.py",),
 )
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    with playwright.sync_playwright() as driver:
-        options = {"executable_path": os.environ.get("SILOWEAVE_BROWSER") or None}
-        try:
-            browser = driver.chromium.launch(args=["--no-sandbox"], **options)
-        except playwright.Error as error:
-            pytest.skip(f"no Chromium can be started: {str(error).splitlines()[0]}")
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(chromium):
-    """Open an address, and refuse every message that a page leaves in the browser's console."""
-    messages = []
-    with ExitStack() as stack:
-
-        def at(address, width=800, scheme="light"):
-            size = {"width": width, "height": 900}
-            tab = chromium.new_page(viewport=size, color_scheme=scheme)
-            stack.callback(tab.close)
-            tab.on("pageerror", lambda error: messages.append(str(error)))
-            tab.on(
-                "console",
-                lambda message: messages.append(message.text) if message.type == "error" else None,
-            )
-            tab.goto(address)
-            return tab
-
-        yield at
-    # What the page's own server refuses, or that it has ended, is shown in the console, too.
-    # A question that was under way when it ended is reset, a later one is refused.
-    expected = ("status of 4", "ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET")
-    assert [text for text in messages if not any(words in text for words in expected)] == []
 
 
 @pytest.fixture
@@ -123,7 +81,6 @@ def walk_to(tab, name, key="Tab"):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_page_fits_and_axe_finds_nothing_serious(opened, page, width, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not there")
     with (
         LocalPage(Views(AT_COORDINATOR, 60.0).routes()) as coordinator,
         LocalPage(Views(AT_PARTY, 60.0).routes()) as party,
@@ -134,13 +91,7 @@ def test_every_page_fits_and_axe_finds_nothing_serious(opened, page, width, sche
             for summary in tab.locator("summary").all():
                 summary.click()
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
-            violations = axe.Axe().run(tab).response["violations"]
-            grave = [
-                (one["id"], [node["html"] for node in one["nodes"]][:3])
-                for one in violations
-                if one["impact"] in ("serious", "critical")
-            ]
-            assert grave == []
+            assert grave_findings(tab) == []
 
 
 def test_a_schema_is_reviewed_by_keyboard_alone(opened, page, file):

@@ -212,6 +212,22 @@ def read_rows(study: Study) -> RowsRead:
     )
 
 
+def read_party_rows(
+    study: Study, party: PartyTable, source: Path | Database
+) -> RowsRead:
+    """Read the rows of one party where they are, and compare them with the schema.
+
+    Arguments and errors as of `read_rows`, of which this is one party's part.
+    """
+    schema, synth = study.checked()
+    with naming_party(party.name):
+        rows = party.rows(source, schema.names)
+        table = rows_of(rows, _MOST_READ)
+    declared = schema.select(declared_names(study, schema))
+    misfit_lines = misfits(party.name, table, declared, _bins_of(synth))
+    return RowsRead({party.name: rows.num_rows}, tuple(misfit_lines), (), ())
+
+
 def _bins_of(synth: MethodSettings) -> int:
     """Return how many bins a method cuts numbers into; a usual number for one without bins."""
     bins: int | None = getattr(synth, "bins", None)

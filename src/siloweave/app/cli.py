@@ -119,7 +119,7 @@ def options(
 
 
 @app.command()
-@reported()
+@reported(releases=True)
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to put everything.")] = Path(
         "siloweave-demo"
@@ -278,7 +278,7 @@ def check(
 
 
 @app.command()
-@reported()
+@reported(releases=True)
 def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Run a study; the same command continues a run that was cut short."""
     from siloweave.app.check import few_rows, warnings

@@ -408,6 +408,14 @@ def _print_noisiest(console: Terminal, error: ErrorForecast) -> None:
     console.table(text_table(heads, rows))
 
 
+def print_party_rows(rows: RowsRead, *, json: bool) -> None:
+    """Print what the rows of one party show, for their owner."""
+    if json:
+        print_json(rows)
+        return
+    _print_rows(Terminal(), rows)
+
+
 def _print_rows(console: Terminal, rows: RowsRead) -> None:
     """Print what the parties' rows show, beside each other."""
     for line in (*rows.overlaps, *rows.misfits):

@@ -418,7 +418,8 @@ def party_in(
     # Rows that do not fit are none of a start, and the next one is not compared with them.
     remember_rows(folder, source)
     if moved_counts:
-        note = moved_note(moved_counts, setup.declared, table.num_rows)
+        command = f"siloweave party check {quote(str(folder))} --data ..."
+        note = moved_note(moved_counts, setup.declared, table.num_rows, command)
         _log.warning("%s", note)
     party_columns = setup.held.get(name, ())
 

@@ -123,7 +123,7 @@ def key(
 
 
 @party.command("start")
-@reported()
+@reported(releases=True)
 def start(
     folders: Annotated[
         list[Path],
@@ -318,7 +318,7 @@ def _user_number(name: str | None, socket: object) -> int | None:
         ) from None
 
 
-@reported()
+@reported(releases=True)
 def coordinator(
     folder: EndFolder,
     spool: Spool = None,
@@ -485,7 +485,7 @@ def _by_name(words: list[str], option: str, value_name: str) -> dict[str, str]:
     return values
 
 
-@reported()
+@reported(releases=True)
 def poc(
     study: StudyFile = Path("study.toml"),
     out: Annotated[Path, typer.Option(help="Where everything is made.")] = Path("poc"),

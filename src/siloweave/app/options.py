@@ -23,22 +23,33 @@ StudyFile = Annotated[
 ]
 
 
-def stopped() -> int:
-    """Say that an interrupted command can be continued, and return its exit code."""
-    sys.stderr.write(
-        "\ninterrupted; what was released is in the ledgers, and the same command continues\n"
-    )
+def stopped(*, releases: bool = False) -> int:
+    """Say that a command was interrupted, and return its exit code.
+
+    Args:
+        releases: Whether it may have released something, and can be continued.
+    """
+    sentence = "interrupted"
+    if releases:
+        sentence += (
+            "; what was released is in the ledgers, and the same command continues"
+        )
+    sys.stderr.write(f"\n{sentence}\n")
     # As a shell has it for SIGINT: 128 and the signal's number, 2.
     return 130
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Turn errors a user can cause into one message and an exit code."""
+def reported(*, releases: bool = False) -> Iterator[None]:
+    """Turn errors a user can cause into one message and an exit code.
+
+    Args:
+        releases: As of `stopped`.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        raise typer.Exit(stopped()) from None
+        raise typer.Exit(stopped(releases=releases)) from None
     except (SiloweaveError, OSError) as error:
         # Here, since a console is slow to load and most commands end without an error.
         from siloweave.app.console import print_error

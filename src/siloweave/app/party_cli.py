@@ -20,12 +20,8 @@ party = typer.Typer(
 PartyFolder = Annotated[
     Path, typer.Option("--folder", "-f", help="The party's folder.")
 ]
-Rows = Annotated[
-    str | None,
-    typer.Option(
-        "--data", help="The party's rows: a file, or a database's address#table."
-    ),
-]
+_ROWS_HELP = "The party's rows: a file, or a database's address#table."
+Rows = Annotated[str | None, typer.Option("--data", help=_ROWS_HELP)]
 
 
 @party.command()
@@ -137,6 +133,29 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     key_notes = known_keys(folder)
     header = header_in(folder, data) if data is not None else None
     print_plan(plan, folder, data, refusal, key_notes, header, json=json)
+
+
+@party.command()
+@reported()
+def check(
+    folder: EndFolder,
+    data: Annotated[str, typer.Option("--data", help=_ROWS_HELP)],
+    json: AsJson = False,
+) -> None:
+    """Read the rows here, and name those that the study's schema does not allow.
+
+    Nothing is sent, and nothing is written. What is shown has values of rows.
+    """
+    from siloweave.app.check import read_party_rows
+    from siloweave.app.console import print_party_rows
+    from siloweave.app.network import member
+    from siloweave.app.party_files import require_known_files
+    from siloweave.tables.database import source_of
+
+    study, _, _, _, entry = member(folder)
+    require_known_files(folder, data)
+    rows = read_party_rows(study, entry, source_of(data))
+    print_party_rows(rows, json=json)
 
 
 @party.command()

@@ -38,7 +38,7 @@ def picture_of(column: Column, table: Table) -> str:
     """Draw how a column's values are distributed in a table; empty for ids and texts.
 
     Numbers and datetimes are drawn as they are; their bins are equally wide, and of whole numbers
-    each has as many of them. Categories are drawn by their frequency.
+    each but the last has as many of them. Categories are drawn by their frequency.
     """
     if not column.modelled:
         return ""
@@ -57,19 +57,21 @@ def _histogram(name: str, values: np.ndarray[Any, Any], missing_share: float) ->
     numbers = values.astype("datetime64[us]").astype(np.int64) if is_time else values
     edges = _edges(numbers, is_whole=is_whole)
     counts, _ = np.histogram(numbers, edges)
-    tallest = max(int(counts.max()), 1)
+    # The last bin of whole numbers may have fewer of them: its bar is narrower, and no lower.
+    heights = counts / np.diff(edges)
+    tallest = float(heights.max()) or 1.0
 
     bottom = _HEIGHT - 18
-    width = _WIDTH / len(counts)
+    starts = _WIDTH * (edges - edges[0]) / (edges[-1] - edges[0])
     body = svg.line(0, bottom, _WIDTH, bottom, "base")
     for number, count in enumerate(counts):
-        height = (bottom - 4) * count / tallest
+        height = (bottom - 4) * heights[number] / tallest
         share = words.percent(count / max(len(numbers), 1))
         low = _label(edges[number], is_time=is_time)
         high = _label(edges[number + 1], is_time=is_time)
         tip = f"{low} to below {high}: {share}"
-        x = width * number + 0.5
-        bar_width = max(width - 1, 0.8)
+        x = starts[number] + 0.5
+        bar_width = max(starts[number + 1] - starts[number] - 1, 0.8)
         body += svg.rect(x, bottom - height, bar_width, height, "real", tip=tip)
 
     least = _label(numbers.min(), is_time=is_time)
@@ -85,7 +87,7 @@ def _histogram(name: str, values: np.ndarray[Any, Any], missing_share: float) ->
 
 
 def _edges(numbers: np.ndarray[Any, Any], *, is_whole: bool) -> np.ndarray[Any, Any]:
-    """Return the ends of bins; of whole numbers each bin has as many."""
+    """Return the ends of bins; of whole numbers each bin but the last has as many."""
     low = float(numbers.min())
     high = float(numbers.max())
     if is_whole:
@@ -93,6 +95,7 @@ def _edges(numbers: np.ndarray[Any, Any], *, is_whole: bool) -> np.ndarray[Any, 
         step = np.ceil(count / _BINS)
         bins = int(np.ceil(count / step))
         ends: np.ndarray[Any, Any] = low + step * np.arange(bins + 1)
+        ends[-1] = high + 1
         return ends
     if high <= low:
         return np.array([low - 0.5, low + 0.5])

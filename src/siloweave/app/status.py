@@ -534,7 +534,9 @@ def _state(
     is_earlier = process is not None and course_now.written < process.presence.began
     if course_now.ended and not (is_running and is_earlier):
         if course_now.ended == course.FINISHED:
-            return "finishing"
+            # Its last question is answered, and it was killed, or its summary is gone.
+            is_gone = process is not None and not is_running
+            return STOPPED if is_gone else "finishing"
         return f"{ENDED_BY}{course_now.ended}"
     return "running" if is_running else STOPPED
 

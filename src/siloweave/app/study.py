@@ -648,9 +648,7 @@ def in_toml(file: Path, parse: Callable[[dict[str, Any]], _File]) -> _File:
     try:
         text = file.read_text("utf-8")
         if not text.strip():
-            raise InputError(
-                f"{file}: is empty. Put its last copy back, or write it anew"
-            )
+            raise InputError("is empty. Put its last copy back, or write it anew")
         return parse(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: is not TOML: {error}") from error

@@ -41,7 +41,12 @@ def without_others(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
     return moved
 
 
-def moved_note(counts: Mapping[str, int], schema: Schema, rows: int) -> str:
+def moved_note(
+    counts: Mapping[str, int],
+    schema: Schema,
+    rows: int,
+    command: str = "siloweave check --rows",
+) -> str:
     """Describe how many cells were moved, for the owner of the rows.
 
     Args:
@@ -49,12 +54,13 @@ def moved_note(counts: Mapping[str, int], schema: Schema, rows: int) -> str:
         schema: By which it is known how columns are read, and in which of them times of day became
             midnight.
         rows: All rows, by which a column is known of which hardly a cell can be read.
+        command: What shows in which rows these cells are.
     """
     parts = [f"{count:,} in {name!r}" for name, count in counts.items()]
     cells = ", ".join(parts)
     return (
         f"cells that do not fit the schema, and were moved to where it has a place for them: "
-        f"{cells}. `siloweave check --rows` shows which rows; correct them, or the schema"
+        f"{cells}. `{command}` shows which rows; correct them, or the schema"
         f"{_mostly_moved(counts, schema, rows)}{_midnights(counts, schema)}"
     )
 
