@@ -9,7 +9,14 @@ import pytest
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.protocols import workloads
-from siloweave.protocols.accuracy import aim_rounds, pairs_planned, small_pair, two_round_buys
+from siloweave.protocols.accuracy import (
+    Bought,
+    aim_rounds,
+    error_forecast,
+    pairs_planned,
+    small_pair,
+    two_round_buys,
+)
 from siloweave.protocols.workloads import cheap_triples, refused_triples
 from siloweave.tables.codes import Domain
 
@@ -190,6 +197,20 @@ def test_noise_alone_plans_some_pairs():
     """One of 24 independent answers is taken for dependent, so it is no fewer of faint ones."""
     domain = Domain(tuple(f"c{i}" for i in range(55)), (2,) * 55)
     assert 1485 / 60 < pairs_planned(domain, frozenset(), 1_000, 2_000.0, 5.0) < 1485 / 12
+
+
+def test_measured_pairs_imply_some_of_what_others_lack():
+    """Without noise, a pair that no table covers lacks what no third column explains."""
+    names = tuple(f"c{i}" for i in range(40))
+    domain = Domain(names, (8,) * 40)
+
+    def lacks(pairs):
+        bought = Bought(1e12, 0.0, pairs, sigma=1e-9, shrinkage=0.5, covered=50)
+        return error_forecast(schema(*domain.sizes), domain, 10_000, bought).pair
+
+    # Each column is measured with 10 others, and a pair has 10 * 10 / 40 of them in common.
+    assert lacks(200) == pytest.approx(lacks(0) / 3.5, rel=1e-3)
+    assert lacks(0) > 1e-4
 
 
 def test_columns_that_no_planned_pair_holds_are_measured_alone():

@@ -56,9 +56,12 @@ def test_closure_order():
     domain = Domain(("z", "y", "x"), (2, 2, 2))
     cliques = [("z", "y"), ("y", "x"), ("z", "y")]
     assert closure(cliques, domain) == [("z",), ("y",), ("x",), ("z", "y"), ("y", "x")]
-    assert closure(cliques) == [("x",), ("y",), ("z",), ("y", "x"), ("z", "y")]
     assert closure([("x", "z")], domain) == [("z",), ("x",), ("z", "x")]
-    assert closure([]) == []
+    assert closure([], domain) == closure([()], domain) == []
+    triple = closure([("x", "y", "z")], domain)
+    assert triple == [*closure([("z", "y"), ("z", "x"), ("y", "x")], domain), ("z", "y", "x")]
+    with pytest.raises(SchemaError, match="'w'"):
+        closure([("z", "w")], domain)
 
 
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 40), st.integers(0, 5))

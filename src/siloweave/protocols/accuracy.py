@@ -4,9 +4,10 @@ It follows from public facts alone: the budget, the number of rows (declared, pu
 the codes of each column, and how a method spends its budget. The noise of a share of one column
 follows from the precision that the method's tables have of it. A pair is off by its two columns,
 and by what its own table measures of their dependence. How strong dependence is nobody knows
-beforehand: it is taken to differ between pairs as exponential variables do, with means of real
-tables (`_DEPENDENCE`), so a forecast of pairs is rougher than one of shares. Which pairs a method
-measures follows from the same: those whose dependence stands out of the noise.
+beforehand: it is taken to differ between pairs as exponential variables do, with means fitted on
+real tables (`_DEPENDENCE`), so a forecast of pairs is rougher than one of shares. Which pairs a
+method measures follows from the same: those whose dependence stands out of the noise. The others
+lack what the measured ones do not imply.
 
 benchmarks/forecast.py compares forecasts with runs. Rounds and noise of AIM are those of McKenna,
 Mullins, Sheldon & Miklau 2022, "AIM" (VLDB 15(11)), sections 5.1 and 5.2.
@@ -39,10 +40,11 @@ _QUANTILES = 16  # of the noise, over which an error is averaged
 
 # L1 distance of a pair from independence, as a share of the rows, of pairs with no, one and two
 # columns of numbers. Bins of numbers hold about as many rows each, while most rows of a column of
-# categories have one of a few: those can move by less. Each is the mean over the tables that
-# constants are chosen on (benchmarks/forecast.py), but adult, of means from .01 to .32, .04 to .22
-# and .11 to .55.
-_DEPENDENCE = (0.10, 0.13, 0.29)
+# categories have one of a few: those can move by less. The three are to each other as the means
+# over the tables that constants are chosen on (benchmarks/forecast.py), but adult: .10, .13 and
+# .29. All are 2.2 times these means: so forecasts of pairs are nearest to what came out on these
+# tables, by the mean square of the ratio's logarithm.
+_DEPENDENCE = (0.22, 0.29, 0.64)
 # Where an exponential's tail is looked for; far more than there is.
 _MOST_DEPENDENCE = 20.0
 # Rows are drawn by rounded counts of the model's cliques (models/mrf.py, `MRF.sample`). A pair that
@@ -51,9 +53,6 @@ _EVEN = 0.5
 # The same of a column, or of a pair in a clique, if strata are as many as rows: see `_unevenness`.
 # It was .1 to .5 in ten models of TwoRound on tables that constants are chosen on.
 _ROUNDED = 0.35
-# A pair that AIM does not measure errs by what measuring it would not have shown: somewhat more
-# than its noise, as a pair is chosen where it moves by more.
-_UNMEASURED = 1.5
 _HALVINGS = 50  # of the interval in which a root lies
 _NOISE_ONLY = 0.25
 """Share of the rows that stand in a wrong code of a column, from which on it is noise."""
@@ -497,13 +496,21 @@ def _pair_errors(
     strong = kinds.dependence + least
     weak = kinds.dependence - least * measured / np.maximum(1 - measured, 1e-9)
 
-    # The error of dependence: noise where a pair is measured, else what it lacks.
+    # Two columns that are measured with the same third one depend in the model, too. Every such
+    # third one is taken to explain as much as the pair itself has left, so that with none of them
+    # all of the pair's dependence is lacking, with one a half, with two a third.
+    measured_with = 2 * bought.pairs / len(domain.sizes)
+    thirds = measured_with**2 / len(domain.sizes)
+    unexplained = 1 / (1 + thirds)
+
+    # The error of dependence: noise where a pair is measured, else what it lacks. A method that
+    # adapts measures a pair that lacks more than its noise.
     cells = kinds.cells
     freedom = (kinds.first - 1) * (kinds.second - 1) / cells
     noise = _MEAN_ABS * bought.sigma / rows * np.sqrt(freedom)
-    unmeasured = weak / cells
+    unmeasured = unexplained * weak / cells
     if bought.adapts:
-        unmeasured = _either(kinds.dependence / cells, _UNMEASURED * noise)
+        unmeasured = _either(unexplained * kinds.dependence / cells, noise)
     beyond = measured * _either(strong / cells, noise) + (1 - measured) * unmeasured
 
     # And the errors of the pair's two columns.

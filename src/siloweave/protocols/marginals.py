@@ -327,15 +327,20 @@ class _Tables:
         return self.encoder.domain
 
     @cached_property
+    def sizes(self) -> list[int]:
+        """The cells of each table."""
+        return [self.domain.size(clique) for clique in self.closure]
+
+    @cached_property
     def cells(self) -> int:
         """The cells of all tables."""
-        return sum(self.domain.size(clique) for clique in self.closure)
+        return sum(self.sizes)
 
     @cached_property
     def pair_cells(self) -> list[int]:
         """The cells of each pair of columns; 0 alone where no pair is counted."""
-        pairs = [clique for clique in self.closure if len(clique) == 2]
-        return [self.domain.size(pair) for pair in pairs] or [0]
+        tables = zip(self.closure, self.sizes, strict=True)
+        return [size for clique, size in tables if len(clique) == 2] or [0]
 
 
 def _tables_of(setup: Setup, rows: int) -> _Tables:

@@ -59,29 +59,36 @@ def sparse_marginal(rows: CountedRows, clique: Sequence[str]) -> tuple[Ints, Int
     return cells[ends], counts
 
 
-def closure(
-    workload: Iterable[Sequence[str]], domain: Domain | None = None
-) -> list[Clique]:
+def closure(workload: Iterable[Sequence[str]], domain: Domain) -> list[Clique]:
     """Return all non-empty subsets of a workload's cliques, each once, sorted by size.
 
-    Those of one size are in the order of the domain; without a domain, in that of their names.
+    Those of one size are in the order of the domain.
+
+    Raises:
+        SchemaError: A clique has a column that the domain lacks.
 
     Example:
-        >>> closure([("a", "b"), ("b", "c")])
+        >>> closure([("a", "b"), ("b", "c")], Domain(("a", "b", "c"), (2, 2, 2)))
         [('a',), ('b',), ('c',), ('a', 'b'), ('b', 'c')]
     """
-    below: set[Clique] = set()
+    # Wide tables have many pairs, and positions are sorted much faster than names are by them.
+    by_size: dict[int, set[tuple[int, ...]]] = {}
     for clique in set(map(tuple, workload)):
-        ordered = domain.canonical(clique) if domain else clique
-        for size in range(1, len(ordered) + 1):
-            below.update(combinations(ordered, size))
-    if domain is None:
-        return sorted(below, key=lambda clique: (len(clique), clique))
+        positions = tuple(sorted({domain.position(name) for name in clique}))
+        by_size.setdefault(len(positions), set()).add(positions)
+    by_size.pop(0, None)
 
-    def place(clique: Clique) -> tuple[int, tuple[int, ...]]:
-        return len(clique), tuple(map(domain.position, clique))
+    # The largest first: the subsets of a set are those of what it has without one of its columns.
+    for size in range(max(by_size, default=0), 1, -1):
+        smaller = by_size.setdefault(size - 1, set())
+        for positions in by_size.get(size, ()):
+            smaller.update(combinations(positions, size - 1))
 
-    return sorted(below, key=place)
+    cliques: list[Clique] = []
+    for size in sorted(by_size):
+        for positions in sorted(by_size[size]):
+            cliques.append(tuple([domain.names[position] for position in positions]))
+    return cliques
 
 
 def random_workload(
