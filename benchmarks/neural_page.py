@@ -15,6 +15,7 @@ from typing import Any
 
 from neural_published import DP_TLDM, DP_TLDM_PRIVATE, SILOFUSE
 from neural_tables import JUDGE, comparable
+from risk_ends import risks_at
 
 Row = dict[str, Any]
 NOT_RUN = "not run"
@@ -407,6 +408,9 @@ something else:
 - *Membership*: TAPAS's attacks with shadow models, twice the accuracy minus one, the
   highest of five. Ours are attacks on the one table, without shadow models.
 - *Discriminability*: down to 9; by the definition here it lies between 50 and 100.
+- *Risks of floor, ceiling and worst* are of our attacks, without shadow models (`risk_ends.py`):
+  columns that are shuffled hold real values, so a value that one row alone has singles it out; of
+  the rows held out one half is published, and the other one is the control.
 
 ▽ marks a published figure below our floor, the real columns each shuffled on its own. All but one
 of the published resemblances of private models lie there, so shuffled columns, by our measure,
@@ -447,9 +451,14 @@ def privacy(rows: list[Row]) -> str:
         ]  # fmt: skip
         told += [
             [f"our {side}", of, "–", "–", *(figure(every, score, side) for score in scores),
-             *["–"] * 4]
-            for side, of in (("floor", "columns, each shuffled"), ("ceiling", "rows held out"))
+             *risk_cells([{"risks": risks_at(end, name)}])]
+            for side, of, end in (
+                ("floor", "columns, each shuffled", "shuffled"),
+                ("ceiling", "rows held out", "held out"),
+            )
         ]  # fmt: skip
+        copied = risk_cells([{"risks": risks_at("copy", name)}])
+        told.append(["our worst", "the training rows", "–", "–", *["–"] * 3, *copied])
         ours = table([*head, "membership, no shadow models"], body)
         theirs = table([*head, "membership, shadow models"], told)
         text += f"#### {name}\n\n{ours}{source(every)}\nPublished:\n\n{theirs}\n"
@@ -463,10 +472,16 @@ def private_row(model: str, found: list[Row]) -> list[str]:
     spent = [run["epsilon"] for run in found]
     line = [model, str(len(found)), "∞" if None in spent else f"{max(spent):.2f}"]
     line += [figure(found, score) for score in (RESEMBLANCE, PROPENSITY, UTILITY)]
+    return line + risk_cells(found)
+
+
+def risk_cells(runs: list[Row]) -> list[str]:
+    """Return the mean risk of each attack; a dash where it was not measured."""
+    cells = []
     for attack in RISKS:
-        risks = [r for r in (risk(run, attack) for run in found) if r is not None]
-        line.append(f"{mean(risks):.1f}" if risks else "–")
-    return line
+        risks = [r for r in (risk(run, attack) for run in runs) if r is not None]
+        cells.append(f"{mean(risks):.1f}" if risks else "–")
+    return cells
 
 
 def page(results: Path) -> str:

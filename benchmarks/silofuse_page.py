@@ -24,6 +24,8 @@ from neural_page import (
     table,
 )
 from neural_published import SILOFUSE
+from risk_ends import risks_at
+from silofuse import resistance
 
 Row = dict[str, Any]
 RESEMBLANCE, UTILITY = "resemblance (SiloFuse)", "utility"
@@ -47,8 +49,8 @@ PUBLISHED: dict[str, dict[str, tuple[float, float, float | None]]] = {
     },
 }
 COLUMNS = ["method", "runs", "resemblance: published", *BESIDE, "utility: published", *BESIDE,
-           "privacy: published", "privacy: ours", "MB of all parties", "questions",
-           "fit s"]  # fmt: skip
+           "privacy: published", "ours", "floor", "ceiling", "MB of all parties",
+           "questions", "fit s"]  # fmt: skip
 CENTRAL = ("point_diff", "latent_diff", "e2e", "tabddpm")
 
 HEAD = """## Columns split
@@ -86,11 +88,12 @@ our autoencoders is below the published one.
 **privacy**: mean resistance to singling out, linkability and attribute inference, 100 (1 - risk),
 variants of an attack averaged (attacks of `sw.attack`). Ours and the published figures are not the
 same measure. Ours takes a fifth of the rows as control, so what is learned about everybody is no
-risk; whether and how the published figures subtract it is not known to us. So no figure is marked,
-and no floor or ceiling was measured: shuffled columns and rows held out would have to be attacked.
-It judges the table, not what the coordinator sees: for that see the owners' reports and
-`audit/transcripts.py`. Seconds are wall time of the fit, parties one after the other, on two cores
-that other work shared.
+risk; whether and how the published figures subtract it is not known to us. So no figure is marked.
+Its floor is a copy of the training rows, and its ceiling are rows held out (`risk_ends.py`): half
+of them published, with the other half as the control. A figure above the ceiling is as good as it:
+so far apart do few attacked rows put two tables that know nothing of them. The measure judges the
+table, not what the coordinator sees: for that see the owners' reports and `audit/transcripts.py`.
+Seconds are wall time of the fit, parties one after the other, on two cores that other work shared.
 """
 
 
@@ -139,6 +142,7 @@ def section(name: str, rows: list[Row], central: list[Row]) -> str:
     runs: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         runs[setting(row)].append(row)
+    privacy_ends = [spread([resistance(risks_at(end, name))]) for end in ("copy", "held out")]
     body = []
     for method in dict.fromkeys([*PUBLISHED[name], *runs]):
         found = runs.get(method, [])
@@ -148,6 +152,7 @@ def section(name: str, rows: list[Row], central: list[Row]) -> str:
                 shown(method), str(len(found)),
                 *beside(paper[0], found, RESEMBLANCE), *beside(paper[1], found, UTILITY),
                 told(paper[2]), spread([r["resistance"] for r in found]) if found else "not run",
+                *privacy_ends,
                 f"{mean(r['bytes'] for r in found) / 1e6:.2f}" if found else "–",
                 f"{found[0]['rounds']:,}" if found else "–",
                 f"{mean(r['fit_seconds'] for r in found):.0f}" if found else "–",
@@ -163,7 +168,7 @@ def section(name: str, rows: list[Row], central: list[Row]) -> str:
                     f"central {model}", str(len(found)),
                     *beside(theirs[0] if theirs else None, found, RESEMBLANCE),
                     *beside(theirs[1] if theirs else None, found, UTILITY),
-                    "–", "–", "–", "–",
+                    "–", "–", *privacy_ends, "–", "–",
                     f"{mean(r['fit_seconds'] for r in found):.0f}" if found else "–",
                 ]
             )  # fmt: skip
