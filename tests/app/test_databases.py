@@ -14,6 +14,7 @@ from siloweave.app.network import party_in, provision
 from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import InputError
+from siloweave.protocols.marginals import coded
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.read import read
 from siloweave.tables.table import digest_of
@@ -128,6 +129,16 @@ def test_a_party_of_a_network_counts_in_its_database(stored):
         party_in(ends["north"], "sqlite:///ward.sqlite"),
     ):
         pass
+
+
+def test_a_party_sees_misfits_in_its_database_by_its_own_command(stored):
+    with closing(sqlite3.connect(stored.path / "ward.sqlite")) as connection, connection:
+        connection.execute("UPDATE stays SET age = 999 WHERE rowid = 1")
+    north = provision(stored.path, stored.path / "ends", trial=True)["north"]
+    with party_in(north, "sqlite:///ward.sqlite#stays") as (host, _):
+        side = host.prepare
+        with pytest.warns(UserWarning, match=f"1 in 'age'. `siloweave party check {north} --data"):
+            coded(side.table, side.setup, "north")
 
 
 def test_a_trial_hands_each_party_its_database(stored, monkeypatch):

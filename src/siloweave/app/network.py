@@ -33,7 +33,7 @@ import tomllib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isinf
 from pathlib import Path
 from shlex import quote
@@ -392,7 +392,8 @@ def party_in(
             f"party {name!r}: say where its rows are: --data FILE, or --data ADDRESS#TABLE of a "
             "database. What study.toml names is not read, since others wrote that file"
         )
-    setup = study.setup()
+    command = f"siloweave party check {quote(str(folder))} --data ..."
+    setup = replace(study.setup(), show_misfits=command)
     job = study.job(noise=noise, identity=identity)
 
     # The study as such: is its ledger whole, and do policy and account allow it?
@@ -418,7 +419,6 @@ def party_in(
     # Rows that do not fit are none of a start, and the next one is not compared with them.
     remember_rows(folder, source)
     if moved_counts:
-        command = f"siloweave party check {quote(str(folder))} --data ..."
         note = moved_note(moved_counts, setup.declared, table.num_rows, command)
         _log.warning("%s", note)
     party_columns = setup.held.get(name, ())

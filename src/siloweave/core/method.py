@@ -177,6 +177,7 @@ class Setup:
         keys: The parties' keys for masks, at the coordinator, if a stage before has exchanged them.
         constrained: Where the declared schema has constraints: that schema, of which `schema` and
             `columns` are what methods learn. See `modelled`.
+        show_misfits: The command by which an owner sees the cells that do not fit the schema.
     """
 
     synth: MethodSettings
@@ -189,6 +190,7 @@ class Setup:
     stage: str = "method"
     keys: Mapping[str, bytes] = field(default_factory=dict)
     constrained: Modelled | None = None
+    show_misfits: str = "siloweave check --rows"
 
     def __post_init__(self) -> None:
         """Give every cell a code under a guarantee; replace constraints by columns to learn."""

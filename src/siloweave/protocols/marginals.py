@@ -107,7 +107,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, party: str) -> CountedRows
     rows = counted(part, encoder, closure(planned, encoder.domain))
     moved = without_others(rows.moved, encoder.schema)
     if moved:
-        note = moved_note(moved, encoder.schema, part.num_rows)
+        note = moved_note(moved, encoder.schema, part.num_rows, setup.show_misfits)
         warnings.warn(f"{party}: {note}", stacklevel=2)
     return rows
 
