@@ -28,13 +28,17 @@ from tabular_run import TABLES
 from siloweave.report import svg
 
 Row = dict[str, Any]
-WIDTH = 620.0
-NAMES, FIGURES = 250.0, 70.0
-"""Pixels to the left of the bars, for their names, and to the right, for their figures."""
-TOP, PITCH, THICK = 34.0, 24.0, 14.0
+WIDTH = 300.0
+"""Pixels; three cards stand side by side, so a picture is shown at about this width."""
+FIGURES = 40.0
+"""Pixels to the right of the longest bar, for its figure."""
+TOP, PITCH, THICK = 19.0, 15.0, 10.0
 OURS, OTHERS, BOUNDS = "f0", "f1", "bound"
 """Classes of bars: ours, another's or a published method's, and a floor or a ceiling."""
 EXTRA = ".bound{fill:#8a8f9a}@media(prefers-color-scheme:dark){.bound{fill:#6c7380}}"
+LETTERS = 10.5
+SMALL = f"text,.ax{{font-size:{LETTERS}px}}"
+"""What cards change of the style of larger pictures."""
 RESEMBLANCE = "resemblance (SiloFuse)"
 GENERATORS = ("point_diff", "TabularARGN")
 """Ours, and the peer that runs on every table in minutes."""
@@ -50,7 +54,7 @@ class Bar(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """One headline: its picture, what it says, and where all of it is."""
+    """One headline: its picture, a sentence with the figure, and where all of it is."""
 
     file: str
     title: str
@@ -74,17 +78,18 @@ def average(rows: Sequence[Row], value: str, /, **asked: object) -> float:
 
 def chart(title: str, axis: str, bars: Sequence[Bar], decimals: int) -> str:
     """Return one chart of bars, readable on light and on dark pages."""
-    height = TOP + PITCH * len(bars) + 12
-    room = WIDTH - NAMES - FIGURES
+    height = TOP + PITCH * len(bars)
+    names = max(svg.text_width(bar.name, LETTERS) for bar in bars) + 14
+    room = WIDTH - names - FIGURES
     most = max(bar.value for bar in bars)
-    body = f"<style>{STYLE}{EXTRA}</style>" + svg.rect(0, 0, WIDTH, height, "paper")
-    body += svg.text(NAMES, 20, axis, "ax")
+    body = f"<style>{STYLE}{EXTRA}{SMALL}</style>" + svg.rect(0, 0, WIDTH, height, "paper")
+    body += svg.text(4, 12, axis, "ax")
     for place, bar in enumerate(bars):
         y = TOP + PITCH * place
         figure = f"{bar.value:.{decimals}f}"
-        body += svg.text(NAMES - 8, y + THICK - 2, bar.name, anchor="end")
-        body += svg.rect(NAMES, y, room * bar.value / most, THICK, bar.colour)
-        body += svg.text(NAMES + room * bar.value / most + 6, y + THICK - 2, figure)
+        body += svg.text(names - 8, y + THICK - 1, bar.name, anchor="end")
+        body += svg.rect(names, y, room * bar.value / most, THICK, bar.colour)
+        body += svg.text(names + room * bar.value / most + 6, y + THICK - 1, figure)
     listed = ", ".join(f"{bar.name} {bar.value:.{decimals}f}" for bar in bars)
     drawn = svg.figure(WIDTH, height, body, title=title, desc=f"{axis}: {listed}.")
     return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
@@ -112,7 +117,7 @@ def of_rows_split(results: Path) -> Headline:
         [*bars, Bar("columns without any link", floor, BOUNDS)],
         3,
         f"TwoRound over a hundred parties has {times:.2f} times the error of AIM with all rows at "
-        "one place, at the same ε. FLAIM has more error than exact single columns have.",
+        "one place.",
         "rows-split",
     )
 
@@ -146,12 +151,12 @@ def of_columns_split(results: Path) -> Headline:
     ratio = bars[1].value / bars[0].value
     return Headline(
         "headline-columns.svg",
-        "Parties with different columns, under a guarantee",
-        "distance of three columns on Adult, ε = 0.8 (less is better)",
+        "Different columns, under a guarantee",
+        "3-column distance on Adult, ε = 0.8 (less is better)",
         [*bars, Bar("columns without any link", mean(floor["3way"]), BOUNDS)],
         3,
         f"SecureTwoRound over two parties has {ratio:.2f} times the error of TwoRound with all "
-        "columns at one place. VertiMRF and VertiGAN are about as far off as no link at all.",
+        "columns at one place.",
         "private-columns",
     )
 
@@ -180,12 +185,12 @@ def of_silofuse(results: Path) -> Headline:
                                      RESEMBLANCE)  # fmt: skip
     return Headline(
         "headline-silofuse.svg",
-        "Parties with different columns, without a guarantee",
-        "resemblance on Adult, of 100; rows raked (more is better)",
+        "Different columns, without a guarantee",
+        "resemblance of raked rows, Adult (more is better)",
         [first, *bars, Bar("shuffled columns", floor or 0.0, BOUNDS)],
         1,
-        "A network over four parties comes to the figure of one that has the whole table, with "
-        "two questions to every party. It guarantees nothing.",
+        f"A network over four parties, asked twice each, has a resemblance of {bars[0].value:.1f} "
+        f"of 100; with the whole table it has {first.value:.1f}.",
         "columns-split",
     )
 
@@ -208,14 +213,15 @@ def of_networks(results: Path) -> Headline:
     for name in names:
         scores = [row["scores"]["XGB-C2ST"] for row in runs if row["method"] == name]
         bars.append(Bar(name, mean(scores), OURS if name in names[:2] else OTHERS))
+    best = max(bar.value for bar in bars[2:])
     return Headline(
         "headline-budget.svg",
         "One table, ε = 1: counts or a network",
-        "XGB-C2ST on Adult (100: a detector cannot distinguish the rows)",
+        "XGB-C2ST on Adult (100: rows that pass as real)",
         bars,
         1,
-        "Models of noisy counts are harder to distinguish from real rows than networks with "
-        "noise in their gradients, at the same ε.",
+        f"A detector rates rows of noisy counts {bars[0].value:.0f} and {bars[1].value:.0f} of "
+        f"100, and rows of networks with noise {best:.0f} at most.",
         "tabsyns-protocol",
     )
 
@@ -239,11 +245,10 @@ def of_generators(results: Path) -> Headline:
     return Headline(
         "headline-generators.svg",
         "One table, without a guarantee",
-        "XGB-C2ST as drawn (100: a detector cannot distinguish the rows)",
+        "XGB-C2ST as drawn (100: rows that pass as real)",
         bars,
         1,
-        f"{ours} deceives a detector more than {peer} on {ahead} of {len(tables)} tables, on two "
-        "shared cores (authors' rows of Adult: 67.9 to 72.5).",
+        f"{ours} deceives a detector more than {peer} on {ahead} of {len(tables)} tables.",
         "tabsyns-protocol",
     )
 
@@ -254,9 +259,9 @@ def of_forecasts(results: Path) -> Headline:
     low, middle, high = np.percentile([ratio for ratio, _ in found], (10, 50, 90))
     pair_low, pair_middle, pair_high = np.percentile([ratio for _, ratio in found], (10, 50, 90))
     bars = [
-        Bar("single columns: lowest tenth", float(low)),
-        Bar("single columns: median", float(middle)),
-        Bar("single columns: highest tenth", float(high)),
+        Bar("columns: lowest tenth", float(low)),
+        Bar("columns: median", float(middle)),
+        Bar("columns: highest tenth", float(high)),
         Bar("pairs: lowest tenth", float(pair_low), OTHERS),
         Bar("pairs: median", float(pair_middle), OTHERS),
         Bar("pairs: highest tenth", float(pair_high), OTHERS),
@@ -264,11 +269,11 @@ def of_forecasts(results: Path) -> Headline:
     return Headline(
         "headline-forecasts.svg",
         "What ε buys, known before it is spent",
-        "error forecast by check, divided by that of a run (1 is exact)",
+        "error by check / error of a run (1 is exact)",
         bars,
         2,
-        f"Over {len(found)} runs of AIM and TwoRound at ε = 0.3, 1 and 3, the median forecast of "
-        f"a share is {middle:.2f} times the error that came out.",
+        f"Over {len(found)} runs the median forecast of a share's error is {middle:.2f} times the "
+        "error that came out.",
         "forecasts",
     )
 
@@ -292,14 +297,16 @@ def of_persons(results: Path) -> Headline:
             )
             size = min(len(hits), len(others))
             bars.append(Bar(f"{method}, a {unit}", units.auc(hits[:size], others[:size]), colour))
+    by_row = min(bar.value for bar in bars if bar.colour == OTHERS)
+    by_person = max(bar.value for bar in bars if bar.colour == OURS)
     return Headline(
         "headline-persons.svg",
         "A patient with a hundred rows",
-        "AUC of an attack at ε = 1, by what a unit is (.5 is chance)",
+        "AUC of an attack at ε = 1, by unit (.5 is chance)",
         bars,
         2,
-        "With a row as the unit, a patient with a hundred rows is always found. With a person as "
-        "the unit, the attack is near chance.",
+        f"With a row as the unit an attack on a patient has an AUC of {by_row:.2f}, with a person "
+        f"{by_person:.2f} at most.",
         "persons",
     )
 
@@ -322,10 +329,11 @@ def of_speed(results: Path) -> Headline:
     return Headline(
         "headline-speed.svg",
         "Networks on two cores",
-        "times as fast as the authors' or SDV's code, last measured",
+        "times as fast as SDV's or the authors' code",
         bars,
         1,
-        "[Speed](speed.md) has AIM beside mbi, and [scaling](scaling.md) how cost grows.",
+        f"CTGAN trains {bars[0].value:.1f} times as fast as in SDV's code, and TabDDPM "
+        f"{bars[2].value:.1f} times as fast as in its authors'.",
         "neural-speed",
     )
 
@@ -342,8 +350,8 @@ def of_verdicts(results: Path) -> Headline:
         f"of {len(claims)} claims",
         bars,
         0,
-        "Refuted are guarantees that do not hold as published; the default here is a sound "
-        "version. *Exceeded* is often the work of raking.",
+        f"Of {len(claims)} claims {counted['reproduced'] + counted['exceeded']} are reproduced or "
+        f"exceeded, {counted['not reproduced']} are not, and {counted['refuted']} are refuted.",
         "verdicts",
     )
 
@@ -434,21 +442,34 @@ CHARTS = (
 )
 TOP_TEXT = """# Results
 
-Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`. Figures are means
-over runs. `siloweave check` forecasts the error on your own table.
+Blue bars are ours, grey ones a floor, orange ones another method or a second measure.
+
+<div class="grid cards headlines" markdown>
+"""
+READING = """</div>
+
+Figures are means over runs, written by `benchmarks/results_page.py`. `siloweave check`
+forecasts the error on your own table.
+
+- FLAIM has more error than exact single columns; VertiMRF and VertiGAN about as much.
+- XGB-C2ST is from two shared cores; the authors' rows of Adult have 67.9 to 72.5.
+- Refuted guarantees do not hold as published; the default is sound. *Exceeded* is often the
+  work of raking.
+- [Speed](speed.md) has AIM beside mbi, and [scaling](scaling.md) how cost grows.
 """
 
 
 def page(results: Path) -> str:
-    """Return the page of headlines."""
+    """Return the page of headlines: a card each, then what their charts need to be read."""
     parts = [TOP_TEXT]
     for make in CHARTS:
         headline = make(results)
         parts.append(
-            f"## {headline.title}\n\n{headline.text} "
-            f"[All figures](results/{headline.appendix}.md).\n\n"
-            f"![{headline.axis}](images/{headline.file})\n"
+            f"-   ## {headline.title}\n\n"
+            f"    {headline.text} [Figures](results/{headline.appendix}.md)\n\n"
+            f"    ![{headline.axis}](images/{headline.file})\n"
         )
+    parts.append(READING)
     parts.append("## Everything that was measured\n")
     parts.append(
         "\n".join(

@@ -359,6 +359,11 @@ def test_the_headlines_are_one_screen_with_a_chart_each(load):
     assert len(charts) == len(tool.CHARTS)
     for make in tool.CHARTS:
         headline = make(HERE / "results")
+        # One sentence of two or three lines on a card, and a heading of a chart that fits into it.
+        assert re.fullmatch(r"[^.]+(?:\.\d[^.]*)*\.", headline.text), headline.text
+        assert len(headline.text.split()) <= 25
+        assert len(headline.axis) <= 52
+        assert re.search(r"\d", headline.text)
         drawn = tool.chart(headline.title, headline.axis, headline.bars, headline.decimals)
         assert drawn == (page.parent / "images" / headline.file).read_text("utf-8")
 
@@ -367,8 +372,12 @@ def test_a_chart_is_readable_in_both_colour_schemes(load):
     tool = load("results_headlines")
     drawn = tool.chart("T", "error", [tool.Bar("a", 2.0), tool.Bar("b", 1.0, tool.BOUNDS)], 1)
     assert "prefers-color-scheme:dark" in drawn
-    widths = [float(w) for w in re.findall(r'width="([\d.]+)" height="14"', drawn)]
+    widths = [float(w) for w in re.findall(rf'width="([\d.]+)" height="{tool.THICK:g}"', drawn)]
     assert widths[0] == pytest.approx(2 * widths[1], abs=0.1)
+    # A long name takes room from the bars, and is not cut.
+    long = tool.chart("T", "error", [tool.Bar("california_housing, TabularARGN", 2.0)], 1)
+    (start,) = [float(x) for x in re.findall(rf'x="([\d.]+)"[^>]*height="{tool.THICK:g}"', long)]
+    assert start > tool.svg.text_width("california_housing, TabularARGN", tool.LETTERS)
 
 
 def test_risks_with_shadow_models_stand_apart_from_those_without(load, tmp_path):

@@ -9,7 +9,7 @@ from siloweave.evaluate.scoring import score
 from siloweave.report.page import render, render_comparison
 from tests.browser.looks import SCHEMES, WIDTHS, grave_findings
 from tests.report.conftest import build
-from tests.report.test_comparison import people
+from tests.report.test_comparison import people, scales
 
 pytestmark = pytest.mark.browser
 
@@ -64,3 +64,28 @@ def test_a_printed_page_of_scores_is_not_wider_than_its_paper(opened, addresses)
     tab.emulate_media(media="print")
     assert tab.evaluate("document.documentElement.scrollWidth") <= 700
     assert printed_pages(tab) <= 8
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_pair_is_enlarged_by_a_key_and_not_on_paper(opened, tmp_path, width):
+    scores = score(scales(1), scales(2)).to_dict()
+    page = tmp_path / "scales.html"
+    page.write_text(render_comparison(scores, None, title="Scales", version="9.9"), "utf-8")
+    tab = opened(page.as_uri(), width)
+    tick = tab.get_by_label("Enlarge height and weight")
+    picture = tab.locator("figure.pair:has(input) svg").first
+    before = picture.bounding_box()["width"]
+    tick.focus()
+    tab.keyboard.press("Space")
+    assert picture.bounding_box()["width"] > 1.3 * before
+    # The figure scrolls, and the page does not.
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.emulate_media(media="print")
+    assert not tick.is_visible()
+    on_paper = picture.bounding_box()["width"]
+    assert on_paper <= picture.locator("xpath=..").bounding_box()["width"]
+    tab.emulate_media(media="screen")
+    tick.focus()
+    tab.keyboard.press("Space")
+    assert picture.bounding_box()["width"] == pytest.approx(before, abs=1)
+    assert grave_findings(tab) == []

@@ -2,7 +2,8 @@
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "col", "rect", "line", "circle", "path", "polyline", "polygon", "br", "img", "link"}
+SHAPES = {"rect", "line", "circle", "path", "polyline", "polygon"}
+VOID = {"meta", "col", "br", "img", "link", "input"} | SHAPES
 
 
 class Outline(HTMLParser):

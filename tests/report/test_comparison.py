@@ -191,3 +191,44 @@ def test_skewed_columns_have_a_logarithmic_axis():
     tables = [Table.from_columns({"pay": (pay, None), "age": (pay % 40, None)}) for _ in range(2)]
     page = render_comparison(score(*tables).to_dict(), title="t", version="1")
     assert page.count("logarithmic axis") == 1
+
+
+def scales(seed, rows=200):
+    """Three columns of numbers, two of which depend on each other in one table."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(40, 10, rows)
+    height = rng.normal(170, 8, rows)
+    weight = height - 100 + rng.normal(0, 4, rows)
+    if seed > 1:
+        rng.shuffle(weight)
+    town = rng.choice(np.array(["Bonn", "Jena"], dtype=object), rows)
+    return Table.from_columns(
+        {"age": (age, None), "height": (height, None), "weight": (weight, None),
+         "town": (town, None)}
+    )  # fmt: skip
+
+
+def enlarged(page):
+    """The names of the pictures that a reader can enlarge."""
+    return re.findall(r'<input type="checkbox" aria-label="Enlarge ([^"]+)">', page)
+
+
+def test_a_dense_picture_can_be_enlarged_and_a_small_one_not(found, page):
+    assert enlarged(page) == []
+    scores = score(scales(1), scales(2)).to_dict()
+    pairs = [pair["columns"] for pair in scores["pairs"]]
+    dense = [" and ".join(columns) for columns in pairs if "town" not in columns]
+    assert "height and weight" in dense
+    page = render_comparison(scores, None, title="Scales", version="9.9")
+    assert enlarged(page) == dense
+    outline = Outline(page)
+    assert not {"script", "form"} & {tag for tag, _ in outline.tags}
+
+
+def test_a_heat_map_of_many_columns_can_be_enlarged(found):
+    scores, _ = found
+    names = [f"c{n}" for n in range(30)]
+    strengths = [[0.1] * 30 for _ in names]
+    wide = {"names": names, "real": strengths, "synthetic": strengths}
+    page = render_comparison({**scores, "associations": wide}, None, title="W", version="9.9")
+    assert enlarged(page) == ["the heat map of associations"]

@@ -333,6 +333,7 @@ class PairsView:
         is_compared: Whether the real rows are beside the synthetic ones.
         is_dotted: Whether dots mark the model's cliques.
         num_left_out: How many columns are not drawn.
+        is_dense: Whether the cells are so small that a reader may want a larger picture.
     """
 
     svg: str
@@ -341,6 +342,7 @@ class PairsView:
     is_compared: bool
     is_dotted: bool = False
     num_left_out: int = 0
+    is_dense: bool = False
 
 
 def _pairs_view(synthetic: PublicView, owner: OwnerView | None) -> PairsView | None:
@@ -359,6 +361,7 @@ def _pairs_view(synthetic: PublicView, owner: OwnerView | None) -> PairsView | N
         is_compared=real is not None,
         is_dotted=bool(synthetic.cliques) and columns <= table_plots.CELLS,
         num_left_out=max(columns - table_plots.WIDEST, 0),
+        is_dense=columns > table_plots.CELLS,
     )
 
 
@@ -498,12 +501,21 @@ class ScoreView:
 
 @dataclass(frozen=True)
 class PairChart:
-    """A plot of how two columns are distributed together, and how strongly they depend."""
+    """A plot of how two columns are distributed together, and how strongly they depend.
+
+    Attributes:
+        title: Both names.
+        real: Strength of the association in the real rows.
+        synthetic: The same in the synthetic table.
+        svg: The plot.
+        is_dense: Whether it has so many cells that a reader may want a larger picture.
+    """
 
     title: str
     real: float
     synthetic: float
     svg: str
+    is_dense: bool
 
 
 def _score_view(scores: Mapping[str, Any]) -> ScoreView:
@@ -589,6 +601,7 @@ def pairs_view(associations: Mapping[str, Any]) -> PairsView | None:
         links=table_plots.strongest_pairs(synthetic, real),
         measure=synthetic.measure,
         is_compared=True,
+        is_dense=len(synthetic.names) > table_plots.CELLS,
     )
 
 
@@ -600,7 +613,9 @@ def pair_chart(pair: Mapping[str, Any]) -> PairChart:
     svg = table_plots.pair_grids(
         (first, second), (first_labels, second_labels), pair["real"], pair["synthetic"]
     )
-    return PairChart(f"{first} and {second}", in_real, in_synthetic, svg)
+    cells = len(first_labels) * len(second_labels)
+    is_dense = cells > table_plots.GRID_CELLS
+    return PairChart(f"{first} and {second}", in_real, in_synthetic, svg, is_dense)
 
 
 def _association(associations: Mapping[str, Any], side: str) -> Association:

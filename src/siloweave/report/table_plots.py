@@ -20,6 +20,8 @@ CATEGORIES = 8
 """Categories drawn one by one; the rest are one bar."""
 CELLS = 24
 """Heat maps up to this many columns have a tooltip per cell."""
+GRID_CELLS = 40
+"""A grid of two columns with more cells than these can be enlarged."""
 LABELLED = 60
 """Heat maps up to this many columns have names beside them."""
 WIDEST = 100
