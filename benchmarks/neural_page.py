@@ -425,7 +425,7 @@ on Adult.
 """
 
 
-def privacy(rows: list[Row]) -> str:
+def privacy(rows: list[Row], ends: Path) -> str:
     """Private generators at the epsilon of three separations."""
     text = PRIVATE
     for name, published in DP_TLDM_PRIVATE.items():
@@ -451,13 +451,13 @@ def privacy(rows: list[Row]) -> str:
         ]  # fmt: skip
         told += [
             [f"our {side}", of, "–", "–", *(figure(every, score, side) for score in scores),
-             *risk_cells([{"risks": risks_at(end, name)}])]
+             *risk_cells([{"risks": risks_at(end, name, ends)}])]
             for side, of, end in (
                 ("floor", "columns, each shuffled", "shuffled"),
                 ("ceiling", "rows held out", "held out"),
             )
         ]  # fmt: skip
-        copied = risk_cells([{"risks": risks_at("copy", name)}])
+        copied = risk_cells([{"risks": risks_at("copy", name, ends)}])
         told.append(["our worst", "the training rows", "–", "–", *["–"] * 3, *copied])
         ours = table([*head, "membership, no shadow models"], body)
         theirs = table([*head, "membership, shadow models"], told)
@@ -493,4 +493,5 @@ def page(results: Path) -> str:
     text += "\n".join(comparison(n, rows, told, SILOFUSE_SCORES) for n, told in SILOFUSE.items())
     split = [r for r in latest(lines(results / "silofuse.jsonl")) if r["label"] != BYTES]
     text += below(rows) + latent_or_not(rows, split)
-    return text + "\n" + privacy(latest(lines(results / "neural_privacy.jsonl")))
+    private = latest(lines(results / "neural_privacy.jsonl"))
+    return text + "\n" + privacy(private, results / "risk_ends.jsonl")

@@ -75,14 +75,14 @@ def risks_of(name: str, end: str, data: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lines(file: Path = OUT) -> list[dict[str, Any]]:
+def lines(file: Path) -> list[dict[str, Any]]:
     """Return the lines of a file of results; none without one."""
     if not file.is_file():
         return []
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def risks_at(end: str, table: str, file: Path = OUT) -> list[dict[str, Any]]:
+def risks_at(end: str, table: str, file: Path) -> list[dict[str, Any]]:
     """Return the risks of one end of a table; none where it was not attacked."""
     for line in lines(file):
         if (line["table"], line["end"]) == (table, end):

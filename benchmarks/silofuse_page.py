@@ -137,12 +137,18 @@ def told(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
-def section(name: str, rows: list[Row], central: list[Row]) -> str:
+def privacy_end(end: str, name: str, results: Path) -> str:
+    """The score of a table that needs no training; a dash where it was not attacked."""
+    risks = risks_at(end, name, results / "risk_ends.jsonl")
+    return f"{resistance(risks):.1f}" if risks else "–"
+
+
+def section(name: str, rows: list[Row], central: list[Row], results: Path) -> str:
     """One table: published, ours, and what a party sends."""
     runs: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         runs[setting(row)].append(row)
-    privacy_ends = [spread([resistance(risks_at(end, name))]) for end in ("copy", "held out")]
+    privacy_ends = [privacy_end(end, name, results) for end in ("copy", "held out")]
     body = []
     for method in dict.fromkeys([*PUBLISHED[name], *runs]):
         found = runs.get(method, [])
@@ -232,7 +238,10 @@ def page(results: Path) -> str:
     rows = latest(lines(results / "silofuse.jsonl"))
     central = latest(lines(results / "neural_quality.jsonl"))
     whole = [r for r in rows if r["label"] != BYTES]
-    parts = [section(name, [r for r in whole if r["table"] == name], central) for name in PUBLISHED]
+    parts = [
+        section(name, [r for r in whole if r["table"] == name], central, results)
+        for name in PUBLISHED
+    ]
     floors = below_floor(whole)
     head = HEAD.replace("{floors}\n\n", f"{floors}\n\n" if floors else "")
     return "\n".join([head, communication(rows), *parts])

@@ -45,14 +45,20 @@ def test_the_page_puts_published_figures_beside_ours(load, tmp_path):
         line(model="e2e_distr", label="bytes", steps=300, bytes_per_step=9_000.0),
     ]
     (tmp_path / "silofuse.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    copied = [
+        {"attack": attack, "variant": "all", "risk": risk}
+        for attack, risk in (("singling_out", 0.9), ("linkability", 1.0), ("inference", 0.8))
+    ]
+    ends = {"table": "adult", "end": "copy", "risks": copied}
+    (tmp_path / "risk_ends.jsonl").write_text(json.dumps(ends) + "\n")
     page = load("silofuse_page").page(tmp_path)
     adult = page[page.index("### adult") : page.index("### churn")]
     nearest = "| silofuse, autoencoders (ours) | 1 | 73 | 91.2 (89.0–92.0) | not run | 50.0 | 97.5"
     ours = "| silofuse, sphere codes (ours) | 2 | – | 91.2 ± 0.0 | not run | 50.0 | 97.5 | – |"
     assert f"{nearest} | 96.6 |" in adult
-    assert "| 92.1 | 95.0 | 1.00 | 2 |" in adult
+    assert "| 92.1 | 95.0 | 10.0 | – | 1.00 | 2 |" in adult
     assert ours in adult
-    assert "| – | 97.0 ± 1.4 | 3.00 | 2 |" in adult
+    assert "| – | 97.0 ± 1.4 | 10.0 | – | 3.00 | 2 |" in adult
     assert "| silofuse, sphere codes (ours), 8 parties, permuted | 1 | – |" in adult
     assert "| central latent_diff | 0 | 78 | not run |" in adult
     assert "| adult | 39,074 | 40 | 3.00 | 5.0 | 250 | 2,500 | 25,000 |" in page
