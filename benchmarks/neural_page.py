@@ -410,7 +410,8 @@ something else:
 - *Discriminability*: down to 9; by the definition here it lies between 50 and 100.
 - *Risks of floor, ceiling and worst* are of our attacks, without shadow models (`risk_ends.py`):
   columns that are shuffled hold real values, so a value that one row alone has singles it out; of
-  the rows held out one half is published, and the other one is the control.
+  the rows held out one half is published, an eighth of the training rows, and the other one is the
+  control.
 
 ▽ marks a published figure below our floor, the real columns each shuffled on its own. All but one
 of the published resemblances of private models lie there, so shuffled columns, by our measure,

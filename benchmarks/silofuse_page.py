@@ -90,9 +90,10 @@ variants of an attack averaged (attacks of `sw.attack`). Ours and the published 
 same measure. Ours takes a fifth of the rows as control, so what is learned about everybody is no
 risk; whether and how the published figures subtract it is not known to us. So no figure is marked.
 Its floor is a copy of the training rows, and its ceiling are rows held out (`risk_ends.py`): half
-of them published, with the other half as the control. A figure above the ceiling is as good as it:
-so far apart do few attacked rows put two tables that know nothing of them. The measure judges the
-table, not what the coordinator sees: for that see the owners' reports and `audit/transcripts.py`.
+of them published, with the other half as the control, so a table of an eighth of the training rows.
+Attacks on few rows scatter by some points, so a figure above the ceiling is no better than the
+ceiling. The measure judges the table, not what the coordinator sees: for that see the owners'
+reports and `audit/transcripts.py`.
 Seconds are wall time of the fit, parties one after the other, on two cores that other work shared.
 """
 

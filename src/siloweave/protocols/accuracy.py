@@ -496,9 +496,9 @@ def _pair_errors(
     strong = kinds.dependence + least
     weak = kinds.dependence - least * measured / np.maximum(1 - measured, 1e-9)
 
-    # Two columns that are measured with the same third one depend in the model, too. Every such
-    # third one is taken to explain as much as the pair itself has left, so that with none of them
-    # all of the pair's dependence is lacking, with one a half, with two a third.
+    # Two columns that are measured with the same third one depend in the model, too. What the model
+    # lacks of their dependence is taken to be all of it without such a third column, a half with
+    # one, and a third with two. Nothing was fitted here; benchmarks/forecast.py judges it.
     measured_with = 2 * bought.pairs / len(domain.sizes)
     thirds = measured_with**2 / len(domain.sizes)
     unexplained = 1 / (1 + thirds)

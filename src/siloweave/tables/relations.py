@@ -353,8 +353,8 @@ def _deciding_gaps(
 ) -> tuple[str, str] | None:
     """Return a category and another column that together, and not alone, decide a column's gaps.
 
-    The column is there in all rows in which the category allows it and the other one is missing,
-    and in no other row.
+    The column has values in all rows in which the category allows them and the second column is
+    missing, and in no other row.
     """
     is_there = ~cells[lead.name].gone
     rivals = [c for c in others if not (is_there & ~cells[c.name].gone).any()]
