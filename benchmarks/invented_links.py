@@ -10,7 +10,7 @@ column depends on another. Each method has its defaults and draws 200,000 rows. 
 real and for drawn rows, the share of the class in rare codes and elsewhere; the sampling error of
 the real rows' share in rare codes; and, over all pairs of columns, the mean and the largest
 Cramer's V without its bias (Bergsma 2013, "A bias-correction for Cramer's V and Tschuprow's T"),
-which is 0 where columns are independent. There are six cases, which another checkout can run as
+which is 0 where columns are independent. There are eight cases, which another checkout can run as
 well, and a grid of 27 (`grid`).
 
 The guarantee is of add/remove neighbours and delta 1e-6. Noise is new in each run.
@@ -42,6 +42,8 @@ CASES: tuple[dict[str, Any], ...] = (
     {"rows": 7_000, "codes": 60, "share": 0.03, "epsilon": 1.0, "parties": 4},
     {"rows": 2_000, "codes": 20, "share": 0.1, "epsilon": 0.5, "parties": 2},
     {"rows": 50_000, "codes": 256, "share": 0.01, "epsilon": 2.0, "parties": 8},
+    {"rows": 7_000, "codes": 300, "share": 0.03, "epsilon": 1.0, "parties": 2},
+    {"rows": 7_000, "codes": 300, "share": 0.03, "epsilon": 4.0, "parties": 2},
 )
 LEVELS: dict[str, tuple[float, ...]] = {
     "rows": (2_000, 10_000, 50_000),
