@@ -179,8 +179,9 @@ variation of up to 150 pairs of columns, with numbers in 20 bins of equal mass.
 
 {whole_words}
 """
-BINS_WORDS = """Beside the histogram at the same zCDP, *tail thinned* has the smaller L1 distance in {l1} of {cells}
-cells, the smaller error of the percentile in {p99} and the smaller error of the total in {total}.
+BINS_WORDS = """Beside the histogram at the same zCDP, *tail thinned* has the smaller L1 distance
+in {l1} of {cells} cells, the smaller error of the percentile in {p99} and the smaller error of the
+total in {total}.
 
 - It counts few leaves, and these where rows are. The histogram counts thousands of bins, most of
   them empty.
@@ -192,9 +193,10 @@ cells, the smaller error of the percentile in {p99} and the smaller error of the
 A tree asks level by level, so a curator can grow one. Parties would need a masked sum for each of
 about twenty levels. The tree in MargNet's checkout takes the bounds of the rows, and subtracts a
 bias for every split so far, not for every level."""
-WHOLE_WORDS = """With trees for skewed columns alone, the error of the total is smaller in all lines but one, by a
-factor of 4 to 25 on orders, incomes and `Amount`. Pairs are as near or nearer. So here ours is
-behind. The rule for tails is that of decision 0042, which was chosen on some of these columns.
+WHOLE_WORDS = """With trees for skewed columns alone, the error of the total is smaller in all
+lines but one, by a factor of 4 to 25 on orders, incomes and `Amount`. Pairs are as near or nearer.
+So here ours is behind. The rule for tails is that of decision 0042, which was chosen on some of
+these columns.
 
 Two cases get worse. At ε = 1 the 99th percentile of capital gains is a value that many rows share,
 and the histogram finds it to .1 %. At ε = .3 noise stands out in a far leaf of the claims in one of
@@ -283,9 +285,9 @@ Errors are mean total variations of all pairs in the values as they were, of as 
 
 {words}
 """
-RARE_WORDS = """Merging is worth much to AIM on the two real tables: half of the error on intrusion_nslkdd_test and
-a fifth on census_income_kdd. It costs AIM up to 7 % on made tables of 150 values and more, where
-rare values depend on others as much as frequent ones do.
+RARE_WORDS = """Merging is worth much to AIM on the two real tables: half of the error on
+intrusion_nslkdd_test and a fifth on census_income_kdd. It costs AIM up to 7 % on made tables of 150
+values and more, where rare values depend on others as much as frequent ones do.
 
 So AIM by default is behind on the real tables. Its single columns are as near as TwoRound's (.0066
 and .0077 on intrusion_nslkdd_test). But its score expects noise in every cell of a pair. 64
@@ -333,8 +335,8 @@ bins of equal mass, heloc's 8.
 
 {words}
 """
-PAIRS_WORDS = """Least squares, a pseudo-inverse, takes thousandths of a second and removes 10 to 15 % of the error.
-Non-negativity removes up to another 40 %, where most cells are empty (Adult).
+PAIRS_WORDS = """Least squares, a pseudo-inverse, takes thousandths of a second and removes 10 to
+15 % of the error. Non-negativity removes up to another 40 %, where most cells are empty (Adult).
 
 Where columns are many and cells have few rows, a graphical model is far ahead of all of them: the
 pairs that it leaves out follow from others instead of from noise. On heloc AIM and TwoRound have
