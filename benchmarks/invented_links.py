@@ -171,8 +171,8 @@ TEXT = """
 ## Invented links
 
 No column of these made tables depends on another. `code` has eight frequent values with nine tenths
-of the rows and many rare ones; the class has few rows. A
-method has invented a link where the class's share in rare codes is far from the real rows' share.
+of the rows and many rare ones; the class has few rows. A method has invented a link where the
+class's share in rare codes is far from the real rows' share.
 
 - *Real*, *before* and *now*: the share of the class in rare codes, in percent, of 200,000 drawn
   rows. After ± is twice the sampling error of the real rows' share.

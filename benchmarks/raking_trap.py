@@ -43,7 +43,7 @@ From `raking_trap.py`: boosted trees learn to distinguish drawn rows of Adult fr
 rows. The figures are their area under the curve (AUC), out of fold, after so many rounds; at .5
 they cannot distinguish them. One fit and one draw each.
 
-The first trees see single columns, which [raking](../glossary.md#raking)[raking](glossary.md#raking) has set right. After five
+The first trees see single columns, which [raking](../glossary.md#raking) has set right. After five
 rounds PointDiff's raked rows have .516 and its rows as drawn .535; after all rounds both have .54.
 So a detector that stops when its first rounds gain nothing, or that has only a few, calls raked
 rows nearly real. The copula's rows, which have one correlation for each two columns, are recognised

@@ -80,7 +80,7 @@ splits of rows, scores and the central runs in these tables are those of the
 | training steps, autoencoders | 4,000 to 12,000 | 500,000 with those of the diffusion |
 | training steps, diffusion | 1,200 to 60,000, 10,000 or more but on small tables | see above |
 | latents of a row | 17 on Adult, 64 on intrusion | one for each column |
-| class | sent in the clear on every table but abalone | coded, as every column is |coded as every column |
+| class | sent in the clear on every table but abalone | coded, as every column is |
 
 **Figure 11 of the paper is not reproduced.** It asks whether other numbers of parties and permuted
 columns harm SiloFuse. Our runs with eight parties and permuted columns have sphere codes, which
