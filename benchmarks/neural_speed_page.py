@@ -55,10 +55,11 @@ def speed(rows: list[Row]) -> str:
 
 
 SPEED_NOTE = """Medians of turns within one call (least to most), each turn a process of its own, at
-the same batch, layers and threads; peers are CTGAN 0.12 and the code of TabDDPM's authors. Steps a
-second are the difference between two fits of one process, so compilation and preprocessing do not
-count; fit and sample counts both. **times** above 1: ours is so many times faster. Where the load
-is above the number of cores, processor seconds are the fairer ones.
+the same batch, layers and threads. Peers are CTGAN 0.12 and the code of TabDDPM's authors.
+
+Steps a second are the difference between two fits of one process, so compilation and preprocessing
+do not count; fit and sample counts both. **times** above 1: ours is so many times faster. Where the
+load is above the number of cores, processor seconds are the fairer ones.
 """
 
 
@@ -119,6 +120,9 @@ def samples(rows: list[Row]) -> str:
         "\nScores of the rows, with the ceiling in brackets. Our CTGAN's rows are raked to single\n"
         "columns and the peer's are not, so these scores do not compare the networks. TabDDPM's\n"
         "rows are raked on neither side.\n\n"
+        "A utility with ‡ is from an older run, whose trees could not learn many classes from\n"
+        "rows with a few odd ones (decision 0020). One with † is from a still older run, whose\n"
+        "trees also learnt numbers by the absolute error (decision 0017).\n\n"
     )
     return said + table(head, body)
 

@@ -77,14 +77,16 @@ BUDGET = "ε = 1"
 BUDGET_TEXT = f"""
 ### Under a budget, by TabSyn's protocol
 
-{BUDGET}, δ = 1e-6, add/remove one row; rows as they are released. *AIM of mbi* is the script of
-mbi's repository on mbi 2.0.0, with its defaults: pairs of columns of up to 10,000 cells, and 80 MB
-for the model. Its users cut numbers themselves: here into 32 bins of equal width, drawn evenly
-inside a bin and rounded to the column's decimals. It gets the same bounds and categories as ours.
-mbi compiles every candidate of every round; here its tables are computed without, which gives the
-same figures in a fraction of the seconds. Only processor seconds of the fit are shown, since up to
-twenty other processes shared the two cores: a run that was stopped after 900 s had about a
-minute of the processor.
+{BUDGET}, δ = 1e-6, add/remove one row; rows as they are released. Only processor seconds of the fit
+are shown, since up to twenty other processes shared the two cores: a run that was stopped after 900
+s had about a minute of the processor.
+
+*AIM of mbi* is the script of mbi's repository on mbi 2.0.0, with its defaults: pairs of columns of
+up to 10,000 cells, and 80 MB for the model. It gets the same bounds and categories as ours.
+
+Its users cut numbers themselves: here into 32 bins of equal width, drawn evenly inside a bin and
+rounded to the column's decimals. mbi compiles every candidate of every round; here its tables are
+computed without, which gives the same figures in a fraction of the seconds.
 
 On heloc 5.6 % of the rows have -9 in every column of numbers, where one category allows nothing
 else. `aim` draws 5.7 % of them (seed 0): the one value that a category allows is written into
