@@ -74,8 +74,8 @@ three columns. With an odd number of columns our second party has one more; the 
 is for the first party having one more, as in the paper.
 
 **The paper has VertiMRF-FM ahead of VertiMRF-FO everywhere. That is not reproduced**: at two
-parties FO is ahead at three of four ε on BR2000 and on Adult (all but 3.2). Its ε is for rows that
-are replaced, and FM's does not hold. On NLTCS FM is ahead at all four, as in the paper.
+parties FO is ahead at three of four ε on BR2000 and on Adult (all but 3.2). FO's ε is for rows
+that are replaced, and FM's does not hold. On NLTCS FM is ahead at all four, as in the paper.
 
 VertiBench's splits of NLTCS have published ranges. FM's is far below the floor of independent
 columns, and FO's reaches from below it to above it. VertiGAN's is above it: more error than exact
@@ -213,8 +213,8 @@ C = 1, γ = 1 / columns. Here 5,000 rows train an SVM of br2000 and adult, also 
 its time grows with their square; on nltcs all do.
 
 That code predicts columns drawn at random, does not name the paper's eight, and synthesizes from
-all rows, those held out included. The paper's figures are plots;
-of VertiGAN it says that about 40 % are wrong at ε = 3.2.
+all rows, those held out included. The paper's figures are plots. Of VertiGAN it says that about
+40 % are wrong at ε = 3.2.
 """
 COST = """### What a run costs
 

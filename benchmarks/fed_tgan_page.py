@@ -69,11 +69,15 @@ credit with a repeated row), as their lines record.
 
 Ours run 10 to 269 rounds; published Fed-TGAN ran 500, and published MD-TGAN 150.
 
-With `typical`'s weights parties count by their rows, and less the more they are unlike the others.
-The two diffusions have these weights. Where all parties have the same rows all weights are equal,
-so the ablations are Fed-TGAN itself, and so is `typical`; a method without a row was not run. Of
-credit 25,130 rows are available, with all frauds of the whole table: 2 % of the rows, and 0.17 % of
-the paper's, so its figures cannot be compared.
+Fed-TGAN weights parties by their similarity to the others and by their size. *No similarity* and
+*no size* leave one of them out, *vanilla* gives all parties equal weights, and *central* trains
+where all rows are at one place. *typical* is ours: parties count by their rows, and less the more
+they are unlike the others. The two diffusions have its weights.
+
+Where all parties have the same rows all weights are equal, so the ablations are Fed-TGAN itself,
+and so is `typical`; a method without a row was not run. Of credit 25,130 rows are available, with
+all frauds of the whole table: 2 % of the rows, and 0.17 % of the paper's, so its figures cannot be
+compared.
 
 Each scenario has two tables. The first is of rows **as the networks draw them**. The published
 figures are of such rows, and follow there after a slash. The second is of the same networks' rows
