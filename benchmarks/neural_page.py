@@ -20,7 +20,7 @@ from risk_ends import risks_at
 Row = dict[str, Any]
 NOT_RUN = "not run"
 BELOW_FLOOR = " ▽"  # behind a published figure below the floor
-BESIDE = ("ours", "as drawn", "floor", "ceiling")  # what follows a published figure
+BESIDE = ("published", "ours", "as drawn", "floor", "ceiling")  # what `beside` gives
 BYTES = "bytes"  # label of short runs over split columns, whose bytes alone are read
 RESEMBLANCE, PROPENSITY, UTILITY = "resemblance (DP-TLDM)", "propensity", "utility"
 SILOFUSE_RESEMBLANCE, DETECTION = "resemblance (SiloFuse)", "logistic detection"
@@ -70,14 +70,15 @@ Rows are chosen half by half since decision 0025. Heads of autoencoders ignore u
 0026.
 
 **Raked**: our rows are set to the released shares of single columns (decision 0012), unless the
-last column says no. The published ones are as the papers' models drew them. Much of both
+column *raked* says no. The published ones are as the papers' models drew them. Much of both
 resemblances is about single columns, so a resemblance of ours above the published one may come from
 raking and not from the network. Fed-TGAN was scored both ways, and raking alone decided most of its
 comparisons ([figures](#how-many-published-cells-are-reached)).
 
-**As drawn** are the same model's rows without raking. No run here was scored that way, so the
-column says "not run". Every line of `neural_quality.jsonl`, and the networks' of
-`neural_privacy.jsonl`, would have to be run again, which `neural_run.py` now scores both ways.
+**As drawn** are the same model's rows without raking. Only runs of the Gaussian copula were scored
+that way. Where the column says "not run", the run would have to be made again: `neural_run.py` now
+scores both ways, and lines of `neural_quality.jsonl` and of the networks in `neural_privacy.jsonl`
+are older.
 
 None of the models is a paper's own, whatever its name: settings, features and steps are ours.
 Figures published for SiloFuse's GAN(conv) stand beside CTAB-GAN, those for its LatentDiff and E2E
@@ -246,23 +247,23 @@ def comparison(
     for row in rows:
         if row["table"] == name:
             runs[row["model"], row["label"]].append(row)
-    keys = [*((model, "") for model in published), *runs]
-    head = ["model", "runs"]
-    for _, shown, place in scores:
-        head += [f"{shown}: published", *BESIDE] if place is not None else [shown, *BESIDE[1:]]
+    keys = dict.fromkeys([*((model, "") for model in published), *runs])
     body = []
-    for model, label in dict.fromkeys(keys):
+    for score, shown, place in scores:
+        for model, label in keys:
+            paper = published.get(model)
+            figure_of_paper = paper[place] if paper and place is not None else None
+            figures = beside(figure_of_paper, runs.get((model, label), []), score)
+            body.append([shown, named(model, label), *figures])
+    costs = []
+    for model, label in keys:
         found = runs.get((model, label), [])
-        line = [named(model, label), str(len(found))]
-        told = published.get(model)
-        for score, _, place in scores:
-            figures = beside(told[place] if told and place is not None else None, found, score)
-            line += figures if place is not None else figures[1:]
-        body.append(line + cost(found))
+        costs.append([named(model, label), str(len(found)), *cost(found)])
     every = [run for found in runs.values() for run in found]
     size = f": {every[0]['rows']:,} training rows, {every[0]['columns']} columns" if every else ""
-    text = table([*head, "fit s", "MB", "steps", "raked"], body)
-    return f"#### {name}{size}\n\n{text}{source(every)}"
+    quality = table(["measure", "model", *BESIDE], body)
+    fits = table(["model", "runs", "fit s", "MB", "steps", "raked"], costs)
+    return f"#### {name}{size}\n\n{quality}\n{fits}{source(every)}"
 
 
 def below(rows: list[Row]) -> str:
@@ -312,7 +313,7 @@ def below(rows: list[Row]) -> str:
     )
     heads = ["measure", "published cells", "of them below our floor", *kinds]
     text += table([*heads, "ours raked, published not"], said) + below_floor(cells, floors)
-    head = ["table", "model", "measure", "published", *BESIDE, "logistic"]
+    head = ["table", "model", "measure", *BESIDE, "logistic"]
     return text + ("\nBelow the published figure:\n\n" + table(head, body) if body else "")
 
 

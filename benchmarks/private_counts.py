@@ -424,7 +424,7 @@ def page_of_tables(rows: list[Row]) -> str:
                 continue
             errors = [np.mean([r["errors"]["three-way"] for r in runs]) for runs in (now, real)]
             first = [r for r in of(name, method, "first") if r["seed"] in seeds]
-            two = " / ".join(means(runs, "two-way", 4) for runs in (before, now))
+            two = [means(runs, "two-way", 4) for runs in (before, now)]
             equal = [r for r in of(name, method, "default, equal bins") if r["seed"] in seeds]
             if equal:
                 same = {row["seed"] for row in equal}
@@ -439,7 +439,7 @@ def page_of_tables(rows: list[Row]) -> str:
                 f"{name}{mark}", f"{now[0]['rows']:,}", f"`{method}`{sized}", str(len(seeds)),
                 means(first, "three-way", 4), means(before, "three-way", 4),
                 means(now, "three-way", 4), means(real, "three-way", 4),
-                f"{errors[0] / errors[1]:.2f}", two,
+                f"{errors[0] / errors[1]:.2f}", *two,
                 f"{means(before, 'cpu', 0)}, {means(now, 'cpu', 0)}",
             ])  # fmt: skip
         learned = [of(name, "AIM", ALIKE), of(name, "AIM", "target"), of(name, HELD_OUT, "")]
@@ -455,8 +455,7 @@ def page_of_tables(rows: list[Row]) -> str:
             kept = [[r for r in one if r["seed"] in seeds] for one in runs]
             apart.append([name, str(len(seeds)), *(means(one, "auc", 3) for one in kept)])
     head = ["table", "rows", "method", "seeds", "first", "before", "default", "other half",
-            "default / other half", "two-way, before / default",
-            "cpu s, before, default"]  # fmt: skip
+            "default / other half", "two-way: before", "default", "cpu s: before, default"]  # fmt: skip
     text = TABLES_HEAD + (table(head, body) if body else "not run") + "\n"
     text += "".join(beside(rows, *one) for one in product(("AIM", "TwoRound"), ("first", "before")))
     text += beside(rows, "TwoRound", LINKS)

@@ -16,6 +16,7 @@ from log_plot import picture
 from neural_page import (
     BESIDE,
     BYTES,
+    NOT_RUN,
     beside,
     latest,
     lines,
@@ -48,9 +49,9 @@ PUBLISHED: dict[str, dict[str, tuple[float, float, float | None]]] = {
         "e2e_distr": (37.0, 24.2, None),
     },
 }
-COLUMNS = ["method", "runs", "resemblance: published", *BESIDE, "utility: published", *BESIDE,
-           "privacy: published", "ours", "floor", "ceiling", "MB of all parties",
-           "questions", "fit s"]  # fmt: skip
+MEASURES = (("resemblance", RESEMBLANCE, 0), ("utility", UTILITY, 1))
+"""A measure, its name among the scores, and its place among a paper's figures."""
+NOTHING = (None, None, None)
 CENTRAL = ("point_diff", "latent_diff", "e2e", "tabddpm")
 
 HEAD = """## Columns split
@@ -163,39 +164,49 @@ def section(name: str, rows: list[Row], central: list[Row], results: Path) -> st
     runs: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         runs[setting(row)].append(row)
-    privacy_ends = [privacy_end(end, name, results) for end in ("copy", "held out")]
-    body = []
-    for method in dict.fromkeys([*PUBLISHED[name], *runs]):
-        found = runs.get(method, [])
-        paper = PUBLISHED[name].get(method, (None, None, None))
-        body.append(
-            [
-                shown(method), str(len(found)),
-                *beside(paper[0], found, RESEMBLANCE), *beside(paper[1], found, UTILITY),
-                told(paper[2]), spread([r["resistance"] for r in found]) if found else "not run",
-                *privacy_ends,
-                f"{mean(r['bytes'] for r in found) / 1e6:.2f}" if found else "–",
-                f"{found[0]['rounds']:,}" if found else "–",
-                f"{mean(r['fit_seconds'] for r in found):.0f}" if found else "–",
-            ]
-        )  # fmt: skip
+    over_parties: list[tuple[str, list[Row], Any]] = [
+        (shown(method), runs.get(method, []), PUBLISHED[name].get(method, NOTHING))
+        for method in dict.fromkeys([*PUBLISHED[name], *runs])
+    ]
+    at_one_place: list[tuple[str, list[Row], Any]] = []
     for model in CENTRAL:
         found = [row for row in central if (row["table"], row["model"]) == (name, model)]
         found = [row for row in found if not row["label"]]
-        theirs = SILOFUSE.get(name, {}).get(model)
-        if found or theirs:
-            body.append(
-                [
-                    f"central {model}", str(len(found)),
-                    *beside(theirs[0] if theirs else None, found, RESEMBLANCE),
-                    *beside(theirs[1] if theirs else None, found, UTILITY),
-                    "–", "–", *privacy_ends, "–", "–",
-                    f"{mean(r['fit_seconds'] for r in found):.0f}" if found else "–",
-                ]
-            )  # fmt: skip
+        paper = SILOFUSE.get(name, {}).get(model)
+        if found or paper:
+            at_one_place.append((f"central {model}", found, paper or NOTHING))
+    methods = over_parties + at_one_place
+
+    figures = [
+        [measure, method, *beside(paper[place], found, score)]
+        for measure, score, place in MEASURES
+        for method, found, paper in methods
+    ]
+    # Central runs were not attacked.
+    ends = [privacy_end(end, name, results) for end in ("copy", "held out")]
+    for method, found, paper in over_parties:
+        ours = spread([row["resistance"] for row in found]) if found else NOT_RUN
+        figures.append(["privacy", method, told(paper[2]), ours, "–", *ends])
+    quality = table(["measure", "method", *BESIDE], figures)
+
+    heads = ["method", "runs", "MB of all parties", "questions", "fit s"]
+    costs = table(heads, [[method, *cost(found)] for method, found, _ in methods])
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     source = f"\nSource: commit {commits}.\n" if commits else ""
-    return f"### {name}\n\n{table(COLUMNS, body)}{source}"
+    return f"### {name}\n\n{quality}\n{costs}{source}"
+
+
+def cost(runs: list[Row]) -> list[str]:
+    """How many runs a method has, and what they cost; dashes for bytes of runs at one place."""
+    if not runs:
+        return ["0", "–", "–", "–"]
+    sent_bytes = [row["bytes"] for row in runs if "bytes" in row]
+    return [
+        str(len(runs)),
+        f"{mean(sent_bytes) / 1e6:.2f}" if sent_bytes else "–",
+        f"{runs[0]['rounds']:,}" if sent_bytes else "–",
+        f"{mean(row['fit_seconds'] for row in runs):.0f}",
+    ]
 
 
 def sent(rows: list[Row], name: str) -> tuple[list[Row], float | None]:
