@@ -455,7 +455,8 @@ def page_of_tables(rows: list[Row]) -> str:
             kept = [[r for r in one if r["seed"] in seeds] for one in runs]
             apart.append([name, str(len(seeds)), *(means(one, "auc", 3) for one in kept)])
     head = ["table", "rows", "method", "seeds", "first", "before", "default", "other half",
-            "default / other half", "two-way: before", "default", "cpu s: before, default"]  # fmt: skip
+            "default / other half", "two-way: before", "default",
+            "cpu s: before, default"]  # fmt: skip
     text = TABLES_HEAD + (table(head, body) if body else "not run") + "\n"
     text += "".join(beside(rows, *one) for one in product(("AIM", "TwoRound"), ("first", "before")))
     text += beside(rows, "TwoRound", LINKS)
