@@ -200,21 +200,20 @@ def scenario(name: str, rows: list[Row]) -> str:
 def figures(name: str, rows: list[Row], of: str) -> str:
     """Distances of one kind in a scenario."""
     body = []
-    for method in METHODS:
-        every = [r for r in rows if (r["scenario"], r["method"]) == (name, method)]
-        if not every and method not in PUBLISHED[name]:
-            continue
-        line = [method]
-        for data in TABLES:
+    for data in TABLES:
+        for method in METHODS:
+            every = [r for r in rows if (r["scenario"], r["method"]) == (name, method)]
+            if not every and method not in PUBLISHED[name]:
+                continue
             runs = [r for r in every if r["table"] == data]
-            told = PUBLISHED[name].get(method, {}).get(data, (None, None))
-            told = told if of == "raw" else (None, None)
-            line += [figure(runs, of, m, t) for m, t in zip(("jsd", "wd"), told, strict=True)]
-        line.append(" to ".join(dict.fromkeys(str(f([r["rounds"] for r in every]))
-                    for f in (min, max))) if every else NOT_RUN)  # fmt: skip
-        body.append(line)
-    head = ["method", *(f"{data}: {m}" for data in TABLES for m in ("JSD", "WD")), "rounds"]
-    return table(head, body)
+            pair = (None, None)
+            if of == "raw":  # published figures are of rows as networks draw them
+                pair = PUBLISHED[name].get(method, {}).get(data, pair)
+            distances = [figure(runs, of, m, t) for m, t in zip(("jsd", "wd"), pair, strict=True)]
+            counts = sorted({run["rounds"] for run in runs})
+            ends = dict.fromkeys(map(str, (counts[0], counts[-1]))) if counts else [NOT_RUN]
+            body.append([data, method, *distances, " to ".join(ends)])
+    return table(["table", "method", "JSD", "WD", "rounds"], body)
 
 
 def rounds(rows: list[Row]) -> str:

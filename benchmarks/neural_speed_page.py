@@ -83,7 +83,7 @@ def ratio(call: list[Row], shown: str, of: Any, less: bool) -> list[str] | None:
     if not ours or not peer:
         return None
     times = median(peer) / median(ours) if less else median(ours) / median(peer)
-    sides = [f"{median(s):.2f} ({s[0]:.2f}–{s[-1]:.2f})" for s in (ours, peer)]
+    sides = [turns(ours), turns(peer)]
     loads = [load for row in call for load in row["load"]]
     first = call[0]
     of_what = shown + (f", {first['epochs']} epochs" if "epochs" in first else "")
@@ -92,6 +92,12 @@ def ratio(call: list[Row], shown: str, of: Any, less: bool) -> list[str] | None:
         of_what, *sides, f"{times:.2f}", str(min(len(ours), len(peer))), str(first["batch"]),
         str(first["threads"]), f"{min(loads):.1f} to {max(loads):.1f}", first["commit"],
     ]  # fmt: skip
+
+
+def turns(figures: list[float]) -> str:
+    """The median of a side's turns, and the least and the most where there are several."""
+    text = f"{median(figures):.2f}"
+    return text + (f" ({figures[0]:.2f}–{figures[-1]:.2f})" if len(figures) > 1 else "")
 
 
 def samples(rows: list[Row]) -> str:
