@@ -184,9 +184,9 @@ between their ends, which are taken as public; identifiers (churn) are left out.
 tables had a part in choosing constants of TwoRound's second round (churn, abalone,
 california_housing, bank_marketing, heloc; decisions 0036, 0051 and 0054), which both sides share.
 """
-OTHER_RATIOS = """Ratios of mean distances on these tables, SecureTwoRound's above a central method's,
-for three / four / five columns, as under [what splitting costs](#what-splitting-costs). **Bold** is
-above what is wanted there.
+OTHER_RATIOS = """Ratios of mean distances on these tables, SecureTwoRound's above a central
+method's, for three / four / five columns, as under [what splitting costs](#what-splitting-costs).
+**Bold** is above what is wanted there.
 """
 BEFORE = """### Before a pair kept only what noise does not explain
 

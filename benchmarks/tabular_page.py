@@ -151,7 +151,7 @@ def table_of(name: str, rows: list[Row]) -> str:
     )
     head = ["method", "rows", "runs", *MEASURES, "fit, s / processor"]
     labels = sorted({row["label"] for row in here} - {""})
-    body = []
+    body, missing_methods = [], []
     known = (FLOOR, CEILING, *OURS, *PEERS)
     others = sorted({row["method"] for row in here} - set(known))
     for method in (*known, *others):
@@ -160,13 +160,16 @@ def table_of(name: str, rows: list[Row]) -> str:
             shown = f"{method}, {label}" if label else method
             if not runs:
                 if not label and method in known:
-                    body.append([shown, "", "0", *[NOT_RUN] * len(MEASURES), "–"])
+                    missing_methods.append(method)
                 continue
             raked = all(run.get("raked") for run in runs)
             body.append([shown, "raked" if raked else "", *cells(runs, "scores")])
             if raked:
                 body.append(["", "as drawn", *cells(runs, "as_drawn")[:-1], "–"])
-    return title + markdown(head, body, words=2) + "\n"
+    text = title + markdown(head, body, words=2) + "\n"
+    if missing_methods:
+        text += f"\nNot run here: {', '.join(missing_methods)}.\n"
+    return text
 
 
 def under_a_budget(rows: list[Row], ended: list[Row]) -> str:
