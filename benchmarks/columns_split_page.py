@@ -96,16 +96,17 @@ coordinator works, and ahead of the first the parties code their rows. Until all
 the parties work. What VertiMRF-FM does before its first question is mostly the price of a sketch,
 which a process reckons once for all its runs.
 """
-COSTS = {
+TIMES = {
     "seconds": "seconds",
     "core_seconds": "of a core",
     "wide_area": "wide area, s",
     "engine": "engine, s",
+}
+TRAFFIC = {
     "megabytes_up": "MB sent by the busiest party",
     "megabytes_down": "MB received",
     "rounds": "questions",
 }
-TIMES = ("seconds", "core_seconds", "wide_area", "engine")
 ALONE = 1.5  # the most load of a machine that a run has to itself
 ORDER = ("1", "2", "4", "8", "each")
 HEAD = """## Private synthesis over split columns
@@ -571,22 +572,23 @@ def _utility(file: Path) -> str:
 
 
 def _costs(rows: list[Row]) -> str:
-    lines = []
+    times, traffic = [], []
     runs = _grouped(rows, "table", "rows", "method", "parties")
     for (name, n, method, parties), found in sorted(runs.items(), key=_placed):
         timed = sorted((row for row in found if "seconds" in row), key=lambda row: row["seconds"])
         alone = [row for row in timed if row["load"] <= ALONE]
         timed = alone if len(alone) >= 3 else timed
         load = " and ".join(f"{row['load']:.1f}" for row in timed[:: len(timed) - 1 or 1]) or "–"
-        costs = [_range(timed if key in TIMES else found, key) for key in COSTS]
         of = {row["epsilon"] for row in timed}
         some = of and of < {row["epsilon"] for row in found}
         at = f" (ε = {', '.join(f'{e:g}' for e in sorted(of))})" if some else ""
         counts = [str(len(found)), f"{len(timed)}{at}"]
-        lines.append([name, f"{n:,}", NAMES[method], str(parties), *counts, *costs, load])
-    heads = ["table", "rows", "method", "parties", "runs", "timed", *COSTS.values(),
-             "load: fastest and slowest run"]  # fmt: skip
-    return table(heads, lines) + "\n"
+        line = [name, f"{n:,}", NAMES[method], str(parties)]
+        times.append([*line, *counts, *(_range(timed, key) for key in TIMES), load])
+        traffic.append([*line, *(_range(found, key) for key in TRAFFIC)])
+    heads = ["table", "rows", "method", "parties"]
+    time_heads = ["runs", "timed", *TIMES.values(), "load: fastest and slowest run"]
+    return f"{table([*heads, *time_heads], times)}\n{table([*heads, *TRAFFIC.values()], traffic)}\n"
 
 
 def _beside_published(rows: list[Row]) -> str:

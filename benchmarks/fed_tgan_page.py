@@ -206,9 +206,9 @@ def figures(name: str, rows: list[Row], of: str) -> str:
             if not every and method not in PUBLISHED[name]:
                 continue
             runs = [r for r in every if r["table"] == data]
-            pair = (None, None)
+            pair: tuple[float | None, float | None] = (None, None)
             if of == "raw":  # published figures are of rows as networks draw them
-                pair = PUBLISHED[name].get(method, {}).get(data, pair)
+                pair = PUBLISHED[name].get(method, {}).get(data, (None, None))
             distances = [figure(runs, of, m, t) for m, t in zip(("jsd", "wd"), pair, strict=True)]
             counts = sorted({run["rounds"] for run in runs})
             ends = dict.fromkeys(map(str, (counts[0], counts[-1]))) if counts else [NOT_RUN]

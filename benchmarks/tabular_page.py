@@ -32,6 +32,8 @@ MEASURES = {
     "leak": 1,
 }
 """Measures in the order in which they are shown, and their decimals."""
+CUT = 9
+"""Columns of a table's first part: method, rows, runs and six measures. All would be too wide."""
 TEXT = f"""
 ## Tables by TabSyn's protocol
 
@@ -166,7 +168,10 @@ def table_of(name: str, rows: list[Row]) -> str:
             body.append([shown, "raked" if raked else "", *cells(runs, "scores")])
             if raked:
                 body.append(["", "as drawn", *cells(runs, "as_drawn")[:-1], "–"])
-    text = title + markdown(head, body, words=2) + "\n"
+    upper = [row[:CUT] for row in (head, *body)]
+    lower = [[*row[:2], *row[CUT:]] for row in (head, *body)]
+    parts = [markdown(first, rest, words=2) for first, *rest in (upper, lower)]
+    text = title + "\n\n".join(parts) + "\n"
     if missing_methods:
         text += f"\nNot run here: {', '.join(missing_methods)}.\n"
     return text
