@@ -60,20 +60,25 @@ FLOORS = {  # lines of columns_split_floors.py, by what their parties are called
 BESIDE_FLOORS = """
 ### Beside no link at all
 
-10⁴ times the mean distance over three columns, two parties, ε = 0.8. **Independent columns** have
-the exact shares of every column and no link; **independent parties** have the exact joint shares of
-each party's columns, and no link between parties. Both are computed without drawing a row, on the
-marginals of the runs and, in brackets, on all of three columns. With an odd number of columns our
-second party has one more; the last column is for the first party having one more, as in the paper.
-A method that is worse than independent columns is no better than knowing no pair at all, and one
-that is worse than independent parties gains nothing from linked rows. Only VertiMRF-FM on NLTCS is
-better than both, and its guarantee is refuted.
+10⁴ times the mean distance over three columns, two parties, ε = 0.8.
+
+- **Independent columns** have the exact shares of every column and no link. A method that is worse
+  is no better than knowing no pair at all.
+- **Independent parties** have the exact joint shares of each party's columns, and no link between
+  parties. A method that is worse gains nothing from linked rows.
+
+Only VertiMRF-FM on NLTCS is better than both, and its guarantee is refuted.
+
+Both are computed without drawing a row, on the marginals of the runs and, in brackets, on all of
+three columns. With an odd number of columns our second party has one more; the last column but one
+is for the first party having one more, as in the paper.
 
 **The paper has VertiMRF-FM ahead of VertiMRF-FO everywhere. That is not reproduced**: at two
-parties FO is ahead at three of four ε on BR2000 and on Adult (all but 3.2; its ε is for rows that
-are replaced, and FM's does not hold). On NLTCS FM is ahead at all four, as in the paper. Of the
-ranges published for NLTCS over VertiBench's splits, FM's is far below the floor of independent
-columns, FO's reaches from below it to above it, and VertiGAN's is above it: more error than exact
+parties FO is ahead at three of four ε on BR2000 and on Adult (all but 3.2). FO's ε is for rows
+that are replaced, and FM's does not hold. On NLTCS FM is ahead at all four, as in the paper.
+
+VertiBench's splits of NLTCS have published ranges. FM's is far below the floor of independent
+columns, and FO's reaches from below it to above it. VertiGAN's is above it: more error than exact
 single columns have.
 
 """
@@ -84,45 +89,56 @@ WANTED = {"two_round": 1.02, "aim": 1.1, "aim_triples": 1.1}
 PHASES = """### Where a run's time goes
 
 Shares of processor time at ε = 0.8, of parties and coordinator together, in percent: mean ±
-standard deviation over the runs, and no part below 1 %. A run is the sum of its questions, named as
-in the method's `messages.py`: *before* one the coordinator works, and ahead of the first the
-parties code their rows; until all have answered it, the parties work. What VertiMRF-FM does before
-its first question is mostly the price of a sketch, which a process reckons once for all its runs.
-Older runs did not record it.
+standard deviation over the runs, and no part below 1 %. Older runs did not record it.
+
+A run is the sum of its questions, named as in the method's `messages.py`. *Before* one the
+coordinator works, and ahead of the first the parties code their rows. Until all have answered it,
+the parties work. What VertiMRF-FM does before its first question is mostly the price of a sketch,
+which a process reckons once for all its runs.
 """
-COSTS = {
+TIMES = {
     "seconds": "seconds",
     "core_seconds": "of a core",
     "wide_area": "wide area, s",
     "engine": "engine, s",
+}
+TRAFFIC = {
     "megabytes_up": "MB sent by the busiest party",
     "megabytes_down": "MB received",
     "rounds": "questions",
 }
-TIMES = ("seconds", "core_seconds", "wide_area", "engine")
 ALONE = 1.5  # the most load of a machine that a run has to itself
 ORDER = ("1", "2", "4", "8", "each")
 HEAD = """## Private synthesis over split columns
 
-Written from `columns_split.py`. Setting: that of Zhao et al. 2024, "VertiMRF" (KDD 2024), section
-7: mean total variation distance over 300 random marginals of three, four and five columns (all,
-where there are fewer), as many synthetic rows as real ones, δ = 1/n. Figures are 10⁴ times the
-distance: the mean of the runs, and their standard deviation where there are several. Parties hold
-neighbouring columns, equally many; *each* is a party for every column. A method that is published
-with an ε that does not hold stands here under that ε, marked, to compare with.
+Written from `columns_split.py`. The setting is that of Zhao et al. 2024, "VertiMRF" (KDD 2024),
+section 7: mean total variation distance over 300 random marginals of three, four and five columns
+(all, where there are fewer), as many synthetic rows as real ones, δ = 1/n. Figures are 10⁴ times
+the distance: the mean of the runs, and their standard deviation where there are several.
 
-Not alike in everything: VertiMRF-FO's ε is for rows that are replaced, all others' for rows added
-or removed. VertiMRF here is ours after the paper; its file says where it departs, above all in
-weighting estimates by their noise. The rule by which TwoRound and SecureTwoRound choose wider
-tables was chosen on other tables, but figures of these three had been seen (decision 0036). Every
-line in `results/` names the commit that it was run at. TwoRound and SecureTwoRound were run again
-when a pair came to keep only what noise does not explain
-(0036; [before and after](#before-a-pair-kept-only-what-noise-does-not-explain)). AIM
-with its own workload was run again when its triples came to weigh less (0042) and when its last fit
-had less entropy (0053), PrivMRF and VertiMRF when PrivMRF's had (0055). Older runs are
-kept in `columns_split_before.jsonl` with a label, and shown there alone; the oldest are in the
-history. No other run is left out: some seeds were run twice, with fresh noise, and both runs
-count.
+Parties hold neighbouring columns, equally many; *each* is a party for every column. A method that
+is published with an ε that does not hold stands here under that ε, marked, to compare with.
+
+The methods are not alike in everything:
+
+- VertiMRF-FO's ε is for rows that are replaced, all others' for rows added or removed.
+- VertiMRF here is ours after the paper. Its file says where it departs, above all in weighting
+  estimates by their noise.
+- The rule by which TwoRound and SecureTwoRound choose wider tables was chosen on other tables, but
+  figures of these three had been seen (decision 0036).
+
+Every line in `results/` names the commit that it was run at. Methods were run again when they
+changed:
+
+- TwoRound and SecureTwoRound, when a pair came to keep only what noise does not explain (0036;
+  [before and after](#before-a-pair-kept-only-what-noise-does-not-explain));
+- AIM with its own workload, when its triples came to weigh less (0042) and when its last fit had
+  less entropy (0053);
+- PrivMRF and VertiMRF, when PrivMRF's last fit had less entropy (0055).
+
+Older runs are kept in `columns_split_before.jsonl` with a label, and shown in that comparison
+alone; the oldest are in the history. No other run is left out: some seeds were run twice, with
+fresh noise, and both runs count.
 
 The paper's distances are plots, but for those on NLTCS at ε = 0.8 over VertiBench's splits. These
 and its costs on Adult stand beside ours. The last lines of each table are **floors**, exact
@@ -134,18 +150,24 @@ noisy steps at every party, and the more steps, the more noise in each.
 
 PrivMRF measures marginals of at most six columns here, its default for `widest`. The paper has six,
 and ten where columns are binary, as all of NLTCS are: `widest=10` is a line of its own there, and
-worse. Its graph grows until the limits are reached, as in the authors' code; before, it stopped
-where no edge had a positive score, and at ε = 0.8 three columns were 79 on NLTCS and 358 on BR2000.
-Its last fit has a fifth of the entropy of the others (0055), since the authors' code stops later
-there, too; before, Adult had 489 at ε = 0.8.
+worse.
 
-The authors' code, github.com/caicre/PrivMRF, on a processor, at ε = 0.8 and δ = 1/n, measured as
-all lines here, three / four / five columns. With its noise for the number of rows, which costs ten
-times the budget: 52 ± 12 / 80 ± 14 / 119 ± 18 on NLTCS (4 runs). With a hundredth of the scores'
-share for that number, as it means to: 75 ± 4 / 105 ± 4 / 144 ± 7 (4 runs); it takes all marginals
-to have that noisy sum, where ours weighs the sums of all. Put right so, with cliques of at most
-200,000 cells and 1,000,000 in all: 317 / 566 / 908 on BR2000, 444 / 797 / 1289 on Adult (1 run
-each).
+PrivMRF's graph grows until the limits are reached, as in the authors' code. Before, it stopped
+where no edge had a positive score, and at ε = 0.8 three columns were 79 on NLTCS and 358 on BR2000.
+Its last fit has a fifth of the entropy of its other fits (0055), since the authors' code stops
+later there, too. Before, Adult had 489 at ε = 0.8.
+
+The authors' code, github.com/caicre/PrivMRF, was run on a processor, at ε = 0.8 and δ = 1/n, and
+measured as all lines here. *As it is*, its noise for the number of rows costs ten times the budget.
+*Put right*, that number has a hundredth of the scores' share, as the code means to. The code takes
+all marginals to have that noisy sum, where ours weighs the sums of all.
+
+| PrivMRF, the authors' code | table | runs | 3 / 4 / 5 columns |
+| --- | --- | --- | --- |
+| as it is | NLTCS | 4 | 52 ± 12 / 80 ± 14 / 119 ± 18 |
+| put right | NLTCS | 4 | 75 ± 4 / 105 ± 4 / 144 ± 7 |
+| put right, cliques of at most 200,000 cells and 1,000,000 in all | BR2000 | 1 | 317 / 566 / 908 |
+| put right, cliques of at most 200,000 cells and 1,000,000 in all | Adult | 1 | 444 / 797 / 1289 |
 """
 RATIO = """### What splitting costs
 
@@ -163,6 +185,10 @@ between their ends, which are taken as public; identifiers (churn) are left out.
 tables had a part in choosing constants of TwoRound's second round (churn, abalone,
 california_housing, bank_marketing, heloc; decisions 0036, 0051 and 0054), which both sides share.
 """
+OTHER_RATIOS = """Ratios of mean distances on these tables, SecureTwoRound's above a central
+method's, for three / four / five columns, as under [what splitting costs](#what-splitting-costs).
+**Bold** is above what is wanted there.
+"""
 BEFORE = """### Before a pair kept only what noise does not explain
 
 Mean distances over three columns, after that change / before it, of runs with the same table,
@@ -178,29 +204,41 @@ correlate.
 """
 SVM = """### Errors of SVMs
 
-Written from `columns_split_svm.py`: the share of real rows, held out from synthesizer and SVM
-alike, whose column an SVM gets wrong that was trained on synthetic rows, in percent. It is the mean
-over all columns, each predicted from all others, and then mean ± standard deviation over the runs;
-run k holds out the fifth k of the rows. Methods over parties have two. The SVM is that of the code
-of PrivMRF and VertiMRF: codes as numbers, standardised, radial kernel, C = 1, γ = 1 / columns. That
-code predicts columns drawn at random, does not name the paper's eight, and synthesizes from all
-rows, those held out included. Here 5,000 rows train an SVM of br2000 and adult, also of real rows,
-since its time grows with their square; on nltcs all do. The last column is the mean ± standard
-deviation of differences between runs with the same rows held out. The paper's figures are plots; of
-VertiGAN it says that about 40 % are wrong at ε = 3.2.
+Written from `columns_split_svm.py`. An SVM that was trained on synthetic rows predicts a column of
+real rows, which are held out from synthesizer and SVM alike. Figures are the shares of these rows
+that it gets wrong, in percent: the mean over all columns, each predicted from all others, and then
+mean ± standard deviation over the runs. Run k holds out the fifth k of the rows. Methods over
+parties have two parties.
+
+The last column is the mean ± standard deviation of differences between runs with the same rows held
+out.
+
+The SVM is that of the code of PrivMRF and VertiMRF: codes as numbers, standardised, radial kernel,
+C = 1, γ = 1 / columns. Here 5,000 rows train an SVM of br2000 and adult, also of real rows, since
+its time grows with their square; on nltcs all do.
+
+That code predicts columns drawn at random, does not name the paper's eight, and synthesizes from
+all rows, those held out included. The paper's figures are plots. Of VertiGAN it says that about
+40 % are wrong at ε = 3.2.
 """
 COST = """### What a run costs
 
-From the least to the most over all runs of a line, whatever their ε: seconds on this machine,
-parties and coordinator together, beside what the same messages would take over a network: 50 ms
-each way and 100 Mbit/s at the coordinator, or an engine that takes 5 s for every question; both are
-the seconds of the run and then the messages'. **The machine has two cores, and others worked on it
-during most runs**: *load* is how many processes wanted a core in the minute before the fastest and
-the slowest run ended, so the most seconds are what a busy machine took, not what the method needs.
-Where three runs or more had the machine to themselves (a load of at most 1.5, the run included),
-the line has the times of these alone, and *timed* says of how many, and of which ε if not of all.
-*Of a core* (newer runs have it) is what the method itself used; plans differ with ε, and with them
-these seconds. Runs whose times others would have spoiled altogether name none.
+Figures go from the least to the most over all runs of a line, whatever their ε.
+
+- *Seconds* are those on this machine, of parties and coordinator together.
+- *Of a core* (newer runs have it) is what the method itself used. Plans differ with ε, and with
+  them these seconds.
+- *Wide area* is what the same messages would take over a network with 50 ms each way and 100 Mbit/s
+  at the coordinator, and *engine* over an engine that takes 5 s for every question. Both are the
+  seconds of the run and then the messages'.
+- *Load* is how many processes wanted a core in the minute before the fastest and the slowest run
+  ended.
+
+**The machine has two cores, and others worked on it during most runs**, so the most seconds are
+what a busy machine took, not what the method needs. Where three runs or more had the machine to
+themselves (a load of at most 1.5, the run included), the line has the times of these alone, and
+*timed* says of how many, and of which ε if not of all. Runs whose times others would have spoiled
+altogether name none.
 """
 
 
@@ -458,7 +496,9 @@ def _others(rows: list[Row]) -> str:
         cells = [_figure(by[e]) if by[e] else "–" for e in epsilons]
         lines.append([name, f"{n:,}", NAMES[method], str(parties), _counts(by.values()), *cells])
     heads = ["table", "rows", "method", "parties", "runs", *(f"ε = {e:g}" for e in epsilons)]
-    return f"\n{OTHERS}\n{table(heads, lines)}\n{_ratios(rows)}"
+    ratios = _ratios(rows)
+    said = f"{OTHER_RATIOS}\n{ratios}" if ratios else ""
+    return f"\n{OTHERS}\n{table(heads, lines)}\n{said}"
 
 
 def _ablations(rows: list[Row]) -> str:
@@ -532,22 +572,23 @@ def _utility(file: Path) -> str:
 
 
 def _costs(rows: list[Row]) -> str:
-    lines = []
+    times, traffic = [], []
     runs = _grouped(rows, "table", "rows", "method", "parties")
     for (name, n, method, parties), found in sorted(runs.items(), key=_placed):
         timed = sorted((row for row in found if "seconds" in row), key=lambda row: row["seconds"])
         alone = [row for row in timed if row["load"] <= ALONE]
         timed = alone if len(alone) >= 3 else timed
         load = " and ".join(f"{row['load']:.1f}" for row in timed[:: len(timed) - 1 or 1]) or "–"
-        costs = [_range(timed if key in TIMES else found, key) for key in COSTS]
         of = {row["epsilon"] for row in timed}
         some = of and of < {row["epsilon"] for row in found}
         at = f" (ε = {', '.join(f'{e:g}' for e in sorted(of))})" if some else ""
         counts = [str(len(found)), f"{len(timed)}{at}"]
-        lines.append([name, f"{n:,}", NAMES[method], str(parties), *counts, *costs, load])
-    heads = ["table", "rows", "method", "parties", "runs", "timed", *COSTS.values(),
-             "load: fastest and slowest run"]  # fmt: skip
-    return table(heads, lines) + "\n"
+        line = [name, f"{n:,}", NAMES[method], str(parties)]
+        times.append([*line, *counts, *(_range(timed, key) for key in TIMES), load])
+        traffic.append([*line, *(_range(found, key) for key in TRAFFIC)])
+    heads = ["table", "rows", "method", "parties"]
+    time_heads = ["runs", "timed", *TIMES.values(), "load: fastest and slowest run"]
+    return f"{table([*heads, *time_heads], times)}\n{table([*heads, *TRAFFIC.values()], traffic)}\n"
 
 
 def _beside_published(rows: list[Row]) -> str:

@@ -54,40 +54,58 @@ HEAD = """
 ## Networks over parties with different rows
 
 Fed-TGAN (Zhao, Birke, Kunar & Chen 2021), its ablations and MD-TGAN, and diffusions trained in the
-same rounds, by `benchmarks/fed_tgan.py`. Avg-JSD (mean Jensen-Shannon distance of the categorical
-columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of the range) between
-40,000 drawn rows and the table's; lower is better. Every method of a table had the same wall time:
-three minutes, and six on credit with a repeated row, all on one machine of two cores on one day,
-with one other run at the same time. Time is planned by three rounds, so fits took two to four and a
-half minutes (five to six and a half on credit with a repeated row), as their lines record. Ours run
-10 to 269 rounds; published Fed-TGAN ran 500, and published MD-TGAN 150. **As drawn**, categories
-that a row is conditioned on follow their real frequencies here, and the logarithm of their counts
-in CTGAN and in the authors' code, which draws rare categories too often. So "as drawn" is not what
-the authors' code would draw from our networks. The two diffusions have `typical`'s weights.
-Adult's figures are means over three seeds and their spread; elsewhere brackets hold the 95 %
-interval of the drawn rows (jackknife). None of the methods protects anybody: ε is infinite in every
-ledger. Where all parties have the same rows all weights are equal, so the ablations are Fed-TGAN
-itself, and so is `typical`; a method without a row was not run. Of credit 25,130 rows are
-available, with all frauds of the whole table: 2 % of the rows, and 0.17 % of the paper's, so its
-figures cannot be compared.
+same rounds, by `benchmarks/fed_tgan.py`. None of the methods protects anybody: ε is infinite in
+every ledger. Figures are distances between 40,000 drawn rows and the table's; lower is better.
+
+- **JSD** is the paper's Avg-JSD, the mean Jensen-Shannon distance of the categorical columns.
+- **WD** is its Avg-WD, the mean Wasserstein distance of the numeric ones, in shares of the range.
+- Adult's figures are means over three seeds and their spread. Elsewhere brackets hold the 95 %
+  interval of the drawn rows (jackknife).
+
+Every method of a table had the same wall time: three minutes, and six on credit with a repeated
+row, all on one machine of two cores on one day, with one other run at the same time. Time is
+planned by three rounds, so fits took two to four and a half minutes (five to six and a half on
+credit with a repeated row), as their lines record.
+
+Ours run 10 to 269 rounds; published Fed-TGAN ran 500, and published MD-TGAN 150.
+
+Fed-TGAN weights parties by their similarity to the others and by their size. *No similarity* and
+*no size* leave one of them out, *vanilla* gives all parties equal weights, and *central* trains
+where all rows are at one place. *typical* is ours: parties count by their rows, and less the more
+they are unlike the others. The two diffusions have its weights.
+
+Where all parties have the same rows all weights are equal, so the ablations are Fed-TGAN itself,
+and so is `typical`; a method without a row was not run. Of credit 25,130 rows are available, with
+all frauds of the whole table: 2 % of the rows, and 0.17 % of the paper's, so its figures cannot be
+compared.
 
 Each scenario has two tables. The first is of rows **as the networks draw them**. The published
 figures are of such rows, and follow there after a slash. The second is of the same networks' rows
 **raked** to single columns, as `sample` returns them by default: parties release their exact column
 shares, rows are chosen to have these shares, and numbers that are still far off are moved (decision
-0012). Both measures are of single columns alone. So a raked figure shows the effect of raking and
-little of the network, and no published figure is printed beside it. For the same reason **floor and
+0012).
+
+Both measures are of single columns alone. So a raked figure shows the effect of raking and little
+of the network, and no published figure is printed beside it. For the same reason **floor and
 ceiling are the same here: the table's columns, each shuffled on its own, have distance 0**, as the
 table itself has. A small distance says nothing of links between columns.
+
+In rows as drawn here, categories that a row is conditioned on follow their real frequencies. In
+CTGAN and in the authors' code they follow the logarithm of their counts, which draws rare
+categories too often. So "as drawn" is not what the authors' code would draw from our networks.
 """
 
 AS_DRAWN = """
-As networks draw rows, Fed-TGAN is ahead of MD-TGAN in 15 of 24 cells, level in one and behind in
-eight, six of them where a row is repeated: the paper's weights give that party .25 among five,
-equal ones .2; with `typical`'s weights, which give it next to nothing, it is behind there in three
-of eight. It is ahead of the ablation without similarity in all eight cells and of vanilla in seven
-of eight; ahead of the one without size in five of eight where four parties have 500 rows, level in
-three, and behind it in seven of eight where a row is repeated, as that party counts for less there.
+As networks draw rows, this is where Fed-TGAN stands beside others:
+
+- MD-TGAN: ahead in 15 of 24 cells, level in one and behind in eight, six of them where a row is
+  repeated. The paper's weights give that party .25 among five, equal ones .2. With `typical`'s
+  weights, which give it next to nothing, Fed-TGAN is behind there in three of eight.
+- The ablation without similarity: ahead in all eight cells.
+- Vanilla: ahead in seven of eight.
+- The ablation without size: ahead in five of eight where four parties have 500 rows, and level in
+  three. It is behind in seven of eight where a row is repeated, as that party counts for less
+  without size.
 
 **The paper has Fed-TGAN ahead of Centralized on five copies. That is not reproduced**: as networks
 draw rows, `central` is {central}. The comparison is not the paper's, either: our `central` trains
@@ -182,21 +200,20 @@ def scenario(name: str, rows: list[Row]) -> str:
 def figures(name: str, rows: list[Row], of: str) -> str:
     """Distances of one kind in a scenario."""
     body = []
-    for method in METHODS:
-        every = [r for r in rows if (r["scenario"], r["method"]) == (name, method)]
-        if not every and method not in PUBLISHED[name]:
-            continue
-        line = [method]
-        for data in TABLES:
+    for data in TABLES:
+        for method in METHODS:
+            every = [r for r in rows if (r["scenario"], r["method"]) == (name, method)]
+            if not every and method not in PUBLISHED[name]:
+                continue
             runs = [r for r in every if r["table"] == data]
-            told = PUBLISHED[name].get(method, {}).get(data, (None, None))
-            told = told if of == "raw" else (None, None)
-            line += [figure(runs, of, m, t) for m, t in zip(("jsd", "wd"), told, strict=True)]
-        line.append(" to ".join(dict.fromkeys(str(f([r["rounds"] for r in every]))
-                    for f in (min, max))) if every else NOT_RUN)  # fmt: skip
-        body.append(line)
-    head = ["method", *(f"{data}: {m}" for data in TABLES for m in ("JSD", "WD")), "rounds"]
-    return table(head, body)
+            pair: tuple[float | None, float | None] = (None, None)
+            if of == "raw":  # published figures are of rows as networks draw them
+                pair = PUBLISHED[name].get(method, {}).get(data, (None, None))
+            distances = [figure(runs, of, m, t) for m, t in zip(("jsd", "wd"), pair, strict=True)]
+            counts = sorted({run["rounds"] for run in runs})
+            ends = dict.fromkeys(map(str, (counts[0], counts[-1]))) if counts else [NOT_RUN]
+            body.append([data, method, *distances, " to ".join(ends)])
+    return table(["table", "method", "JSD", "WD", "rounds"], body)
 
 
 def rounds(rows: list[Row]) -> str:

@@ -172,14 +172,20 @@ def missing_runs(out: Path, side: str, seeds: int) -> list[tuple[str, dict[str, 
 TEXT = """
 ## Invented links
 
-Independent columns: `code` has eight frequent values with nine tenths of the rows and many rare
-ones, and a class of few rows depends on nothing. Share of the class in rare codes, in percent, of
-200,000 drawn rows; after ± is twice the sampling error of the real rows' share. The largest
-Cramér's V without its bias, over all ten pairs of columns, is that of drawn rows; real rows have at
-most {most:.2f}. Means of {seeds} seeds, new noise in each run, δ = 1e-6. *Before* is commit
-d98445d3, with the same tables ([decision 0036](../decisions/0036-two-rounds.md)).
-Rows are split evenly over the parties of TwoRound and DistAIM; AIM has one, and of SecureTwoRound's
-two parties one has the codes and the other one the class.
+No column of these made tables depends on another. `code` has eight frequent values with nine tenths
+of the rows and many rare ones; the class has few rows. A method has invented a link where the
+class's share in rare codes is far from the real rows' share.
+
+- *Real*, *before* and *now*: the share of the class in rare codes, in percent, of 200,000 drawn
+  rows. After ± is twice the sampling error of the real rows' share.
+- *Largest V*: the largest Cramér's V without its bias, over all ten pairs of columns, of drawn
+  rows. Real rows have at most {most:.2f}.
+- *Before*: commit d98445d3, with the same tables ([decision
+  0036](../decisions/0036-two-rounds.md)).
+
+Means of {seeds} seeds, new noise in each run, δ = 1e-6. Rows are split evenly over the parties of
+TwoRound and DistAIM. AIM has one party. SecureTwoRound has two: one with the codes, the other with
+the class.
 
 | rows, codes, ε, parties | real | method | before | now | largest V: before, now |
 |---|---:|---|---:|---:|---:|
@@ -190,12 +196,14 @@ AIM chooses pairs by comparing exact counts, in noise, and has no part in the ch
 ### Over a grid
 
 {cases} cases, {seeds} seeds each: all combinations of 2,000, 10,000 and 50,000 rows, 20, 60 and 256
-codes, and ε of .5, 1 and 4; classes of 1, 3 and 10 % and 1, 2 and 8 parties in balance over them
-(the orthogonal array L27). *Runs* and *cases* count shares of the class in rare codes that lie
-within twice the sampling error of the real rows' share; a case is the mean of its seeds. Noise
-moves the class's share as a whole, too: at ε = .5 and 2,000 rows a class of 1 % is hardly there.
-A *link* is what is left, the share in rare codes less that in the others, in sampling errors. Of
-independent real rows one in twenty is beyond 2.
+codes, and ε of .5, 1 and 4. Classes of 1, 3 and 10 % and 1, 2 and 8 parties are in balance over
+them (the orthogonal array L27).
+
+- *Runs* and *cases* count shares of the class in rare codes that lie within twice the sampling
+  error of the real rows' share. A case is the mean of its seeds. Noise moves the class's share as a
+  whole, too: at ε = .5 and 2,000 rows a class of 1 % is hardly there.
+- A *link* is what is left: the share in rare codes less that in the others, in sampling errors. Of
+  independent real rows one in twenty is beyond 2.
 
 | method | runs | cases | links within 2 | mean link | largest link | largest V: mean, of all |
 |---|---:|---:|---:|---:|---:|---:|

@@ -20,7 +20,7 @@ from risk_ends import risks_at
 Row = dict[str, Any]
 NOT_RUN = "not run"
 BELOW_FLOOR = " ▽"  # behind a published figure below the floor
-BESIDE = ("ours", "as drawn", "floor", "ceiling")  # what follows a published figure
+BESIDE = ("published", "ours", "as drawn", "floor", "ceiling")  # what `beside` gives
 BYTES = "bytes"  # label of short runs over split columns, whose bytes alone are read
 RESEMBLANCE, PROPENSITY, UTILITY = "resemblance (DP-TLDM)", "propensity", "utility"
 SILOFUSE_RESEMBLANCE, DETECTION = "resemblance (SiloFuse)", "logistic detection"
@@ -40,14 +40,17 @@ SILOFUSE_SCORES = [(SILOFUSE_RESEMBLANCE, "resemblance", 0), (UTILITY, "utility"
 HEAD = """## Neural generators
 
 Published figures beside ours. Our cells are the mean ± standard deviation over seeds or, for one
-seed, the value with the interval that `score` gives. **Ceiling**: real rows that no model saw, a
-fifth of the rows, instead of the synthetic ones. They are a quarter as many, so the ceiling is
-lower than that of as many rows, most of all on small tables and for surnames. A value above it is
-not an error. **Floor**: the real columns, each shuffled on its own, so that nothing links two of
-them. ▽ marks a published figure below the floor. Floors and ceilings are by our measures, also
-where a published figure is by another. Rows are split once (seed 2026): four fifths to train on.
-Covertype: 50,000 of 581,012 rows, drawn with the same seed. Bounds and categories are public, as in
-the papers.
+seed, the value with the interval that `score` gives.
+
+- **Ceiling**: real rows that no model saw, a fifth of the rows, instead of the synthetic ones. They
+  are a quarter as many as the training rows, so the ceiling is lower than that of as many rows,
+  most of all on small tables and for surnames. A value above it is not an error.
+- **Floor**: the real columns, each shuffled on its own, so that nothing links two of them. ▽ marks
+  a published figure below the floor.
+
+Floors and ceilings are by our measures, also where a published figure is by another. Rows are split
+once (seed 2026): four fifths to train on. Of Covertype 50,000 of 581,012 rows are used, drawn with
+the same seed. Bounds and categories are public, as in the papers.
 
 The diffusions' settings were chosen on another split of Adult (with one comparison on intrusion),
 so these holdouts contain some of its rows. No other table was used. Chosen within the training
@@ -66,14 +69,16 @@ rows:
 Rows are chosen half by half since decision 0025. Heads of autoencoders ignore unused numbers since
 0026.
 
-**Raked**: our rows are set to the released shares of single columns (decision 0012) unless the last
-column says no; the published ones are as the papers' models drew them. Much of both resemblances is
-about single columns, so a resemblance of ours above the published one may come from raking and not
-from the network. **As drawn** are the same model's rows without raking. No run here was scored
-that way, so the column says "not run": every line of `neural_quality.jsonl`, and the networks' of
-`neural_privacy.jsonl`, would have to be run again, which `neural_run.py` now scores both ways.
-Fed-TGAN was scored both ways, and raking alone decided most of its comparisons
-([figures](#how-many-published-cells-are-reached)).
+**Raked**: our rows are set to the released shares of single columns (decision 0012), unless the
+column *raked* says no. The published ones are as the papers' models drew them. Much of both
+resemblances is about single columns, so a resemblance of ours above the published one may come from
+raking and not from the network. Fed-TGAN was scored both ways, and raking alone decided most of its
+comparisons ([figures](#how-many-published-cells-are-reached)).
+
+**As drawn** are the same model's rows without raking. Only runs of the Gaussian copula were scored
+that way. Where the column says "not run", the run would have to be made again: `neural_run.py` now
+scores both ways, and lines of `neural_quality.jsonl` and of the networks in `neural_privacy.jsonl`
+are older.
 
 None of the models is a paper's own, whatever its name: settings, features and steps are ours.
 Figures published for SiloFuse's GAN(conv) stand beside CTAB-GAN, those for its LatentDiff and E2E
@@ -82,18 +87,20 @@ learns categories by
 another loss than the paper's (decision 0018), and diffusions put noise back while rows are drawn
 (decision 0022).
 
-What differs from the papers: trees are scikit-learn's, probabilities and predictions are out of
-fold, and a score uses at most 6,000 rows of either table. The propensity (**discr.**) lies between
-50 and 100 by its definition. DP-TLDM prints discriminabilities down to 9, which that definition
-cannot give. So do not compare this column with the published numbers, but with its ceiling.
-**logistic**: detection by a logistic regression (SDMetrics' measure), on the published scale from
-0 to 100. The paper's own measure is not known, and this one is weak: it does not see how columns
-depend on each other. A utility with ‡ is from an older run, whose trees could not learn many
-classes from rows with a few odd ones (decision 0020). One with † is from a still older run, whose
-trees also learnt numbers by the absolute error (decision 0017). Of runs that differ in this, only
-the newest count.
-Seconds are wall time of the fit with compilation on two cores that other work shared, MB the
-largest resident set until rows were drawn.
+What differs from the papers:
+
+- Trees are scikit-learn's, probabilities and predictions are out of fold, and a score uses at most
+  6,000 rows of either table.
+- **discr.** is the propensity, which lies between 50 and 100 by its definition. DP-TLDM prints
+  discriminabilities down to 9, which that definition cannot give. So do not compare this column
+  with the published numbers, but with its ceiling.
+- **logistic** is detection by a logistic regression (SDMetrics' measure), on the published scale
+  from 0 to 100. The paper's own measure is not known, and this one is weak: it does not see how
+  columns depend on each other.
+
+Of runs whose utility was judged by different trees, only the newest count. Seconds are wall time of
+the fit with compilation on two cores that other work shared. MB are the largest resident set until
+rows were drawn.
 """
 
 
@@ -240,23 +247,23 @@ def comparison(
     for row in rows:
         if row["table"] == name:
             runs[row["model"], row["label"]].append(row)
-    keys = [*((model, "") for model in published), *runs]
-    head = ["model", "runs"]
-    for _, shown, place in scores:
-        head += [f"{shown}: published", *BESIDE] if place is not None else [shown, *BESIDE[1:]]
+    keys = dict.fromkeys([*((model, "") for model in published), *runs])
     body = []
-    for model, label in dict.fromkeys(keys):
+    for score, shown, place in scores:
+        for model, label in keys:
+            paper = published.get(model)
+            figure_of_paper = paper[place] if paper and place is not None else None
+            figures = beside(figure_of_paper, runs.get((model, label), []), score)
+            body.append([shown, named(model, label), *figures])
+    costs = []
+    for model, label in keys:
         found = runs.get((model, label), [])
-        line = [named(model, label), str(len(found))]
-        told = published.get(model)
-        for score, _, place in scores:
-            figures = beside(told[place] if told and place is not None else None, found, score)
-            line += figures if place is not None else figures[1:]
-        body.append(line + cost(found))
+        costs.append([named(model, label), str(len(found)), *cost(found)])
     every = [run for found in runs.values() for run in found]
     size = f": {every[0]['rows']:,} training rows, {every[0]['columns']} columns" if every else ""
-    text = table([*head, "fit s", "MB", "steps", "raked"], body)
-    return f"#### {name}{size}\n\n{text}{source(every)}"
+    quality = table(["measure", "model", *BESIDE], body)
+    fits = table(["model", "runs", "fit s", "MB", "steps", "raked"], costs)
+    return f"#### {name}{size}\n\n{quality}\n{fits}{source(every)}"
 
 
 def below(rows: list[Row]) -> str:
@@ -271,7 +278,7 @@ def below(rows: list[Row]) -> str:
         if place is not None
     ]
     body: list[list[str]] = []
-    floors: dict[str, list[str]] = defaultdict(list)
+    floors: list[list[str]] = []
     counts: dict[str, Counter[str]] = {shown: Counter() for _, _, _, shown, _ in cells}
     for name, model, score, shown, told in cells:
         runs = [r for r in rows if (r["table"], r["model"], r["label"]) == (name, model, "")]
@@ -282,7 +289,7 @@ def below(rows: list[Row]) -> str:
             counts[shown]["floor"] += 1
             paper = "DP-TLDM" if score == RESEMBLANCE else "SiloFuse"
             if shown == "resemblance":
-                floors[paper].append(f"{name}: {model} {told:g} (floor {floor:.1f})")
+                floors.append([paper, name, model, f"{told:g}", f"{floor:.1f}"])
         if not parts:
             counts[shown][NOT_RUN] += 1
         elif mean(part["value"] for part in parts) >= told:
@@ -306,11 +313,11 @@ def below(rows: list[Row]) -> str:
     )
     heads = ["measure", "published cells", "of them below our floor", *kinds]
     text += table([*heads, "ours raked, published not"], said) + below_floor(cells, floors)
-    head = ["table", "model", "measure", "published", *BESIDE, "logistic"]
+    head = ["table", "model", "measure", *BESIDE, "logistic"]
     return text + ("\nBelow the published figure:\n\n" + table(head, body) if body else "")
 
 
-def below_floor(cells: list[Any], floors: dict[str, list[str]]) -> str:
+def below_floor(cells: list[Any], floors: list[list[str]]) -> str:
     """Which published resemblances lie below the floor."""
     if not floors:
         return ""
@@ -319,20 +326,24 @@ def below_floor(cells: list[Any], floors: dict[str, list[str]]) -> str:
         for _, _, score, shown, _ in cells
         if shown == "resemblance"
     )
+    below_floor_counts = Counter(paper for paper, *_ in floors)
     shares = " and ".join(
-        f"{len(named)} of the {counts[paper]} resemblances that {paper}'s paper prints for central "
+        f"{count} of the {counts[paper]} resemblances that {paper}'s paper prints for central "
         "models on these tables"
-        for paper, named in floors.items()
+        for paper, count in below_floor_counts.items()
     )
     text = (
         f"**Published figures below the floor.** {shares} lie below the floor, which is the score "
         "of real columns that were shuffled, each on its own. There, rows without a link between "
-        "any two columns score more than what was published. So to be at or above such a figure "
-        "shows nothing of a model, and 'at or above in all cells' says little. What the published "
-        "models drew, or the measure, was further off than single columns are here."
+        "any two columns score more than what was published."
     )
-    listed = "".join(f"* {paper}: {'; '.join(named)}.\n" for paper, named in floors.items())
-    return f"\n{fill(text, 100)}\n\n{listed}"
+    meaning = (
+        "So to be at or above such a figure shows nothing of a model, and 'at or above in all "
+        "cells' says little. What the published models drew, or the measure, was further off than "
+        "single columns are here."
+    )
+    listed = table(["paper", "table", "model", "published resemblance", "floor"], floors)
+    return f"\n{fill(text, 100)}\n\n{fill(meaning, 100)}\n\n{listed}"
 
 
 def latent_or_not(rows: list[Row], split: list[Row]) -> str:
@@ -385,17 +396,21 @@ def risk(run: Row, attack: str) -> float | None:
 
 PRIVATE = """### Private generators at equal budgets
 
-ε at δ = 1e-5 of a Gaussian mechanism whose trade-off curve has the named separation
-(`budget_of_separation`). Risks are out of 100. For singling out and membership they are
-the highest of all variants, so even a table without information shows a few; for
-linkability the risk to the nearest row, for inference the risk over all secrets. Settings
-of DP-TabDDPM (decision 0019), the learning rate of DP-TLDM, and steps, rates and ratio of
-DP-CTGAN (also on housing, neural_privacy_tuning.jsonl) were chosen on splits of Adult. All
-methods count single columns first (decisions 0026 and 0027; AIM's share and bins were
-chosen on splits of both tables, later on splits of Adult and others), and rows of the
-networks are raked to these noisy counts. AIM has its default workload, and takes Adult's
-`income` as its target like two of the networks. All of AIM's runs are newer than theirs,
-and older than decision 0053.
+Every method gets the same budget: the ε at δ = 1e-5 of a Gaussian mechanism whose trade-off curve
+has the named separation (`budget_of_separation`).
+
+- Risks are out of 100. For singling out and membership they are the highest of all variants, so
+  even a table without information shows a few. For linkability it is the risk to the nearest row,
+  for inference the risk over all secrets.
+- All methods count single columns first (decisions 0026 and 0027), and rows of the networks are
+  raked to these noisy counts.
+- AIM has its default workload, and takes Adult's `income` as its target like two of the networks.
+  All of AIM's runs are newer than theirs, and older than decision 0053.
+
+Settings of DP-TabDDPM (decision 0019), the learning rate of DP-TLDM, and steps, rates and ratio of
+DP-CTGAN (also on housing, `neural_privacy_tuning.jsonl`) were chosen on splits of Adult. AIM's
+share for the counts and its bins were chosen on splits of both tables, later on splits of Adult and
+others.
 
 Published figures are in a table of their own below each of ours, since they measure
 something else:

@@ -174,13 +174,17 @@ def lower_bound(hits: int, tries: int, false_hits: int, false_tries: int) -> flo
 
 TEXT = """## One row more in a file
 
-`benchmarks/one_row.py audit`: codes ' 1' and ' 2', fifty rows each, with and without one row whose
-code is '?' (VertiMRF: in place of another); ε = 0.1, δ = 1e-6, files given by their path, noise of
-the operating system. A table is flipped if more than half of 200 drawn rows have the category for
-the rest. In the two last lines a column of SQLite takes 'FLU', the odd row's code, for 'flu'.
-With learned categories nothing is named at so small an ε: all drawn rows have that category.
-**ε at least** is refuted at 95 % (Clopper-Pearson). Until decision 0056 AIM flipped 0 of
-100 tables without the row, and 100 of 100 with it: ε at least 3.28.
+`benchmarks/one_row.py audit` fits every private family to two files that differ by one row. The
+files have codes ' 1' and ' 2', fifty rows each. One of them has one row more, whose code is '?'
+(VertiMRF: in place of another). ε = 0.1, δ = 1e-6, files given by their path, noise of the
+operating system.
+
+A table is *flipped* if more than half of 200 drawn rows have the category for the rest. With
+learned categories nothing is named at so small an ε: all drawn rows have that category. In the two
+last lines a column of SQLite takes 'FLU', the odd row's code, for 'flu'.
+
+**ε at least**: every smaller ε is refuted at 95 % (Clopper-Pearson). Until decision 0056 AIM
+flipped 0 of 100 tables without the row, and 100 of 100 with it: ε at least 3.28.
 
 | method | flipped without | flipped with | mean share without | with | ε at least |
 | --- | ---: | ---: | ---: | ---: | ---: |

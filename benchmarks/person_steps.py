@@ -133,15 +133,20 @@ _WORDS = """## A person as the unit
 
 ### DP-CTGAN
 
-`benchmarks/person_steps.py`: rows of a table in random order under synthetic ids, 1 to 8 rows a
-person, as many persons of each number; a fifth of the persons is held out; ε = 1, δ = 1e-5, all
-settings the defaults. TVD is to all rows of the persons that were fitted, of as many rows drawn;
-macro-F1 is that of the target, learned from drawn rows and tested on persons held out. **noise** is
-the noise multiplier and **rate** the probability with which a unit is in a step: with few of a
-person's rows taking part, a batch of as many rows is a larger share of the persons. Mean ± standard
-deviation over the runs. A step has the same sensitivity for any k; what k costs is noise in the
-histogram before the steps (k times as wide), and what it gives is rows. Rows of one person have
-nothing in common here, so that nothing is lost by seeing few of them but their number.
+`benchmarks/person_steps.py` puts rows of a table in random order and groups them under synthetic
+ids: 1 to 8 rows a person, as many persons of each number. A fifth of the persons is held out. ε =
+1, δ = 1e-5, all settings the defaults; at most k rows of a person take part. Figures are mean ±
+standard deviation over the runs.
+
+- **TVD** is to all rows of the persons that were fitted, of as many rows drawn.
+- **macro-F1** is that of the target, learned from drawn rows and tested on persons held out.
+- **noise** is the noise multiplier.
+- **rate** is the probability with which a unit is in a step. With few of a person's rows taking
+  part, a batch of as many rows is a larger share of the persons.
+
+A step has the same sensitivity for any k. What k costs is noise in the histogram before the steps
+(k times as wide), and what it gives is rows. Rows of one person have nothing in common here, so
+that nothing is lost by seeing few of them but their number.
 
 A patient with 100 rows and k = 5 (`tests/guarantees/test_person_audit.py`, 200 fits with her and
 200 without, ε = 1): by the likelihood of all noisy counts and steps, for an adversary who knows all

@@ -61,7 +61,10 @@ WHOLE = "all rows"
 ALIKE = "default, fits alike"
 """AIM's, before its last fit had less entropy than the others (decision 0053)."""
 LINKS = "default before 0060"
-"""TwoRound's, before a pair is judged by what noise does not explain (decision 0036)."""
+"""TwoRound's, before a pair is judged by what noise does not explain (decision 0036, which decision
+0060 became a part of)."""
+SHOWN = {LINKS: "default before 0036"}
+"""What a label of the lines is called on the page, where the two differ."""
 FIXED = "default, size fixed"
 """TwoRound's, before its plan's model grew (decision 0049): beside equal bins alone."""
 LARGER = {f"{size} MB": {"max_model_mb": float(size)} for size in (80, 160, 320)}
@@ -81,29 +84,38 @@ HELD_OUT, TARGET = "rows held out", "income"
 HEAD = """
 ### Counts under a bound
 
-Adult, one run each, defaults. At one place, separation 0.1: mean L1 error of 64 random three-way
-tables in 32 equal bins, which are the queries that AIM is asked for, in bins of its own. Over five
-parties, separation 0.2: mean total variation of all one- and two-way tables in 20 equal bins, and
-the AUC of trees that learn income from synthetic rows; beside the rows held out it is that of the
-real training rows. Seconds are of the processor.
+Adult, one run each, defaults. Seconds are of the processor.
+
+The first table is of methods at one place, at separation 0.1: the mean L1 error of 64 random
+three-way tables in 32 equal bins. AIM is asked for these queries, in bins of its own.
+
+The second is of methods over five parties, at separation 0.2: the mean total variation of all one-
+and two-way tables in 20 equal bins, and the AUC of trees that learn income from synthetic rows.
+Beside the rows held out it is that of the real training rows.
 
 """
 TABLES_HEAD = """
 ### Workload and bins
 
-A random half of each table, ε = 1, δ = 1 / rows. Mean total variation of 150 random tables of
-three columns to the half that was fitted, of as many rows drawn and of the other half. *First* is
-64 random triples in 16 bins, the published workload, which was the first default; *before* is all
-pairs in 16 bins, the default before decision 0042. FLAIM's rows are spread over five parties at
-random; AIM and TwoRound have one. The noisy histograms of *first* and *before* had bins of equal
-width (before decision 0052) and a tenth of the budget; that of the default has a fifth (0027).
+A random half of each table is fitted, at ε = 1 and δ = 1 / rows. Errors are mean total variations
+of 150 random tables of three columns to that half, of as many rows drawn and of the other half.
 Whole numbers of up to 32 values stand for themselves, others are cut into 20 bins of equal mass.
+FLAIM's rows are spread over five parties at random; AIM and TwoRound have one.
+
+- *First*: 64 random triples in 16 bins, the published workload, which was the first default.
+- *Before*: all pairs in 16 bins, the default before decision 0042. As with *first*, noisy
+  histograms had bins of equal width (before decision 0052) and a tenth of the budget.
+- *Default*: the default now. Its histograms have a fifth of the budget (0027). AIM's last fit has
+  less entropy than its other fits (0053), and TwoRound keeps of a pair what noise does not explain
+  (0036).
+
 TwoRound's *first* and *before* have the plan of decision 0051; on adult_privmrf and tables of 31
-columns and more pairs come back, too (decision 0036). Its default keeps of a pair what noise does
-not explain (0036); the last line below the table compares it with the default before that, same
-seeds. AIM's last fit has less entropy than the others (0053); its lines with ‡ are from before.
-Seconds are – where others used the machine. * The rule's factor was chosen on these tables. What is
-above 1 in the lines below the table has a standard error over the seeds.
+columns and more pairs come back, too (0036). The last line below the table compares its default
+with the one before it, with the same seeds.
+
+Lines of AIM with ‡ are from before decision 0053. Seconds are – where others used the machine. The
+factor of the rule for bins was chosen on the tables with *. What is above 1 in the lines below the
+table has a standard error over the seeds.
 
 AIM's default was 0.5 to 1.4 % behind *before* on adult, br2000_privmrf and california_housing until
 its last fit had less entropy. What is left on adult is within the noise; its histogram has a
@@ -111,19 +123,31 @@ fifth of the budget there, which gains most where rows are few (0027).
 
 """
 WHY = """
-Where a table of 30,000 rows or more is above 1.5 times the other half, and why: bank_marketing,
-adult_privmrf and intrusion_kdd99_10pct by noise (AIM at ε = 20, seed 0: 0.061, 0.032 and 0.0039).
-So is intrusion_nslkdd_test, of fewer rows (0.040). Until decision 0052 long tails were the cause in
-both intrusion tables: `src_bytes` goes up to 62 and 693 million, most values are below 3,000, and
-with bins of equal width this column alone was off by 0.54 and more. The models of census_income_kdd
-and covertype are as large as they may be, 80 MB. Decision 0042 has what that costs on
-census_income_kdd. On covertype 160 MB had .0104 (two-way .0040) and 320 MB .0100 (.0039), where 80
-MB had .0104 (.0043): AIM before decision 0053, seed 0, 102 and 196 s of the processor and not 56.
-Pairs gain 7 and 10 %, triples what errors vary from seed to seed, so size is not why they are twice
-the other half's.
+#### Where errors stay above the other half's
+
+Tables of 30,000 rows or more that are above 1.5 times the other half, and why:
+
+- bank_marketing, adult_privmrf and intrusion_kdd99_10pct by noise: AIM at ε = 20, seed 0, has
+  0.061, 0.032 and 0.0039. So is intrusion_nslkdd_test, of fewer rows (0.040).
+- Both intrusion tables, until decision 0052, by long tails: `src_bytes` goes up to 62 and 693
+  million, and most values are below 3,000. With bins of equal width this column alone was off by
+  0.54 and more.
+- census_income_kdd and covertype have models as large as they may be, 80 MB. Decision 0042 has what
+  that costs on census_income_kdd.
+
+On covertype size is not why errors are twice the other half's: with larger models pairs gain 7 and
+10 %, and triples what errors vary from seed to seed (AIM before decision 0053, seed 0):
+
+| model of at most | three-way | two-way | cpu s |
+| --- | --- | --- | --- |
+| 80 MB | .0104 | .0043 | 56 |
+| 160 MB | .0104 | .0040 | 102 |
+| 320 MB | .0100 | .0039 | 196 |
 
 """
 WHOLE_HEAD = """
+#### All rows of large tables
+
 AIM by default (before decision 0053), fitted to all rows of a table at ε = 1: errors as above, to
 the rows that were fitted, seconds by the clock and of the processor, and the most memory that the
 process held until then, with Python, the libraries and the table. Means over seeds; the load is
@@ -131,20 +155,29 @@ that of the machine's two cores before each run.
 
 """
 UTILITY_HEAD = """
+#### A target learned from drawn rows
+
 AUC of boosted trees that learn the table's target from AIM's rows and predict it in the other half:
 by default, with `target` named (both before decision 0053), and of trees that learn from the real
-rows. Means of the seeds, and their standard deviation. In credit_fraud 2 % of the rows are of the
-smaller class, so what depends on the target weighs little beside other pairs. By default 5, 1 and
-11 of some 38 pairs that AIM measured had the target, and with a single one (seed 1) the AUC is
-0.54. With the target named there were 13 to 20: name what is rare and matters.
+rows. Means of the seeds, and their standard deviation.
+
+In credit_fraud 2 % of the rows are of the smaller class, so what depends on the target weighs
+little beside other pairs. By default 5, 1 and 11 of some 38 pairs that AIM measured had the target,
+and with a single one (seed 1) the AUC is 0.54. With the target named there were 13 to 20. So name
+what is rare and matters.
+
 """
 APART_HEAD = """
+#### Drawn rows recognised by trees
+
 AUC of boosted trees that distinguish AIM's rows from the half that was fitted, with the same seeds:
 .5 is that of real rows. AIM's rows are not raked. In these runs trees that learnt from more than
 10,000 rows (bank_marketing and california_housing) could stop early; newer runs take all rounds.
 
 """
 EQUAL_HEAD = """
+#### Narrower bins near 0
+
 The default on tables with a column that the noisy histogram counts in narrower bins near 0
 (decision 0052), and with bins of equal width, the default before, with the same seeds; both from
 before decisions 0049 and 0053. † The histogram of equal bins had a tenth of the budget, not a fifth
@@ -345,7 +378,7 @@ def beside(rows: list[Row], method: str, earlier: str) -> str:
     if not ratios:
         return ""
     return (
-        f"* `{method}`, default over *{earlier}*: {np.mean(ratios):.2f} on "
+        f"* `{method}`, default over *{SHOWN.get(earlier, earlier)}*: {np.mean(ratios):.2f} on "
         f"average of {len(ratios)} tables; above 1: {', '.join(above) or 'none'}.\n"
     )
 
@@ -391,7 +424,7 @@ def page_of_tables(rows: list[Row]) -> str:
                 continue
             errors = [np.mean([r["errors"]["three-way"] for r in runs]) for runs in (now, real)]
             first = [r for r in of(name, method, "first") if r["seed"] in seeds]
-            two = " / ".join(means(runs, "two-way", 4) for runs in (before, now))
+            two = [means(runs, "two-way", 4) for runs in (before, now)]
             equal = [r for r in of(name, method, "default, equal bins") if r["seed"] in seeds]
             if equal:
                 same = {row["seed"] for row in equal}
@@ -406,7 +439,7 @@ def page_of_tables(rows: list[Row]) -> str:
                 f"{name}{mark}", f"{now[0]['rows']:,}", f"`{method}`{sized}", str(len(seeds)),
                 means(first, "three-way", 4), means(before, "three-way", 4),
                 means(now, "three-way", 4), means(real, "three-way", 4),
-                f"{errors[0] / errors[1]:.2f}", two,
+                f"{errors[0] / errors[1]:.2f}", *two,
                 f"{means(before, 'cpu', 0)}, {means(now, 'cpu', 0)}",
             ])  # fmt: skip
         learned = [of(name, "AIM", ALIKE), of(name, "AIM", "target"), of(name, HELD_OUT, "")]
@@ -422,8 +455,8 @@ def page_of_tables(rows: list[Row]) -> str:
             kept = [[r for r in one if r["seed"] in seeds] for one in runs]
             apart.append([name, str(len(seeds)), *(means(one, "auc", 3) for one in kept)])
     head = ["table", "rows", "method", "seeds", "first", "before", "default", "other half",
-            "default / other half", "two-way, before / default",
-            "cpu s, before, default"]  # fmt: skip
+            "default / other half", "two-way: before", "default",
+            "cpu s: before, default"]  # fmt: skip
     text = TABLES_HEAD + (table(head, body) if body else "not run") + "\n"
     text += "".join(beside(rows, *one) for one in product(("AIM", "TwoRound"), ("first", "before")))
     text += beside(rows, "TwoRound", LINKS)

@@ -18,11 +18,12 @@ KEY = ("part", "table", "method", "epsilon", "seed")
 HEAD = """## Ideas of others beside ours
 
 From `private_ideas.py`. Ideas that recent papers have for private tables, tried on the rows that
-AIM and TwoRound get. ε = 1 and δ = 1 / rows unless said otherwise, add/remove neighbours, one
-owner. Tab-PE and MargNet are their authors' code; PrivTree, merged values and residuals are written
-from the papers for this benchmark alone. Errors are means of total variations; after ± is their
-standard deviation over runs, and without it there is one run. Seconds are of a processor that other
-work shared.
+AIM and TwoRound get. Tab-PE and MargNet are their authors' code. PrivTree, merged values and
+residuals are written from the papers for this benchmark alone.
+
+Unless said otherwise, ε = 1 and δ = 1 / rows, neighbours have one row more or less, and there is
+one owner. Errors are means of total variations. After ± is their standard deviation over runs;
+without it there is one run. Seconds are of a processor that other work shared.
 """
 
 
@@ -80,10 +81,12 @@ draws 1,000 rows, ours 15,000.
 """
 PARITIES_WORDS = """AIM finds a parity of two by itself, one of three if its column is the `target`,
 and one of any size if `degree` names the size. It is then nearer to 1 than Tab-PE and faster.
-Tab-PE needs no such hint and keeps nearly as much of a parity of four, which ours finds by no
-default: there ours is behind. Its 1,000 rows vary more, labels' shares are public to it, and its
-categories are read off the table. TwoRound finds none, even if `degree` is named: it plans by noisy
-pairs, and no pair shows anything."""
+TwoRound finds no parity, even if `degree` is named: it plans by noisy pairs, and no pair shows
+anything.
+
+Tab-PE needs no such hint and keeps nearly as much of a parity of four. No default of ours finds
+that one: there ours is behind. But Tab-PE's 1,000 rows vary more, it takes the shares of the labels
+as public, and it reads its categories off the table."""
 
 
 def parities(every: Sequence[Line]) -> str:
@@ -102,12 +105,16 @@ def parities(every: Sequence[Line]) -> str:
 DENSE = """
 ### Dense tables
 
-What MargNet (2511.13893) is made for. *Made*: 20,000 rows of twelve columns with four to eight
-codes, all of which depend on a class of six that is in no column. heloc's numbers are cut into
-eight bins of equal mass, taken as public; its first 12 of 24 columns, or all. Mean total variation
-of all pairs and of 150 random triples, of as many rows drawn, to the rows that were fitted; MargNet
-gets the coded table and the whole budget. *Columns shuffled* are exact single columns without
-links.
+Tables whose columns all depend on each other are what MargNet (2511.13893) is made for.
+
+- *Made*: 20,000 rows of twelve columns with four to eight codes, all of which depend on a class of
+  six that is in no column.
+- *heloc*: its first 12 of 24 columns, or all. Numbers are cut into eight bins of equal mass, which
+  are taken as public.
+- *Columns shuffled*: exact single columns without links.
+
+Errors are mean total variations of all pairs and of 150 random triples, of as many rows drawn, to
+the rows that were fitted. MargNet gets the coded table and the whole budget.
 
 {table}
 
@@ -141,46 +148,59 @@ def dense(every: Sequence[Line]) -> str:
 BINS = """
 ### PrivTree's bins for skewed columns
 
-The SIGMOD 2025 benchmark (2504.14061) cuts columns by PrivTree. One column, which has all of ε; δ =
-1e-6 and the declared bounds of [skewed columns](#totals-and-percentiles-of-skewed-columns).
-*Histogram* is what AIM and TwoRound cut a column by. PrivTree gets the same zCDP: half for the tree
-(pure ε costs ε² / 2) and half for Gaussian counts of its leaves; values are drawn evenly inside a
-leaf. *Tail thinned*: its leaves' far end thins out by the rule of [decision
-0042](../decisions/0042-workload-and-bins.md). *Pure*: all of ε without a δ, with Laplace
-noise, which one column alone can have and a run of many columns cannot. Each cell: L1 distance in
-100 bins of equal mass, then errors of the 99th percentile and of the total in per cent; means of
-the absolute values of ten runs.
+The SIGMOD 2025 benchmark (2504.14061) cuts columns by PrivTree. Here one column has all of ε, at δ
+= 1e-6 and with the declared bounds of
+[skewed columns](#totals-and-percentiles-of-skewed-columns).
+
+- *Histogram*: what AIM and TwoRound cut a column by.
+- *PrivTree*: the same zCDP, half of it for the tree (pure ε costs ε² / 2) and half for Gaussian
+  counts of its leaves. Values are drawn evenly inside a leaf.
+- *Tail thinned*: the same, with far leaves thinned out by the rule of [decision
+  0042](../decisions/0042-workload-and-bins.md).
+- *Pure*: all of ε without a δ, with Laplace noise. One column alone can have that, and a run of
+  many columns cannot.
+
+Each cell has the L1 distance in 100 bins of equal mass, then the errors of the 99th percentile and
+of the total in per cent. They are means of the absolute values of ten runs.
 
 {table}
 
 {words}
 
-AIM as a whole, its columns cut by either: the same share of the budget (a fifth), the same rule
-that makes bins of counts, and only the counts are others, those of PrivTree's leaves with the tail
-thinned. *If skewed*: only columns whose bounds are far from 0, in which the package's bins are
-narrower near 0, get a tree, and the others keep the histogram. Errors of the 99th percentile and of
-the total in per cent, and mean total variation of up to 150 pairs of columns, numbers in 20 bins of
-equal mass.
+The next table is of AIM as a whole, with its columns cut by either. Both spend the same share of
+the budget (a fifth) and make bins of counts by the same rule. Only the counts differ: with PrivTree
+they are those of its leaves, with the tail thinned. *If skewed*: only columns whose bounds are far
+from 0 get a tree, for which the package's bins are narrower near 0; the others keep the histogram.
+
+Errors are those of the 99th percentile and of the total in per cent. *Pairs* is the mean total
+variation of up to 150 pairs of columns, with numbers in 20 bins of equal mass.
 
 {whole}
 
 {whole_words}
 """
-BINS_WORDS = """Of {cells} cells *tail thinned* has the smaller L1 distance in {l1}, the smaller
-error of the percentile in {p99} and of the total in {total}, beside the histogram at the same
-zCDP. It counts few leaves, and these where rows are; the histogram counts thousands of bins, most
-of them empty. As published, without thinning, its totals are of no use where a bound is far away
-(`src_bytes`, and most of ε = .1): noise leaves rows in the far leaves. The histogram is ahead
-where many rows share single values far from 0, to which a tree needs twenty levels (`Amount`,
-`src_bytes`). A tree asks level by level, so a curator can grow one; parties would need a masked
-sum for each of about twenty levels. The tree in MargNet's checkout takes the bounds of the rows,
-and subtracts a bias for every split so far, not for every level."""
-WHOLE_WORDS = """With trees for skewed columns the total is off by less in all lines but one, by a
-factor of 4 to 25 on orders, incomes and `Amount`, and pairs are as near or nearer. So here ours is
-behind. What gets worse: capital gains at ε = 1, whose 99th percentile is a value that many rows
-share (the histogram finds it to .1 %); and claims at ε = .3, where in one of three runs noise
-stands out in a far leaf and the total is seven times too large. The rule for tails is that of
-decision 0042, which some of these columns had chosen."""
+BINS_WORDS = """Beside the histogram at the same zCDP, *tail thinned* has the smaller L1 distance
+in {l1} of {cells} cells, the smaller error of the percentile in {p99} and the smaller error of the
+total in {total}.
+
+- It counts few leaves, and these where rows are. The histogram counts thousands of bins, most of
+  them empty.
+- As published, without thinning, its totals are of no use where a bound is far away (`src_bytes`,
+  and most of ε = .1): noise leaves rows in the far leaves.
+- The histogram is ahead where many rows share single values far from 0, to which a tree needs
+  twenty levels (`Amount`, `src_bytes`).
+
+A tree asks level by level, so a curator can grow one. Parties would need a masked sum for each of
+about twenty levels. The tree in MargNet's checkout takes the bounds of the rows, and subtracts a
+bias for every split so far, not for every level."""
+WHOLE_WORDS = """With trees for skewed columns alone, the error of the total is smaller in all
+lines but one, by a factor of 4 to 25 on orders, incomes and `Amount`. Pairs are as near or nearer.
+So here ours is behind. The rule for tails is that of decision 0042, which was chosen on some of
+these columns.
+
+Two cases get worse. At ε = 1 the 99th percentile of capital gains is a value that many rows share,
+and the histogram finds it to .1 %. At ε = .3 noise stands out in a far leaf of the claims in one of
+three runs, and the total is seven times too large."""
 
 
 def bins(every: Sequence[Line]) -> str:
@@ -250,27 +270,33 @@ def _percent(errors: Sequence[dict[str, float]], what: str) -> str:
 RARE = """
 ### Rare values merged
 
-The same benchmark merges values of few rows first. A tenth of the budget counts all single columns;
-values below three deviations of the noise become one, which is split again evenly in drawn rows;
-*.2 %* also merges what has fewer than 1 in 500 rows, as MargNet's code does. *Made*: 15,000 rows of
-a code with so many values, a ward with a third as many and three columns of few, whose shares fall
-as one in their rank and depend on a class of six. census_income_kdd: seven columns of 17 to 52
-values and the income; intrusion_nslkdd_test: service, label and four more; 15,000 rows. Mean total
-variation of all pairs in the values as they were, of as many rows drawn.
+The SIGMOD 2025 benchmark merges values of few rows first. A tenth of the budget counts all single
+columns. Values below three deviations of the noise become one value, which is split again evenly in
+drawn rows. *.2 %* also merges what has fewer than 1 in 500 rows, as MargNet's code does.
+
+- *Made*: 15,000 rows of a code with so many values, a ward with a third as many and three columns
+  of few values. Their shares fall as one over their rank and depend on a class of six.
+- *census_income_kdd*: 15,000 rows, seven columns of 17 to 52 values and the income.
+- *intrusion_nslkdd_test*: 15,000 rows, service, label and four more columns.
+
+Errors are mean total variations of all pairs in the values as they were, of as many rows drawn.
 
 {table}
 
 {words}
 """
-RARE_WORDS = """Merging is worth much to AIM on the two real tables, half of the error on
-intrusion_nslkdd_test and a fifth on census_income_kdd, and costs up to 7 % on made tables of 150
-values and more, where rare values depend on others as much as frequent ones do. So AIM is behind
-there: its single columns are as near as TwoRound's (.0066 and .0077 on intrusion_nslkdd_test), but
-its score takes a pair to bring noise in every cell, of which 64 services by 37 labels have 2,368
-and rows are in few, so that the pair scores low. Which pairs it measured was not looked at.
-TwoRound, which shrinks pairs by what noise
-explains, has by itself what merging gives to AIM; merging changes it little on real tables and
-costs it up to 13 % on made ones. The threshold of .2 % makes little difference."""
+RARE_WORDS = """Merging is worth much to AIM on the two real tables: half of the error on
+intrusion_nslkdd_test and a fifth on census_income_kdd. It costs AIM up to 7 % on made tables of 150
+values and more, where rare values depend on others as much as frequent ones do.
+
+So AIM by default is behind on the real tables. Its single columns are as near as TwoRound's (.0066
+and .0077 on intrusion_nslkdd_test). But its score expects noise in every cell of a pair. 64
+services by 37 labels have 2,368 cells, and rows are in few of them, so the pair scores low. Which
+pairs AIM measured was not looked at.
+
+TwoRound shrinks pairs by what noise explains, so it has by itself what merging gives to AIM.
+Merging changes it little on real tables and costs it up to 13 % on made ones. The threshold of .2 %
+makes little difference."""
 
 
 def rare(every: Sequence[Line]) -> str:
@@ -288,29 +314,38 @@ def rare(every: Sequence[Line]) -> str:
 PAIRS = """
 ### All pairs by residuals
 
-GReM (2410.01091; AIM+GReM 2602.05674). All pairs are measured with equal noise, and the same noisy
-tables are read in five ways: *as measured*; *least squares*, the tables that agree on single
-columns and rows (GReM-MLE; `consistent` in `models/estimate.py`, with which every fit of ours
-begins); *not below 0*, the nearest such tables without a negative cell (GReM-LNN); *shrunk pair by
-pair*, by what noise does not explain, with which TwoRound plans; *graphical model*, ours, of the
-shrunk pairs that TwoRound's plan takes, in 80 MB. Below them AIM and TwoRound spend the same budget
-as they like, on the same columns: AIM's rounds and its noise, which halves, are the reference for a
-budget that adapts per round. The first four are tables of counts and draw no rows. Adult's numbers
-have 16 bins of equal mass, heloc's 8. Mean total variation of all pairs, in counts, without
-drawing.
+From GReM (2410.01091) and AIM+GReM (2602.05674). All pairs are measured with equal noise, and the
+same noisy tables are read in five ways:
+
+- *As measured*.
+- *Least squares*: the tables that agree on single columns and rows (GReM-MLE). `consistent` in
+  `models/estimate.py` computes them, and every fit of ours begins with it.
+- *Not below 0*: the nearest such tables without a negative cell (GReM-LNN).
+- *Shrunk pair by pair*: without what noise explains. TwoRound plans with these.
+- *Graphical model*: ours, of the shrunk pairs that TwoRound's plan takes, in 80 MB.
+
+The first four are tables of counts and draw no rows. Below them AIM and TwoRound spend the same
+budget as they like, on the same columns. AIM's rounds and its noise, which halves, are the
+reference for a budget that adapts per round.
+
+Errors are mean total variations of all pairs, in counts, without drawing. Adult's numbers have 16
+bins of equal mass, heloc's 8.
 
 {table}
 
 {words}
 """
-PAIRS_WORDS = """Least squares, a pseudo-inverse, takes thousandths of a second and 10 to 15 % of
-the error, non-negativity up to another 40 %, where most cells are empty (Adult). Where columns are
-many and cells few rows deep, a graphical model is far ahead of all of them, since pairs that it
-leaves out follow from others instead of from noise: .040 by AIM and TwoRound on heloc, .068 by
-residuals. On the made table, whose pairs all depend on each other in a way that no tree of 80 MB
-holds, residuals are ahead: .018, where TwoRound has .0195 and AIM .022. There ours is behind, in
-counts of pairs; residuals are no model from which rows can be drawn. AIM+GReM's own rule for the
-budget of a round was not rebuilt: of that paper we read the abstract."""
+PAIRS_WORDS = """Least squares, a pseudo-inverse, takes thousandths of a second and removes 10 to
+15 % of the error. Non-negativity removes up to another 40 %, where most cells are empty (Adult).
+
+Where columns are many and cells have few rows, a graphical model is far ahead of all of them: the
+pairs that it leaves out follow from others instead of from noise. On heloc AIM and TwoRound have
+.040, and residuals .068.
+
+All pairs of the made table depend on each other in a way that no tree of 80 MB holds. There ours is
+behind, in counts of pairs: residuals have .018, TwoRound .0195 and AIM .022. But residuals are no
+model from which rows can be drawn. AIM+GReM's own rule for the budget of a round was not rebuilt:
+of that paper we read the abstract."""
 
 
 def pairs(every: Sequence[Line]) -> str:

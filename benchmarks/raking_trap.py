@@ -39,14 +39,18 @@ ROUNDS = (5, 10, 20, 50, LONG.count)
 TEXT = """
 ### Raked rows fool a detector that stops early
 
-From `raking_trap.py`: the area under the curve of boosted trees that distinguish drawn rows of
-Adult from the training rows, out of fold, after so many rounds (.5: they cannot). One fit and one
-draw each. The first trees see single columns, which raking has set right. So PointDiff's raked rows
-have .516 after five rounds and its rows as drawn .535, and after all rounds both have .54: a
-detector that stops when its first rounds gain nothing, or that has only a few, calls raked rows
-nearly real. The copula's rows, which have one correlation for each two columns, are recognised
-either way. (A reader saw .489 after ten rounds with other rows, which reads as "better than real";
-that was not measured here.) Detectors of all pages here run a fixed number of rounds, but for AIM's
+From `raking_trap.py`: boosted trees learn to distinguish drawn rows of Adult from the training
+rows. The figures are their area under the curve (AUC), out of fold, after so many rounds; at .5
+they cannot distinguish them. One fit and one draw each.
+
+The first trees see single columns, which [raking](../glossary.md#raking) has set right. After five
+rounds PointDiff's raked rows have .516 and its rows as drawn .535; after all rounds both have .54.
+So a detector that stops when its first rounds gain nothing, or that has only a few, calls raked
+rows nearly real. The copula's rows, which have one correlation for each two columns, are recognised
+either way.
+
+A reader saw .489 after ten rounds with other rows, which reads as "better than real"; that was not
+measured here. Detectors of all pages here run a fixed number of rounds. The exception are AIM's
 AUCs on two tables in [workload and bins](#workload-and-bins), whose rows are not raked.
 
 """

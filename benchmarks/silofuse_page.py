@@ -16,6 +16,7 @@ from log_plot import picture
 from neural_page import (
     BESIDE,
     BYTES,
+    NOT_RUN,
     beside,
     latest,
     lines,
@@ -48,29 +49,39 @@ PUBLISHED: dict[str, dict[str, tuple[float, float, float | None]]] = {
         "e2e_distr": (37.0, 24.2, None),
     },
 }
-COLUMNS = ["method", "runs", "resemblance: published", *BESIDE, "utility: published", *BESIDE,
-           "privacy: published", "ours", "floor", "ceiling", "MB of all parties",
-           "questions", "fit s"]  # fmt: skip
+MEASURES = (("resemblance", RESEMBLANCE, 0), ("utility", UTILITY, 1))
+"""A measure, its name among the scores, and its place among a paper's figures."""
+NOTHING = (None, None, None)
 CENTRAL = ("point_diff", "latent_diff", "e2e", "tabddpm")
 
 HEAD = """## Columns split
 
-Parties hold different columns of the same people. Rows, splits of rows, scores and the central runs
-in these tables are those of the [neural generators](#neural-generators); so are floors,
-ceilings and ▽. **silofuse, autoencoders (ours)** has an autoencoder at every party and one
-diffusion of their latents, as SiloFuse's paper has, and the figures published for SiloFuse stand in
-its row. **It is not the model of that paper**: widths add up to 512 where the paper has 1,024; the
-denoiser has two layers of 512 units with SiLU where the paper has eight bilinear ones with GELU and
-a dropout of .01; T is 1,000 and not 200; the network gives a velocity, and not the clean latent or
-the noise; rows are drawn in 50 steps and not 25; the diffusion takes 1,200 to 60,000 steps (10,000
-or more but on small tables) after 4,000 to 12,000 of the autoencoders, and not 500,000 in all; a
-row has 17 latents on Adult and 64 on intrusion, and not one for each column; and the class is sent
-in the clear on every table but abalone. `methods/silofuse/method.py` lists every departure.
-**silofuse, sphere codes (ours)** is our variant and the package's default, which no paper has;
-`point_diff` is the same on the pooled table. **e2e_distr** is trained over the wire, for half the
-steps, since a step there costs about twice as much; it has networks of the same sizes, and gives
-the clean latent. 4 parties with neighbouring columns unless a row says otherwise; permuted: seed
-12343.
+Parties hold different columns of the same people. There are four parties with neighbouring
+columns, unless a row says otherwise; *permuted* columns are in the order of seed 12343. Rows,
+splits of rows, scores and the central runs in these tables are those of the
+[neural generators](#neural-generators); so are floors, ceilings and ▽.
+
+- **silofuse, autoencoders (ours)** has an autoencoder at every party and one diffusion of their
+  latents, as SiloFuse's paper has. The figures published for SiloFuse stand in its row.
+- **silofuse, sphere codes (ours)** is our variant and the package's default, which no paper has.
+  `point_diff` is the same on the pooled table.
+- **e2e_distr** is trained over the wire, for half the steps, since a step there costs about twice
+  as much. It has networks of the same sizes, and gives the clean latent.
+
+**Our SiloFuse with autoencoders is not the model of the paper.** These are the main differences;
+`methods/silofuse/method.py` lists every one:
+
+| | ours | the paper's |
+| --- | --- | --- |
+| widths, in all | 512 | 1,024 |
+| denoiser | two layers of 512 units with SiLU | eight bilinear layers with GELU, a dropout of .01 |
+| T | 1,000 | 200 |
+| what the network gives | a velocity | the clean latent or the noise |
+| steps in which rows are drawn | 50 | 25 |
+| training steps, autoencoders | 4,000 to 12,000 | 500,000 with those of the diffusion |
+| training steps, diffusion | 1,200 to 60,000, 10,000 or more but on small tables | see above |
+| latents of a row | 17 on Adult, 64 on intrusion | one for each column |
+| class | sent in the clear on every table but abalone | coded, as every column is |
 
 **Figure 11 of the paper is not reproduced.** It asks whether other numbers of parties and permuted
 columns harm SiloFuse. Our runs with eight parties and permuted columns have sphere codes, which
@@ -85,15 +96,19 @@ our autoencoders is below the published one.
 
 {floors}
 
-**privacy**: mean resistance to singling out, linkability and attribute inference, 100 (1 - risk),
-variants of an attack averaged (attacks of `sw.attack`). Ours and the published figures are not the
-same measure. Ours takes a fifth of the rows as control, so what is learned about everybody is no
-risk; whether and how the published figures subtract it is not known to us. So no figure is marked.
-Its floor is a copy of the training rows, and its ceiling are rows held out (`risk_ends.py`): half
-of them published, with the other half as the control, so a table of an eighth of the training rows.
-Attacks on few rows scatter by some points, so a figure above the ceiling is no better than the
-ceiling. The measure judges the table, not what the coordinator sees: for that see the owners'
-reports and `audit/transcripts.py`.
+**Privacy** is the mean resistance to singling out, linkability and attribute inference: 100 (1 -
+risk), with the variants of an attack averaged (attacks of `sw.attack`). It judges the table, not
+what the coordinator sees: for that see the owners' reports and `audit/transcripts.py`.
+
+Our privacy and the published one are not the same measure, so no figure is marked. Ours takes a
+fifth of the rows as control, so what is learned about everybody is no risk. Whether and how the
+published figures subtract it is not known to us.
+
+The floor of privacy is a copy of the training rows. Its ceiling are rows held out (`risk_ends.py`):
+half of them are published, and the other half is the control, so the table has an eighth as many
+rows as there are for training. Attacks on few rows scatter by some points, so a figure above the
+ceiling is no better than the ceiling.
+
 Seconds are wall time of the fit, parties one after the other, on two cores that other work shared.
 """
 
@@ -149,39 +164,49 @@ def section(name: str, rows: list[Row], central: list[Row], results: Path) -> st
     runs: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         runs[setting(row)].append(row)
-    privacy_ends = [privacy_end(end, name, results) for end in ("copy", "held out")]
-    body = []
-    for method in dict.fromkeys([*PUBLISHED[name], *runs]):
-        found = runs.get(method, [])
-        paper = PUBLISHED[name].get(method, (None, None, None))
-        body.append(
-            [
-                shown(method), str(len(found)),
-                *beside(paper[0], found, RESEMBLANCE), *beside(paper[1], found, UTILITY),
-                told(paper[2]), spread([r["resistance"] for r in found]) if found else "not run",
-                *privacy_ends,
-                f"{mean(r['bytes'] for r in found) / 1e6:.2f}" if found else "–",
-                f"{found[0]['rounds']:,}" if found else "–",
-                f"{mean(r['fit_seconds'] for r in found):.0f}" if found else "–",
-            ]
-        )  # fmt: skip
+    over_parties: list[tuple[str, list[Row], Any]] = [
+        (shown(method), runs.get(method, []), PUBLISHED[name].get(method, NOTHING))
+        for method in dict.fromkeys([*PUBLISHED[name], *runs])
+    ]
+    at_one_place: list[tuple[str, list[Row], Any]] = []
     for model in CENTRAL:
         found = [row for row in central if (row["table"], row["model"]) == (name, model)]
         found = [row for row in found if not row["label"]]
-        theirs = SILOFUSE.get(name, {}).get(model)
-        if found or theirs:
-            body.append(
-                [
-                    f"central {model}", str(len(found)),
-                    *beside(theirs[0] if theirs else None, found, RESEMBLANCE),
-                    *beside(theirs[1] if theirs else None, found, UTILITY),
-                    "–", "–", *privacy_ends, "–", "–",
-                    f"{mean(r['fit_seconds'] for r in found):.0f}" if found else "–",
-                ]
-            )  # fmt: skip
+        paper = SILOFUSE.get(name, {}).get(model)
+        if found or paper:
+            at_one_place.append((f"central {model}", found, paper or NOTHING))
+    methods = over_parties + at_one_place
+
+    figures = [
+        [measure, method, *beside(paper[place], found, score)]
+        for measure, score, place in MEASURES
+        for method, found, paper in methods
+    ]
+    # Central runs were not attacked.
+    ends = [privacy_end(end, name, results) for end in ("copy", "held out")]
+    for method, found, paper in over_parties:
+        ours = spread([row["resistance"] for row in found]) if found else NOT_RUN
+        figures.append(["privacy", method, told(paper[2]), ours, "–", *ends])
+    quality = table(["measure", "method", *BESIDE], figures)
+
+    heads = ["method", "runs", "MB of all parties", "questions", "fit s"]
+    costs = table(heads, [[method, *cost(found)] for method, found, _ in methods])
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     source = f"\nSource: commit {commits}.\n" if commits else ""
-    return f"### {name}\n\n{table(COLUMNS, body)}{source}"
+    return f"### {name}\n\n{quality}\n{costs}{source}"
+
+
+def cost(runs: list[Row]) -> list[str]:
+    """How many runs a method has, and what they cost; dashes for bytes of runs at one place."""
+    if not runs:
+        return ["0", "–", "–", "–"]
+    sent_bytes = [row["bytes"] for row in runs if "bytes" in row]
+    return [
+        str(len(runs)),
+        f"{mean(sent_bytes) / 1e6:.2f}" if sent_bytes else "–",
+        f"{runs[0]['rounds']:,}" if sent_bytes else "–",
+        f"{mean(row['fit_seconds'] for row in runs):.0f}",
+    ]
 
 
 def sent(rows: list[Row], name: str) -> tuple[list[Row], float | None]:

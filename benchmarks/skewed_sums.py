@@ -145,10 +145,12 @@ def section() -> str:
         "From `skewed_sums.py`. One owner, the declared bounds of an owner who knows a round\n"
         "number above the largest value, δ = 1e-6. Each cell: error of the column's total and of\n"
         "its 99th percentile in per cent of the real ones, means of the absolute values of\n"
-        f"{len(SEEDS)} runs. A dash: the real percentile is 0. These columns had been seen when\n"
-        "the rule for far ends was made (decision 0042). The runs are from before its last two\n"
-        "parts: counts stay where nothing stands out of the noise, and where thinned ones would\n"
-        "not agree with them.\n\n" + markdown(head, body, words=3) + "\n"
+        f"{len(SEEDS)} runs. A dash: the real percentile is 0.\n\n"
+        "These columns had been seen when the rule for far ends was made (decision 0042). The\n"
+        "runs are from before its last two parts: counts stay where nothing stands out of the\n"
+        "noise, and where thinned ones would not agree with them.\n\n"
+        + markdown(head, body, words=3)
+        + "\n"
     )
 
 

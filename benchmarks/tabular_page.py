@@ -32,6 +32,8 @@ MEASURES = {
     "leak": 1,
 }
 """Measures in the order in which they are shown, and their decimals."""
+CUT = 9
+"""Columns of a table's first part: method, rows, runs and six measures. All would be too wide."""
 TEXT = f"""
 ## Tables by TabSyn's protocol
 
@@ -77,14 +79,16 @@ BUDGET = "ε = 1"
 BUDGET_TEXT = f"""
 ### Under a budget, by TabSyn's protocol
 
-{BUDGET}, δ = 1e-6, add/remove one row; rows as they are released. *AIM of mbi* is the script of
-mbi's repository on mbi 2.0.0, with its defaults: pairs of columns of up to 10,000 cells, and 80 MB
-for the model. Its users cut numbers themselves: here into 32 bins of equal width, drawn evenly
-inside a bin and rounded to the column's decimals. It gets the same bounds and categories as ours.
-mbi compiles every candidate of every round; here its tables are computed without, which gives the
-same figures in a fraction of the seconds. Only processor seconds of the fit are shown, since up to
-twenty other processes shared the two cores: a run that was stopped after 900 s had about a
-minute of the processor.
+{BUDGET}, δ = 1e-6, add/remove one row; rows as they are released. Only processor seconds of the fit
+are shown, since up to twenty other processes shared the two cores: a run that was stopped after 900
+s had about a minute of the processor.
+
+*AIM of mbi* is the script of mbi's repository on mbi 2.0.0, with its defaults: pairs of columns of
+up to 10,000 cells, and 80 MB for the model. It gets the same bounds and categories as ours.
+
+Its users cut numbers themselves: here into 32 bins of equal width, drawn evenly inside a bin and
+rounded to the column's decimals. mbi compiles every candidate of every round; here its tables are
+computed without, which gives the same figures in a fraction of the seconds.
 
 On heloc 5.6 % of the rows have -9 in every column of numbers, where one category allows nothing
 else. `aim` draws 5.7 % of them (seed 0): the one value that a category allows is written into
@@ -149,7 +153,7 @@ def table_of(name: str, rows: list[Row]) -> str:
     )
     head = ["method", "rows", "runs", *MEASURES, "fit, s / processor"]
     labels = sorted({row["label"] for row in here} - {""})
-    body = []
+    body, missing_methods = [], []
     known = (FLOOR, CEILING, *OURS, *PEERS)
     others = sorted({row["method"] for row in here} - set(known))
     for method in (*known, *others):
@@ -158,13 +162,19 @@ def table_of(name: str, rows: list[Row]) -> str:
             shown = f"{method}, {label}" if label else method
             if not runs:
                 if not label and method in known:
-                    body.append([shown, "", "0", *[NOT_RUN] * len(MEASURES), "–"])
+                    missing_methods.append(method)
                 continue
             raked = all(run.get("raked") for run in runs)
             body.append([shown, "raked" if raked else "", *cells(runs, "scores")])
             if raked:
                 body.append(["", "as drawn", *cells(runs, "as_drawn")[:-1], "–"])
-    return title + markdown(head, body, words=2) + "\n"
+    upper = [row[:CUT] for row in (head, *body)]
+    lower = [[*row[:2], *row[CUT:]] for row in (head, *body)]
+    parts = [markdown(first, rest, words=2) for first, *rest in (upper, lower)]
+    text = title + "\n\n".join(parts) + "\n"
+    if missing_methods:
+        text += f"\nNot run here: {', '.join(missing_methods)}.\n"
+    return text
 
 
 def under_a_budget(rows: list[Row], ended: list[Row]) -> str:

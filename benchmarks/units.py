@@ -179,14 +179,17 @@ def least_epsilon(hits: np.ndarray, others: np.ndarray) -> float:
 
 TEXT = """## A person with a hundred rows
 
-`benchmarks/units.py audit`: 2,000 rows of Adult (sex, income, race, relationship) grouped under
-1,000 ids, and a patient with 100 rows that are alike and rare. Fits at ε = 1, δ = 1e-6 with and
-without her, in turn, noise of the operating system. TwoRound has three parties with different
-people, SecureTwoRound two with two columns each. The statistic is the number of rows that the
-model gives to her cells, over all six pairs of columns. At chance the AUC is .5; the most that
-this budget allows a Gaussian is .55, and with 200 fits each way the standard error is .03. Bounds
-of ε are Clopper–Pearson's at 95 %, at one threshold that was chosen on half of the fits, so 20
-fits show less than there is. With a row as the unit she is found in every fit.
+`benchmarks/units.py audit` takes 2,000 rows of Adult (sex, income, race, relationship) grouped
+under 1,000 ids, and a patient with 100 rows that are alike and rare. Fits are with and without her,
+in turn, at ε = 1 and δ = 1e-6, with noise of the operating system. TwoRound has three parties with
+different people, SecureTwoRound two with two columns each.
+
+The statistic is the number of rows that the model gives to her cells, over all six pairs of
+columns. At chance the AUC is .5; the most that this budget allows a Gaussian is .55, and with 200
+fits each way the standard error is .03. With a row as the unit she is found in every fit.
+
+Bounds of ε are Clopper–Pearson's at 95 %, at one threshold that was chosen on half of the fits, so
+20 fits show less than there is.
 
 {audit}
 

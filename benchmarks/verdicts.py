@@ -10,13 +10,18 @@ from dataclasses import dataclass
 WORDS = ("reproduced", "exceeded", "not reproduced", "refuted", "not run")
 TEXT = """## What the papers claim
 
-Every claim of the five papers that a figure or a proof can decide, in one of five words.
-**reproduced**: ours shows the same. **exceeded**: ours is better than the published figure; that is
-no comparison of the papers' own models, since settings, features and raking are ours, and see
-what a floor takes away from it. **not reproduced**: ours shows the opposite, or less.
-**refuted**: an argument or an attack shows that the claim is false. **not run**: why. Figures are
-those of the other appendices; published ones stand there beside a floor and a ceiling where the
-measure has them.
+Every claim of the five papers that a figure or a proof can decide has a verdict of one of five
+words:
+
+- **reproduced**: ours shows the same.
+- **exceeded**: ours is better than the published figure. That is no comparison of the papers' own
+  models, since settings, features and raking are ours; and see what a floor takes away from it.
+- **not reproduced**: ours shows the opposite, or less.
+- **refuted**: an argument or an attack shows that the claim is false.
+- **not run**: the reason stands beside it.
+
+Figures are those of the other appendices. Published ones stand there beside a floor and a ceiling
+where the measure has them.
 """
 
 
