@@ -178,8 +178,8 @@ class's share in rare codes is far from the real rows' share.
 
 - *Real*, *before* and *now*: the share of the class in rare codes, in percent, of 200,000 drawn
   rows. After ± is twice the sampling error of the real rows' share.
-- *Largest V*: the largest Cramér's V without its bias, over all ten pairs of columns, of drawn
-  rows. Real rows have at most {most:.2f}.
+- *Mean V* and *largest V*: Cramér's V without its bias, over all ten pairs of columns, of drawn
+  rows, before and now. Real rows have at most {most:.2f}.
 - *Before*: commit d98445d3, with the same tables ([decision
   0036](../decisions/0036-two-rounds.md)).
 
@@ -187,8 +187,8 @@ Means of {seeds} seeds, new noise in each run, δ = 1e-6. Rows are split evenly 
 TwoRound and DistAIM. AIM has one party. SecureTwoRound has two: one with the codes, the other with
 the class.
 
-| rows, codes, ε, parties | real | method | before | now | largest V: before, now |
-|---|---:|---|---:|---:|---:|
+| rows, codes, ε, parties | real | method | before | now | mean V | largest V |
+|---|---:|---|---:|---:|---:|---:|
 {rows}
 
 AIM chooses pairs by comparing exact counts, in noise, and has no part in the change.
@@ -238,10 +238,12 @@ def section() -> str:
                 continue
             real = f"{100 * _mean(now, 'real', 'rare'):.1f} ± {200 * now[0]['error']:.1f}"
             shares = [_percent(_mean(side, "drawn", "rare")) for side in (before, now)]
+            means = [_decimals(_mean(side, "drawn", "mean_link")) for side in (before, now)]
             links = [_decimals(_mean(side, "drawn", "largest_link")) for side in (before, now)]
             name = f"{case['rows']:,}, {case['codes']}, {case['epsilon']:g}, {case['parties']}"
             rows.append(
-                f"| {name} | {real} | {method} | {shares[0]} | {shares[1]} | {', '.join(links)} |"
+                f"| {name} | {real} | {method} | {shares[0]} | {shares[1]} "
+                f"| {', '.join(means)} | {', '.join(links)} |"
             )
     cases = grid()
     now = [e for e in lines if e["side"] == "now" and any(c.items() <= e.items() for c in cases)]
