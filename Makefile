@@ -16,8 +16,10 @@ PYTEST_ARGS ?=
 NETWORK_TESTS := tests/models tests/synthesizers tests/core tests/protocols tests/methods tests/guarantees
 
 # One thread for each test process: two processes with two threads each would fight over two cores.
+# Frames of a few rows, as tests have them, take half as long without threads that wait for each other.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
+export POLARS_MAX_THREADS ?= 1
 
 # Compiled modules are kept, also where the caller's environment says not to: tests start hundreds of
 # processes, and each would compile the package anew. Python takes an empty value as none.
