@@ -11,12 +11,14 @@ from log_plot import STYLE
 
 from siloweave.report import svg
 
-WIDTH, HEIGHT, TOP, BOTTOM = 924.0, 380.0, 56.0, 300.0
+WIDTH, TOP, BOTTOM = 924.0, 56.0, 300.0
+NAMES_BELOW, LINE, NAMES_A_LINE = 44.0, 20.0, 5
+"""Names of methods: how far below the panels they are, how high a line is, how many it has."""
 PANELS = ((56.0, 330.0), (450.0, 330.0))
-"""Left edge and width of both panels; names stand to their right."""
+"""Left edge and width of both panels."""
 COLOURS = (
     *("#3f63d6", "#d9822b", "#12806a", "#a04bb8", "#b3323f", "#5f6673", "#8a7a1e", "#2b8fb3"),
-    *("#e05c9b", "#4f8a10", "#7a4b2b", "#00a6a6"),
+    *("#e05c9b", "#4f8a10", "#7a4b2b", "#00a6a6", "#1b1f27", "#c9a600", "#9db4ff", "#ff7f6e"),
 )
 MOST_LEAK = 10.0
 
@@ -49,7 +51,9 @@ def draw(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     seconds = [dot.seconds for dot in points if dot.seconds]
     first = math.floor(math.log10(max(min(seconds), 0.1)))
     last = math.ceil(math.log10(max(seconds)))
-    body = f"<style>{STYLE}</style>" + svg.rect(0, 0, WIDTH, HEIGHT, "paper")
+    lines = math.ceil(len(methods) / NAMES_A_LINE)
+    picture_height = BOTTOM + NAMES_BELOW + LINE * lines
+    body = f"<style>{STYLE}</style>" + svg.rect(0, 0, WIDTH, picture_height, "paper")
     titles = ("XGB-C2ST by processor seconds of a fit", "XGB-C2ST by members found, %")
     for (left, width), title in zip(PANELS, titles, strict=True):
         body += svg.text(left, TOP - 18, title, "title")
@@ -74,12 +78,14 @@ def draw(file: Path, rows: Sequence[dict[str, Any]]) -> None:
             share = min(dot.leak / MOST_LEAK, 1.0)
             body += _circle(right + leak_width * share, dot.score, colour, name)
     for place, method in enumerate(methods):
-        x, y = PANELS[0][0] + 170 * (place % 5), BOTTOM + 44 + 20 * (place // 5)
+        line, column = divmod(place, NAMES_A_LINE)
+        x = PANELS[0][0] + 170 * column
+        y = BOTTOM + NAMES_BELOW + LINE * line
         colour = COLOURS[place % len(COLOURS)]
         body += f'<circle cx="{x:g}" cy="{y:g}" r="5" fill="{colour}"/>'
         body += svg.text(x + 10, y + 4, method)
     desc = "Each dot is one run on one table; higher is closer to real rows."
-    drawn = svg.figure(WIDTH, HEIGHT, body, title="Seconds, leak and fidelity", desc=desc)
+    drawn = svg.figure(WIDTH, picture_height, body, title="Seconds, leak and fidelity", desc=desc)
     file.write_text(drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n")
 
 
