@@ -18,7 +18,7 @@ PANELS = ((56.0, 330.0), (450.0, 330.0))
 """Left edge and width of both panels."""
 COLOURS = (
     *("#3f63d6", "#d9822b", "#12806a", "#a04bb8", "#b3323f", "#5f6673", "#8a7a1e", "#2b8fb3"),
-    *("#e05c9b", "#4f8a10", "#7a4b2b", "#00a6a6", "#1b1f27", "#c9a600", "#9db4ff", "#ff7f6e"),
+    *("#e05c9b", "#4f8a10", "#7a4b2b", "#00a6a6", "#6fd08c", "#c9a600", "#9db4ff", "#ff7f6e"),
 )
 MOST_LEAK = 10.0
 
