@@ -81,9 +81,10 @@ STARTS = {
 }
 """Headings at which a page begins or continues, and the page."""
 NOTE = (
-    "Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`. "
-    "An appendix of the [results](../results.md).\n"
+    "An appendix of the [results](../results.md), written by `benchmarks/results_page.py` from the "
+    "runs in `benchmarks/results/`."
 )
+"""The end of every page."""
 
 
 def anchor(heading: str) -> str:
@@ -127,7 +128,7 @@ def pages(text: str) -> dict[str, str]:
         title = next(one.title for one in APPENDICES if one.name == name)
         found[name].append(lifted(part, title).rstrip("\n"))
     written = {
-        one.name: "\n\n".join([f"# {one.title}", NOTE, *found[one.name]]).replace("\n\n\n", "\n\n")
+        one.name: "\n\n".join([f"# {one.title}", *found[one.name], NOTE]).replace("\n\n\n", "\n\n")
         for one in APPENDICES
         if found[one.name]
     }
