@@ -11,7 +11,7 @@ import numpy as np
 
 from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats, Ints
-from siloweave.tables.decimals import MOST_DECIMALS, decimals_of
+from siloweave.tables.decimals import MOST_DECIMALS, decimals_but_errors, decimals_of
 from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds import names
 from siloweave.tables.kinds.patterns import EDGES
@@ -61,6 +61,8 @@ _SHEET_DAYS = (10_000, 80_000)
 _INSTANTS = (1_000_000_000, 2_200_000_000)
 # Times of people's doings are mostly between these seconds: from 2001 to 2033.
 _LIKELY_INSTANTS = (1_000_000_000, 2_000_000_000)
+# So many decimals of a double, all but the last of them 0 or 9, stand before a rounding error.
+_FAR_BEHIND = 6
 # How many of each unit are a second.
 _INSTANT_UNITS = {
     "seconds": 1,
@@ -88,16 +90,36 @@ class RealNumbers:
         return len(self.distinct)
 
     @cached_property
+    def _exact_decimals(self) -> int | None:
+        """The most decimals of a number as a double has it; None if more than are modelled."""
+        return decimals_of(self.distinct, MOST_DECIMALS, FLOAT_BITS)
+
+    @cached_property
+    def _decimals_but_errors(self) -> int | None:
+        """The most decimals of a number, but for rounding errors; None without such errors."""
+        decimals = decimals_but_errors(self.distinct)
+        if decimals is None or self._exact_decimals is None:
+            return decimals
+        # An error is at the end of a double's digits, far behind the number's own.
+        has_errors = self._exact_decimals >= decimals + _FAR_BEHIND
+        return decimals if has_errors else None
+
+    @property
     def decimals(self) -> int | None:
         """The most decimals of a number; None if that is more than are modelled."""
-        return decimals_of(self.distinct, MOST_DECIMALS, FLOAT_BITS)
+        if self._decimals_but_errors is not None:
+            return self._decimals_but_errors
+        return self._exact_decimals
 
     @property
     def decimals_in_words(self) -> str:
         """How many decimals the numbers have."""
         if self.decimals is None:
             return "more than 15 decimals"
-        return f"up to {count_of(self.decimals, 'decimal', 'decimals')}"
+        words = f"up to {count_of(self.decimals, 'decimal', 'decimals')}"
+        if self._decimals_but_errors is not None:
+            words += ", but for rounding errors such as 0.30000000000000004, which drawn ones lack"
+        return words
 
     def are_few(self) -> bool:
         """Return whether few different numbers have many rows each."""
