@@ -165,6 +165,35 @@ def test_years_that_are_typing_errors_are_named(form):
     assert "years away" not in Schema.detect(pl.DataFrame({"born": born}))["born"].why
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y%m%d", "%d.%m.%Y"])
+def test_years_that_are_typing_errors_are_named_where_one_lies_between_another_and_the_rest(form):
+    dates = [datetime.fromisoformat("1950-01-01") + timedelta(61 * n) for n in range(ROWS)]
+    born = [day(date.year, date.month, date.day, form) for date in dates]
+    odd = [day(1555, 3, 8, form), day(1656, 4, 21, form), day(1752, 3, 4, form)]
+    column = Schema.detect(pl.DataFrame({"born": [*born[:3], *odd, *born[3:]]}))["born"]
+    assert (column.kind, column.low) == ("datetime", "1555-03-08")
+    named = " and ".join(map(repr, odd))
+    assert f"years away from all other dates: {named}; correct" in column.why
+
+
+@pytest.mark.parametrize(("first", "last"), [(1650, 1900), (1880, 1950), (2090, 2190)])
+@pytest.mark.parametrize("kind", [int, str])
+def test_days_of_other_centuries_that_are_written_as_eight_digits_are_dates(first, last, kind):
+    random = np.random.default_rng(0)
+    start = datetime.fromisoformat(f"{first}-01-01")
+    steps = random.integers(0, 365 * (last - first), ROWS)
+    days = [kind((start + timedelta(int(step))).strftime("%Y%m%d")) for step in steps]
+    column = Schema.detect(pl.DataFrame({"x": days}))["x"]
+    assert (column.kind, column.format) == ("datetime", "%Y%m%d")
+
+
+def test_codes_of_households_that_look_like_days_of_other_centuries_are_none():
+    codes = [1_000_000 * (n // 40) + 17_000_101 + 100 * (n % 12) + n % 9 for n in range(ROWS)]
+    assert Schema.detect(pl.DataFrame({"x": codes}))["x"].kind != "datetime"
+    random = np.random.default_rng(0).integers(17_000_000, 22_000_000, ROWS)
+    assert Schema.detect(pl.DataFrame({"x": random}))["x"].kind != "datetime"
+
+
 def test_one_year_of_whole_numbers_that_is_a_typing_error_leaves_dates():
     days = [20150101 + n % 28 + 100 * (n % 12) for n in range(ROWS)]
     column = Schema.detect(pl.DataFrame({"x": [*days, 15550421]}))["x"]

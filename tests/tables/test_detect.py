@@ -557,6 +557,44 @@ def test_decimals_are_those_of_the_rows():
     assert (whole.kind, whole.decimals) == ("integer", None)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "decimals"),
+    [
+        (0.1 * random().integers(0, 100, ROWS), 1),
+        (100 - random().integers(0, 10_000, ROWS) / 100, 2),
+        (random().integers(1, 20, ROWS) * 19.99, 2),
+        (random().integers(0, 1000, ROWS) / 1000 * 100, 1),
+        ([4.999999999999999, 2.5, 1.25], 2),
+        ([0.1 + 0.2 - 0.3, 7.0, 0.1 + 0.2], 1),
+        ([56.99999999999999, 57.0, 3.0], 0),
+    ],
+)
+def test_rounding_errors_are_no_decimals(numbers, decimals):
+    column = seen(numbers)
+    assert (column.kind, column.decimals) == ("continuous", decimals)
+    assert "rounding errors" in column.why
+    assert column.low <= min(numbers)
+    assert column.high >= max(numbers)
+    for bound in (column.low, column.high):
+        assert bound == round(bound, decimals)
+
+
+def test_decimals_that_mean_something_are_no_rounding_errors():
+    wide = np.array([1e9, 0.5, 1e-6, 2e-6, 7e-9])
+    assert seen(wide).decimals is None
+    assert seen(random().integers(1, 100, ROWS) / 3).decimals is None
+    assert seen(10.0 ** random().uniform(-12, 6, ROWS)).decimals is None
+    assert seen([1 / 3, 2 / 3]).decimals in (None, 15)
+    assert "rounding" not in seen(random().normal(size=ROWS)).why
+    assert "rounding" not in seen([0.1, 2.5, 1e-9]).why
+
+
+def test_a_bound_of_minus_zero_is_zero():
+    column = seen([-0.0, 0.0, 1.5] * 9)
+    assert str(column.low) == "0.0"
+    assert str(seen([-2.5, -0.0, 0.0] * 9).high) == "0.0"
+
+
 @pytest.mark.parametrize("kind", ["polars", "pandas", "arrow", "Float32"])
 def test_numbers_of_32_bits_have_the_decimals_that_they_were_given(kind):
     frame = pl.DataFrame({"x": [8.9, 0.1, None] * 9}, schema={"x": pl.Float32})

@@ -883,3 +883,17 @@ def test_a_single_column_is_refused_in_plain_words():
     for series in (pd.Series([1, 2], name="x"), pl.Series("x", [1, 2])):
         with pytest.raises(DataError, match="cannot read a Series"):
             read(series)
+
+
+def test_a_named_index_of_pandas_is_said_to_be_no_column(recwarn):
+    frame = pd.DataFrame({"who": ["a", "b"], "x": [1, 2]})
+    assert read(frame[frame["x"] > 1]).names == ("who", "x")
+    assert read(frame.set_index("who", drop=False)).num_rows == 2
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"index 'who' .*reset_index"):
+        assert read(frame.set_index("who")).names == ("x",)
+
+
+def test_an_empty_column_name_is_said_to_be_empty():
+    with pytest.raises(DataError, match=r"empty, or no text: \[''\]"):
+        read(pd.DataFrame({"": [1]}))

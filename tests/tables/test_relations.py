@@ -39,6 +39,26 @@ def test_detect_proposes_what_is_found():
     assert Schema.detect(frame, constraints=False).columns == detected.columns
 
 
+def test_a_column_with_the_same_days_hides_no_order():
+    rng = np.random.default_rng(0)
+    came = days(rng, "2020-01-01", 300)
+    left = came + pd.to_timedelta(rng.integers(0, 9, ROWS), unit="D")
+    clock = came + pd.to_timedelta(rng.integers(0, 1440, ROWS), unit="min")
+    frame = pd.DataFrame({"came": came, "left": left, "due": came, "clock": clock})
+    rules = rules_of(frame, sw.Inequality)
+    lows = {"came", "due", "clock"}
+    assert {rule.words for rule in rules} == {f"{low} <= left" for low in lows}
+
+
+def test_an_order_that_two_others_say_is_not_proposed():
+    rng = np.random.default_rng(0)
+    came = days(rng, "2020-01-01", 300)
+    seen = came + pd.to_timedelta(rng.integers(0, 9, ROWS), unit="D")
+    left = seen + pd.to_timedelta(rng.integers(0, 9, ROWS), unit="D")
+    rules = rules_of(pd.DataFrame({"came": came, "seen": seen, "left": left}), sw.Inequality)
+    assert [rule.words for rule in rules] == ["came <= seen", "seen <= left"]
+
+
 @pytest.mark.parametrize("codes", [(0, 1), (False, True), ("no", "yes")])
 def test_dummy_variables_of_a_category_are_fixed_combinations(codes):
     rng = np.random.default_rng(0)

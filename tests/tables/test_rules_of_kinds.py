@@ -117,6 +117,7 @@ FRAMES = {
         "names by the column's name": ("surname", [f"{n}son" for n in np.resize(FIRST, ROWS)]),
         "names by their form": ("x", pick(PEOPLE)),
         "several numbers in one field": ("x", texts("{}/{}", whole(90, 180), whole(50, 110))),
+        "numbers with a power of ten as text": ("x", texts("{:.2e}", 1.1 ** np.arange(ROWS))),
         "durations as text": ("x", texts("{}h {}min", whole(0, 9), whole(0, 60))),
         "degrees of a place": ("x", texts("{:.4f}N", RNG.normal(48, 1, ROWS))),
         "flags in one field": ("x", texts("{:08b}", whole(0, 256))),

@@ -24,7 +24,7 @@ def check_names(names: Sequence[Any], where: str) -> None:
             odd_names.append(name)
     if odd_names:
         raise DataError(
-            f"{where} has column names that are no text: {odd_names}; rename them"
+            f"{where} has column names that are empty, or no text: {odd_names}; rename them"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
+from math import log
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,17 @@ from numpy.typing import NDArray
 
 MOST_DECIMALS = 15
 """Decimals of a number, at most: a double holds no more digits."""
+
+# Sums and products of a column's numbers are off by this share of the largest, at most.
+_ERROR = 2.0**-46
+# What is left of numbers that cancel, such as .1 + .2 - .3, is this share of the largest.
+_REST = 2.0**-50
+# A number is off by no more than this share of itself: 1e-6 beside 1e9 is no error.
+_OWN_ERROR = 2.0**-33
+# Numbers of any decimals are within an error of one with so many with this chance, at most.
+_CHANCE = 2.0**-8
+# How unlikely chance must be for all of them: minus the logarithm of its probability.
+_EVIDENCE = 20.0
 
 
 def padded_decimals(texts: pl.Series, decimal: str) -> int:
@@ -56,6 +68,41 @@ def decimals_of(numbers: NDArray[np.float64], most: int, bits: int) -> int | Non
         if (np.round(numbers, decimals) == numbers).all():
             return decimals
     return None
+
+
+def decimals_but_errors(numbers: NDArray[np.float64]) -> int | None:
+    """Return the fewest decimals that write all numbers but for rounding errors.
+
+    Doubles have no 0.3, and 0.1 + 0.2 is 0.30000000000000004. None if numbers have more decimals,
+    or are too few to show it.
+    """
+    sizes = np.abs(numbers)
+    largest = float(sizes.max(initial=0.0))
+    for decimals in range(MOST_DECIMALS + 1):
+        # Between two numbers with so many decimals, this share is within an error of either.
+        chance = 2.0 * _ERROR * largest * 10.0**decimals
+        if not 0.0 < chance <= _CHANCE:
+            break
+        rounded = np.round(numbers, decimals)
+        error = np.abs(rounded - numbers)
+        is_rest = (rounded == 0.0) & (sizes <= _REST * largest)
+        is_error = (error <= _ERROR * largest) & (error <= _OWN_ERROR * sizes)
+        if (is_error | is_rest).all():
+            evidence = -len(numbers) * log(chance)
+            return decimals if evidence > _EVIDENCE else None
+    return None
+
+
+def rounded_outwards(low: float, high: float, decimals: int) -> tuple[float, float]:
+    """Round bounds to decimals, so that both stay beyond the numbers between them."""
+    unit = 10.0**decimals
+    rounded_low = round(low, decimals)
+    if rounded_low > low:
+        rounded_low = round(np.floor(low * unit).item() / unit, decimals)
+    rounded_high = round(high, decimals)
+    if rounded_high < high:
+        rounded_high = round(np.ceil(high * unit).item() / unit, decimals)
+    return rounded_low, rounded_high
 
 
 def with_zeros(series: pl.Series, digits: int) -> pl.Series:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -171,6 +172,7 @@ def read_as(
 def _read_pandas(source: Any) -> Table:
     """Return the table of a frame of pandas."""
     check_names(list(source.columns), "the frame")
+    _warn_of_index(source)
     columns = []
     types = dict(source.dtypes)
     for name in source.columns:
@@ -180,6 +182,18 @@ def _read_pandas(source: Any) -> Table:
             types[name] = objects_of(values[~is_missing]) or types[name]
     frame = normal_frame(columns)
     return Table(frame, Origin("pandas", types, units=units_of(frame)))
+
+
+def _warn_of_index(source: Any) -> None:
+    """Warn of a named index of pandas, such as dates or ids, that is no column of the table."""
+    labels = [name for name in source.index.names if name is not None]
+    lost = [repr(name) for name in labels if name not in source.columns]
+    if lost:
+        warnings.warn(
+            f"the frame's index {' and '.join(lost)} is no column, and drawn rows lack it; "
+            "frame.reset_index() makes it one",
+            stacklevel=3,
+        )
 
 
 def _read_arrow_stream(source: Any, package: str) -> Table:

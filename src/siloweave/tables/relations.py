@@ -484,13 +484,15 @@ def _ordered(
         if rule:
             rules[low.name, high.name] = rule
 
+    # Each of two equal columns is at most the other: neither is between the other and a third one,
+    # or the order of both against the third would be implied, and be left out.
+    strict = {(low, high) for low, high in rules if (high, low) not in rules}
     needed = []
-    for low_name, high_name in sorted(rules):
+    for low_name, high_name in sorted(strict):
         pair = (low_name, high_name)
-        is_equal = (high_name, low_name) in rules
-        above_low = {name for name in names if (low_name, name) in rules}
-        is_implied = any((name, high_name) in rules for name in above_low)
-        if not is_equal and not is_implied and pair not in within:
+        above_low = {name for name in names if (low_name, name) in strict}
+        is_implied = any((name, high_name) in strict for name in above_low)
+        if not is_implied and pair not in within:
             needed.append(rules[pair])
     return needed
 

@@ -22,6 +22,7 @@ from msgspec.structs import force_setattr, replace
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.column import FACTS, KINDS, LOW, Category, Column, Kind
 from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv
+from siloweave.tables.decimals import rounded_outwards
 from siloweave.tables.detect import ColumnEvidence, evidence
 from siloweave.tables.display import bound_words, html_table, listed
 from siloweave.tables.forms import written_time
@@ -624,7 +625,7 @@ def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Co
         return Column(name, kind, categories, other=other, **facts, from_data=from_data)
     # Texts in a column of numbers have no place between bounds.
     numbers = table.blanked(name, finding.strays)
-    low, high = _bounds(numbers, name, kind, finding.format)
+    low, high = _bounds(numbers, kind, finding)
     from_data = ("kind", "low", "high", "missing", *further)
     return Column(name, kind, (), low, high, **facts, from_data=from_data)
 
@@ -642,9 +643,7 @@ def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], A
     return (*sorted(frequent), UNLISTED), UNLISTED
 
 
-def _bounds(
-    table: Table, name: str, kind: Kind, pattern: str | None
-) -> tuple[Any, Any]:
+def _bounds(table: Table, kind: Kind, finding: ColumnEvidence) -> tuple[Any, Any]:
     """Return the least and the largest value of a column; datetimes as ISO-8601 text.
 
     Dates have no time, and times no finer a fraction than the values need: a bound says the
@@ -652,12 +651,17 @@ def _bounds(
     """
     readers = {"datetime": table.datetimes, "integer": table.integers}
     read_as = readers.get(kind, table.floats)
-    values, is_missing = read_as(name, pattern)
+    values, is_missing = read_as(finding.name, finding.format)
     present = values[~is_missing]
     low = present.min().item()
     high = present.max().item()
     if kind != "datetime":
-        return low, high
+        # A sum with 0 makes -0.0 a 0.0.
+        low = low + 0
+        high = high + 0
+        if finding.decimals is None:
+            return low, high
+        return rounded_outwards(low, high, finding.decimals)
     first, last = np.array([low, high]).astype("datetime64[us]").tolist()
     if not (present % _DAY).any():
         return first.date().isoformat(), last.date().isoformat()

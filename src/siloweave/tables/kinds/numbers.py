@@ -11,7 +11,7 @@ import numpy as np
 
 from siloweave.errors import count_of
 from siloweave.tables.arrays import Floats, Ints
-from siloweave.tables.decimals import MOST_DECIMALS, decimals_of
+from siloweave.tables.decimals import MOST_DECIMALS, decimals_but_errors, decimals_of
 from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds import names
 from siloweave.tables.kinds.patterns import EDGES
@@ -61,6 +61,13 @@ _SHEET_DAYS = (10_000, 80_000)
 _INSTANTS = (1_000_000_000, 2_200_000_000)
 # Times of people's doings are mostly between these seconds: from 2001 to 2033.
 _LIKELY_INSTANTS = (1_000_000_000, 2_000_000_000)
+# The first year of today's calendar, and the last to which hospitals move dates.
+_CALENDAR_YEARS = (1582, 2300)
+# Of so many months and days of a month are twenty days or more that are spread over a year.
+_MANY_MONTHS = 7
+_MANY_DAYS = 10
+# So many decimals of a double, all but the last of them 0 or 9, stand before a rounding error.
+_FAR_BEHIND = 6
 # How many of each unit are a second.
 _INSTANT_UNITS = {
     "seconds": 1,
@@ -88,16 +95,36 @@ class RealNumbers:
         return len(self.distinct)
 
     @cached_property
+    def _exact_decimals(self) -> int | None:
+        """The most decimals of a number as a double has it; None if more than are modelled."""
+        return decimals_of(self.distinct, MOST_DECIMALS, FLOAT_BITS)
+
+    @cached_property
+    def _decimals_but_errors(self) -> int | None:
+        """The most decimals of a number, but for rounding errors; None without such errors."""
+        decimals = decimals_but_errors(self.distinct)
+        if decimals is None or self._exact_decimals is None:
+            return decimals
+        # An error is at the end of a double's digits, far behind the number's own.
+        has_errors = self._exact_decimals >= decimals + _FAR_BEHIND
+        return decimals if has_errors else None
+
+    @property
     def decimals(self) -> int | None:
         """The most decimals of a number; None if that is more than are modelled."""
-        return decimals_of(self.distinct, MOST_DECIMALS, FLOAT_BITS)
+        if self._decimals_but_errors is not None:
+            return self._decimals_but_errors
+        return self._exact_decimals
 
     @property
     def decimals_in_words(self) -> str:
         """How many decimals the numbers have."""
         if self.decimals is None:
             return "more than 15 decimals"
-        return f"up to {count_of(self.decimals, 'decimal', 'decimals')}"
+        words = f"up to {count_of(self.decimals, 'decimal', 'decimals')}"
+        if self._decimals_but_errors is not None:
+            words += ", but for rounding errors such as 0.30000000000000004, which drawn ones lack"
+        return words
 
     def are_few(self) -> bool:
         """Return whether few different numbers have many rows each."""
@@ -576,7 +603,9 @@ def _are_sheet_days(low: float, high: float) -> bool:
 def _are_days(distinct: Ints, counts: Ints) -> bool:
     """Return whether whole numbers are days written as 20240131.
 
-    Years are those of our time, but for typing errors, and for first and last days of a year.
+    Years are those of our time, but for typing errors, and for first and last days of a year; or
+    days are of all parts of a year, as births of a century before are, and visits that were moved
+    to a later one.
     """
     if distinct[0] < 1000_01_01 or distinct[-1] > 9999_12_31:
         return False
@@ -588,6 +617,8 @@ def _are_days(distinct: Ints, counts: Ints) -> bool:
             return False
         days.append(day)
 
+    if _have_all_days(days):
+        return True
     years = np.array([day.year for day in days])
     is_far = (years < 1900) | (years > 2100)
     if is_far.sum() >= min(3, len(days) - 1):
@@ -596,6 +627,23 @@ def _are_days(distinct: Ints, counts: Ints) -> bool:
     are_edges = {(day.month, day.day) for day in far_days} <= {*EDGES}
     num_far = counts[is_far].sum()
     return are_edges or bool(num_far <= STRAY * counts.sum())
+
+
+def _have_all_days(days: Sequence[datetime]) -> bool:
+    """Return whether days are of many months and days, in years that people write about.
+
+    Codes of a household, its village and its members look like days, too, but not like the 29th,
+    30th or 31st, and of December.
+    """
+    if len(days) < ENOUGH:
+        return False
+    first_year, last_year = _CALENDAR_YEARS
+    num_odd = sum(not first_year <= day.year <= last_year for day in days)
+    have_years = num_odd <= STRAY * len(days)
+    months = {day.month for day in days}
+    month_days = {day.day for day in days}
+    is_varied = len(months) >= _MANY_MONTHS and len(month_days) >= _MANY_DAYS
+    return have_years and is_varied and max(months) == 12 and max(month_days) > 28
 
 
 def _has_valley(numbers: WholeNumbers) -> bool:

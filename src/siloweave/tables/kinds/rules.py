@@ -140,6 +140,9 @@ TWO_WORDS: tuple[Rule[Texts], ...] = (
 
 NOT_MODELLED: tuple[Rule[Texts], ...] = (
     # By the form of each text, and by what the column is called.
+    _left_out("numbers with a power of ten as text", Texts.are_powers,
+              "numbers with a power of ten, such as 1.2e-05, as text (give them as numbers: "
+              "pandas.to_numeric, or a cast to Float64 in polars)"),
     _ids("device addresses", Texts.are_devices, "MAC addresses", "categorical"),
     _left_out("email addresses", lambda column: column.are_written_like("email"),
               "each written like an email", "email"),

@@ -28,6 +28,7 @@ from siloweave.tables.kinds.patterns import (
     PERSON,
     PHONE,
     POSTCODE,
+    POWER,
     SEVERAL_NUMBERS,
     SHAPES,
     STREET,
@@ -62,6 +63,7 @@ from siloweave.tables.kinds.words import (
     WEEKDAY_STARTS,
     WHOSE,
 )
+from siloweave.tables.origin import are_codes_like_powers
 from siloweave.tables.table import Table
 
 # Signs that look alike: hyphens and dashes, and quotation marks.
@@ -380,6 +382,12 @@ class Texts:
     def are_durations(self) -> bool:
         """Return whether texts are durations, such as 5h 25m."""
         return self._may_be_divided and nearly_all(self._probe, DURATION.fullmatch)
+
+    def are_powers(self) -> bool:
+        """Return whether texts are numbers, some with a power of ten, such as 1.2E-05."""
+        has_power = any("e" in text.lower() for text in self.counts)
+        are_numbers = all(map(POWER.fullmatch, self.counts))
+        return has_power and are_numbers and not are_codes_like_powers(self.counts)
 
     # Identifiers
 

@@ -463,23 +463,26 @@ def far_off(when: Ints, texts: Sequence[str], how: str) -> str:
     places = np.argsort(days)
     edges: list[str] = []
     odd: list[str] = []
-    # From the last day and the first in turn, as long as one is far from all that are left.
+    # From the last days and the first in turn, as long as some are far from all that are left.
     for end in (-1, 0) * _ODD_DATES:
-        rest = places[:-1] if end else places[1:]
-        if len(rest) == 0:
-            break
-        place = places[end]
-        nearest = days[rest[end]]
-        gap = abs(nearest - days[place])
-        if gap <= max(np.ptp(days[rest]), _DECADE):
+        num_far = _num_far(days[places], end)
+        if num_far == 0:
             continue
-        day = np.datetime64(int(days[place]), "D").item()
-        if (day.month, day.day) in EDGES:
-            edges.append(repr(texts[place]))
-        elif len(rest) >= ENOUGH:
-            odd.append(repr(texts[place]))
-        else:
+        outer = places[-num_far:] if end else places[:num_far]
+        rest = places[:-num_far] if end else places[num_far:]
+        far_edges = []
+        far_others = []
+        for place in outer:
+            day = np.datetime64(int(days[place]), "D").item()
+            if (day.month, day.day) in EDGES:
+                far_edges.append(repr(texts[place]))
+            else:
+                far_others.append(repr(texts[place]))
+        # Of few dates, any may be far from the others.
+        if far_others and len(rest) < ENOUGH:
             break
+        edges += far_edges
+        odd += far_others
         places = rest
 
     words = ""
@@ -492,6 +495,24 @@ def far_off(when: Ints, texts: Sequence[str], how: str) -> str:
         )
         words += "in the file if it is a typing error, and the bounds"
     return words
+
+
+def _num_far(days: Ints, end: int) -> int:
+    """Return how many days at an end are further from the others than these are from each other.
+
+    Args:
+        days: In ascending order.
+        end: -1 for the last days, 0 for the first.
+
+    Returns:
+        The fewest of which that holds; 0 if it holds of no `_ODD_DATES` days or fewer.
+    """
+    for number in range(1, min(_ODD_DATES, len(days) - 1) + 1):
+        rest = days[:-number] if end else days[number:]
+        gap = days[-number] - rest[-1] if end else rest[0] - days[number - 1]
+        if gap > max(np.ptp(rest), _DECADE):
+            return number
+    return 0
 
 
 def _padded(form: str, texts: Sequence[str]) -> str:

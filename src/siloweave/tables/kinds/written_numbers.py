@@ -18,7 +18,7 @@ from siloweave.tables.arrays import Floats
 from siloweave.tables.decimals import MOST_DECIMALS, fewest_decimals
 from siloweave.tables.forms import pattern_words
 from siloweave.tables.kinds.numbers import WholeNumbers
-from siloweave.tables.kinds.patterns import E164, NUMBER, POWER, UNIT
+from siloweave.tables.kinds.patterns import E164, NUMBER, UNIT
 from siloweave.tables.kinds.texts import Texts
 from siloweave.tables.kinds.thresholds import (
     ENOUGH,
@@ -29,7 +29,6 @@ from siloweave.tables.kinds.thresholds import (
     nearly_all,
 )
 from siloweave.tables.kinds.words import UNITS
-from siloweave.tables.origin import are_codes_like_powers
 
 BRACKETS = "in brackets"
 """What the reason of a column has whose numbers in brackets are taken for negative ones."""
@@ -231,11 +230,7 @@ class WrittenNumbers:
 
     def have_powers(self) -> bool:
         """Return whether a CSV's texts are numbers, some with a power of ten, such as 1.2E-05."""
-        texts = self.column.counts
-        if self.column.table.frame != "csv" or not all(map(POWER.fullmatch, texts)):
-            return False
-        has_power = "e" in "".join(texts).lower()
-        return has_power and not are_codes_like_powers(texts)
+        return self.column.table.frame == "csv" and self.column.are_powers()
 
     @cached_property
     def _are_long(self) -> bool:
