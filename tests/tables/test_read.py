@@ -233,6 +233,10 @@ def test_unreadable_files(tmp_path):
         read(tmp_path / "none.csv")
     with pytest.raises(DataError, match=r"must end in \.csv.*\.parquet"):
         read(file("t.doc", b"a\n1\n"))
+    with pytest.raises(DataError, match=r"must end in .*; unpack it"):
+        read(file("t.csv.zip", b"PK"))
+    with pytest.raises(DataError, match=r"cannot read a LazyFrame.*frame\.collect\(\)"):
+        read(pl.LazyFrame({"a": [1]}))
     with pytest.raises(DataError, match="is empty"):
         read(file("empty.csv", b""))
     with pytest.raises(DataError, match="twice: a"):

@@ -27,6 +27,13 @@ _FILES_IN_ERRORS = (
     ".csv, .tsv (or these with .gz, .zst), .txt, .jsonl, .ndjson, .arrow, .parquet, .xlsx, .sav, "
     ".zsav, .por, .dta, .xpt or .sas7bdat"
 )
+# What can be done with other files that tables are often in.
+_ADVICE = {
+    ".zip": "unpack it",
+    ".json": "write one object a line, as .jsonl",
+    ".xls": "save it as .xlsx",
+    ".ods": "save it as .xlsx",
+}
 SKIP_ADVICE = "or count them: --skip, skip = ... in the study, or read(skip=...)"
 """How lines above the names are declared."""
 UNREADABLE = (pl.exceptions.PolarsError, OSError, UnicodeError, csv.Error)
@@ -70,8 +77,10 @@ def table_file(path: str | os.PathLike[str]) -> Path:
             )
         raise DataError(f"there is no file {str(file)!r}; check the path")
     if not file_kind(file):
+        advice = _ADVICE.get(file.suffix.lower())
+        rest = "" if advice is None else f"; {advice}"
         raise DataError(
-            f"cannot read {file.name!r}: the name must end in {_FILES_IN_ERRORS}"
+            f"cannot read {file.name!r}: the name must end in {_FILES_IN_ERRORS}{rest}"
         )
     return file
 

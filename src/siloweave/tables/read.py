@@ -163,9 +163,12 @@ def read_as(
     is_series = type(source).__name__ == "Series"
     if hasattr(source, "__arrow_c_stream__") and not is_series:
         return _read_arrow_stream(source, package)
+    example = "pandas.DataFrame(data)"
+    if isinstance(source, pl.LazyFrame):
+        example = "frame.collect()"
     raise DataError(
         f"cannot read a {type(source).__name__}; give a path (.csv, .parquet) or a pandas, polars "
-        "or arrow frame, such as pandas.DataFrame(data)"
+        f"or arrow frame, such as {example}"
     )
 
 
