@@ -365,6 +365,17 @@ def test_every_line_that_was_measured_stands_on_one_page_of_results(load):
     assert written == bare(tool.measured())
 
 
+def test_a_picture_of_growth_has_three_points_a_line(load):
+    tool = load("columns_split_page")
+    images = load("results_page").PAGE.parent / "images"
+    for name in (tool.PICTURE, tool.PARTIES, tool.COLUMNS):
+        drawn = (images / name).read_text("utf-8")
+        lines = drawn.count('class="curve')
+        points = drawn.count('r="3"')
+        assert lines > 0
+        assert points >= 3 * lines, name
+
+
 def test_the_headlines_are_one_screen_with_a_chart_each(load):
     tool = load("results_headlines")
     page = load("results_page").PAGE
