@@ -16,7 +16,7 @@ PYTEST_ARGS ?=
 NETWORK_TESTS := tests/models tests/synthesizers tests/core tests/protocols tests/methods tests/guarantees
 
 # One thread for each test process: two processes with two threads each would fight over two cores.
-# Frames of a few rows, as tests have them, take half as long without threads that wait for each other.
+# Frames of a few rows, as tests have them, gain nothing from threads, which wait for each other.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export POLARS_MAX_THREADS ?= 1

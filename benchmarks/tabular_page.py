@@ -73,12 +73,12 @@ california_housing and heloc, which of its numbers are matched on census, and of
 are proposed on bank_marketing and covertype; the other tables judge.
 """
 
-SEEN = {
+DETECTOR_NOTES = {
     "bank_marketing": """
 The two fits of `point_diff` differ by 9 points, and each by 3 at most when its rows are drawn or
-judged again. Detectors use `euribor3m`, with the day of the week and the other rates of a month. A
-day has one rate, so few days have the same. In 22 % of one fit's rows as drawn, and in 18 % of the
-other's, no real row has that rate on that day.
+judged again. Detectors use `euribor3m`, with the day of the week and the other rates of a month. In
+22 % of one fit's rows as drawn, and in 18 % of the other's, no real row has that rate on that day
+of the week. This was looked up by hand: `tabular.py` has no command for it.
 """,
 }
 """What detectors use on a table, where it was looked up."""
@@ -160,10 +160,11 @@ def table_of(name: str, rows: list[Row]) -> str:
         f"{first['train']:,} training rows and {first['test']:,} test rows of {whole:,}, "
         f"{first['columns']} columns.\n"
     )
-    title += SEEN.get(name, "") + "\n"
+    title += DETECTOR_NOTES.get(name, "") + "\n"
     head = ["method", "rows", "runs", *MEASURES, "fit, s / processor"]
     labels = sorted({row["label"] for row in here} - {""})
-    body, missing_methods = [], []
+    body = []
+    missing_methods = []
     known = (FLOOR, CEILING, *OURS, *PEERS)
     others = sorted({row["method"] for row in here} - set(known))
     for method in (*known, *others):

@@ -12,8 +12,10 @@ from log_plot import STYLE
 from siloweave.report import svg
 
 WIDTH, TOP, BOTTOM = 924.0, 56.0, 300.0
-NAMES_BELOW, LINE, NAMES_A_LINE = 44.0, 20.0, 5
-"""Names of methods: how far below the panels they are, how high a line is, how many it has."""
+NAMES_BELOW = 44.0
+"""How far below the panels the first line of methods' names is."""
+NAMES_A_LINE = 5
+LINE_HEIGHT = 20.0
 PANELS = ((56.0, 330.0), (450.0, 330.0))
 """Left edge and width of both panels."""
 COLOURS = (
@@ -52,7 +54,7 @@ def draw(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     first = math.floor(math.log10(max(min(seconds), 0.1)))
     last = math.ceil(math.log10(max(seconds)))
     lines = math.ceil(len(methods) / NAMES_A_LINE)
-    picture_height = BOTTOM + NAMES_BELOW + LINE * lines
+    picture_height = BOTTOM + NAMES_BELOW + LINE_HEIGHT * lines
     body = f"<style>{STYLE}</style>" + svg.rect(0, 0, WIDTH, picture_height, "paper")
     titles = ("XGB-C2ST by processor seconds of a fit", "XGB-C2ST by members found, %")
     for (left, width), title in zip(PANELS, titles, strict=True):
@@ -80,7 +82,7 @@ def draw(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     for place, method in enumerate(methods):
         line, column = divmod(place, NAMES_A_LINE)
         x = PANELS[0][0] + 170 * column
-        y = BOTTOM + NAMES_BELOW + LINE * line
+        y = BOTTOM + NAMES_BELOW + LINE_HEIGHT * line
         colour = COLOURS[place % len(COLOURS)]
         body += f'<circle cx="{x:g}" cy="{y:g}" r="5" fill="{colour}"/>'
         body += svg.text(x + 10, y + 4, method)

@@ -195,7 +195,7 @@ def _warn_of_index(source: Any) -> None:
         warnings.warn(
             f"the frame's index {' and '.join(lost)} is no column, and drawn rows lack it; "
             "frame.reset_index() makes it one",
-            stacklevel=3,
+            stacklevel=5,  # the line that called `read`
         )
 
 
