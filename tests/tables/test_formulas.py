@@ -21,6 +21,13 @@ A, B = (sw.Column(name, "integer", low=0, high=50) for name in "ab")
 DIFFERENCE = sw.Column("difference", "integer", low=-50, high=50)
 RATIO = sw.Column("ratio", "continuous", low=0, high=50, decimals=2, missing=True)
 PRODUCT = sw.Column("product", "integer", low=0, high=2500)
+CELSIUS = sw.Column("celsius", "continuous", low=30, high=45, decimals=1)
+FAHRENHEIT = sw.Column("fahrenheit", "continuous", low=80, high=120, decimals=1)
+INCHES = sw.Column("inches", "continuous", low=40, high=90, decimals=1)
+ARRIVED = sw.Column("arrived", "datetime", low="2000-01-01", high="2025-12-31")
+YEAR = sw.Column("year", "integer", low=1900, high=2100, missing=True)
+QUARTER = sw.Column("quarter", "integer", low=1, high=4)
+MONTH = sw.Column("month", "integer", low=1, high=12)
 
 CASES = {
     # Birthdays: the day itself counts; who was born on 29 February has the first of March, too.
@@ -63,6 +70,30 @@ CASES = {
     "product": (
         sw.Computed("product", "product", ("a", "b")), (A, B, PRODUCT), [(7, 6, 42), (0, 50, 0)],
     ),
+    "copy in another unit": (
+        sw.Computed("inches", "copy", ("cm",), factor=1 / 2.54), (CM, INCHES),
+        [(180, 70.9), (127, 50.0)],
+    ),
+    "copy from another zero": (
+        sw.Computed("fahrenheit", "copy", ("celsius",), factor=1.8, offset=32),
+        (CELSIUS, FAHRENHEIT), [(37.0, 98.6), (40.1, 104.2)],
+    ),
+    "day of a time": (
+        sw.Computed("arrived", "copy", ("visit",)), (VISIT, ARRIVED),
+        [("2021-03-01 10:27", "2021-03-01"), ("2000-02-29 23:59", "2000-02-29")],
+    ),
+    "year": (
+        sw.Computed("year", "year", ("born",)), (BORN, YEAR),
+        [("1969-12-31", 1969), ("1970-01-01", 1970), ("1924-02-29", 1924), (None, None)],
+    ),
+    "quarter": (
+        sw.Computed("quarter", "quarter", ("visit",)), (VISIT, QUARTER),
+        [("2020-03-31 23:59", 1), ("2020-04-01 00:00", 2)],
+    ),
+    "month": (
+        sw.Computed("month", "month", ("left",)), (LEFT, MONTH),
+        [("2020-02-29", 2), ("2020-12-31", 12)],
+    ),
 }  # fmt: skip
 
 
@@ -88,6 +119,8 @@ def test_a_column_follows_from_its_sources(name):
     back, bad = modelled.outside(inside, modelled.schema, table)
     assert not bad.any()
     wanted = [row[-1] for row in rows]
+    if columns[-1].kind == "datetime":
+        wanted = [pd.Timestamp(day) for day in wanted]
     values, gone = back.values(rule.column).tolist(), back.missing(rule.column)
     assert [None if g else v for v, g in zip(values, gone, strict=True)] == wanted
 
@@ -97,6 +130,9 @@ def test_rows_with_another_value_break_it(name):
     rule, columns, rows = CASES[name]
     modelled = Modelled(sw.Schema(columns, (rule,)))
     step = 1 if columns[-1].kind == "integer" else 0.1
+    if columns[-1].kind == "datetime":
+        step = pd.Timedelta(days=1)
+        rows = [(*row[:-1], pd.Timestamp(row[-1])) for row in rows]
     last = [7 if row[-1] is None else row[-1] + step for row in rows]
     table = table_of(columns, [(*row[:-1], value) for row, value in zip(rows, last, strict=True)])
     assert modelled.broken(table)[rule.words].all()
@@ -124,6 +160,13 @@ REFUSED = {
     "factor=0 must be": sw.Computed("age", "years", ("born", "visit"), factor=0),
     "is integer, and must be datetime": sw.Computed("age", "years", ("a", "visit")),
     "is datetime, and must be integer or continuous": sw.Computed("stay", "product", ("a", "left")),
+    "sources named: 2; name one": sw.Computed("product", "copy", ("a", "b")),
+    "a copied datetime has factor=1": sw.Computed("left", "copy", ("visit",), factor=2),
+    "offset=inf must be finite": sw.Computed("b", "copy", ("a",), offset=float("inf")),
+    "'stay' is integer, and must be datetime": sw.Computed("stay", "copy", ("visit",)),
+    "the sources give 100 to 150, and 'b' is 0 to 50": sw.Computed(
+        "b", "copy", ("a",), offset=100
+    ),
     "sources named: 1; name two": sw.Computed("age", "days", ("born",)),
     "sources named: 3; name two": sw.Computed("product", "ratio", ("a", "b", "cm")),
     "sources named: 1; name two or more": sw.Computed("product", "product", ("a",)),

@@ -409,7 +409,7 @@ def test_columns_that_follow_from_others_are_named():
     assert [rule.words for rule in found] == [
         "age = years from born to came",
         "stay = days from came to left",
-        "weeks = days from came to left, times 0.1428571429",
+        "weeks = stay, times 0.1428571429",
         "bmi = kg / cm squared, times 10000",
     ]
     assert found[0].why.startswith("age = years from born to came in all 400 rows that have them")
@@ -451,6 +451,79 @@ def test_a_source_that_hardly_matters_makes_no_computed_column():
     pieces = np.where(np.arange(ROWS) % 50 == 0, np.arange(ROWS) % 7 + 1, 1)
     price = rng.integers(100, 3000, ROWS)
     frame = pd.DataFrame({"pieces": pieces, "price": price, "amount": pieces * price})
+    assert rules_of(frame, sw.Computed) == []
+
+
+def two_units(rows=ROWS):
+    """What exports have twice: in two units, with an offset, and dates with their parts."""
+    rng = np.random.default_rng(0)
+    came = days(rng, "2018-01-01", 1400, rows) + pd.to_timedelta(rng.integers(0, 1440, rows), "min")
+    metres = rng.normal(1.7, 0.1, rows).round(3)
+    celsius = rng.normal(37, 0.6, rows).round(1)
+    age_days = rng.integers(0, 36_000, rows)
+    pay = rng.lognormal(8, 1, rows).round(2)
+    return pd.DataFrame({
+        "inches": (metres * 100 / 2.54).round(1), "metres": metres,
+        "came": came, "day": came.normalize(), "month": came.month, "quarter": came.quarter,
+        "year": came.year, "celsius": celsius, "fahrenheit": (celsius * 1.8 + 32).round(1),
+        "age_days": age_days, "age": age_days // 365, "born": 2024 - age_days // 365,
+        "pay": pay, "pay again": pay, "dollars": (pay * 1.0852).round(2),
+    })  # fmt: skip
+
+
+def test_copies_and_other_units_are_named():
+    found = rules_of(two_units(), sw.Computed)
+    assert [rule.words for rule in found] == [
+        "inches = metres, times 39.37",
+        "day = came",
+        "month = month of came",
+        "quarter = quarter of came",
+        "year = year of came",
+        "fahrenheit = celsius, times 1.8, plus 32",
+        "age = age_days, times 0.002739726027, rounded down",
+        "born = age, times -1, plus 2024",
+        "pay again = pay",
+        "dollars = pay, times 1.0852",
+    ]
+    # Nothing else is left to say of these columns, such as an order of a copy and its source.
+    assert rules_of(two_units()) == found
+
+
+@pytest.mark.parametrize("name", ["inches", "day", "fahrenheit", "born", "pay again"])
+def test_one_row_that_differs_is_no_copy(name):
+    frame = two_units()
+    is_time = name == "day"
+    frame.loc[17, name] += pd.Timedelta(days=1) if is_time else 1
+    assert name not in [rule.column for rule in rules_of(frame, sw.Computed)]
+
+
+@pytest.mark.parametrize("order", [("total", "a", "b"), ("a", "b", "total")])
+def test_halves_and_their_sum_go_round_in_no_circle(order):
+    half = np.random.default_rng(0).integers(0, 5000, ROWS)
+    frame = pd.DataFrame({"a": half, "b": half, "total": half * 2})[list(order)]
+    first, *others = order
+    rules = rules_of(frame)
+    assert [rule.columns for rule in rules] == [(first, other) for other in others]
+
+
+def test_a_copy_is_missing_where_its_source_is():
+    frame = two_units()[["celsius", "fahrenheit"]]
+    lost = np.random.default_rng(1).random(ROWS) < 0.2
+    frame["celsius"] = frame["celsius"].mask(lost)
+    assert rules_of(frame, sw.Computed) == []
+    frame["fahrenheit"] = frame["fahrenheit"].mask(lost)
+    (rule,) = rules_of(frame, sw.Computed)
+    assert rule.words == "fahrenheit = celsius, times 1.8, plus 32"
+
+
+def test_whole_numbers_that_a_category_follows_too_stay_one_combination():
+    """A group of columns is not torn apart for a copy of one of them."""
+    rng = np.random.default_rng(0)
+    exact = rng.normal(30, 9, ROWS).round(1)
+    grade = np.floor(exact / 5).astype(int)
+    frame = pd.DataFrame({"exact": exact, "grade": grade, "name": [f"grade {g}" for g in grade]})
+    (rule,) = rules_of(frame, sw.FixedCombinations)
+    assert rule.columns == ("grade", "name")
     assert rules_of(frame, sw.Computed) == []
 
 

@@ -19,7 +19,13 @@ import numpy as np
 from siloweave.errors import SchemaError
 from siloweave.tables.bins import coarser_step, is_date, last_of, number_at
 from siloweave.tables.column import Column, Value
-from siloweave.tables.formulas import DATED, raw_values, rounded_values
+from siloweave.tables.formulas import (
+    CALENDAR,
+    DATED,
+    OF_ONE,
+    raw_values,
+    rounded_values,
+)
 
 _NUMERIC = ("integer", "continuous", "datetime")
 
@@ -404,7 +410,19 @@ class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
             raise SchemaError(f"{self.words}: a value is listed twice; list each once")
 
 
-Formula = Literal["years", "days", "hours", "difference", "product", "ratio", "bmi"]
+Formula = Literal[
+    "copy",
+    "year",
+    "quarter",
+    "month",
+    "years",
+    "days",
+    "hours",
+    "difference",
+    "product",
+    "ratio",
+    "bmi",
+]
 """How a column follows from others."""
 Rounding = Literal["nearest", "down", "up"]
 """How a computed number becomes one that its column can have."""
@@ -417,20 +435,26 @@ class Computed(_Constraint, frozen=True, tag="computed"):
     source is, and where it would take a division by 0.
 
     Args:
-        column: The computed column: whole numbers, or numbers.
-        formula: ``years`` (birthdays from the first date to the second), ``days`` (between their
-            dates, whatever the time of day), ``hours`` (that pass, at the coarser resolution of
-            both), ``difference`` (the first less the second), ``product`` (of all), ``ratio`` (the
-            first by the second) or ``bmi`` (kilograms by metres squared).
-        sources: The columns it follows from, in that order: two, or more for a product.
+        column: The computed column: whole numbers, numbers, or a copy of datetimes.
+        formula: ``copy`` (the source itself, also in another unit; a datetime is cut to the
+            column's resolution), ``year``, ``quarter`` or ``month`` (of a date), ``years``
+            (birthdays from the first date to the second), ``days`` (between their dates, whatever
+            the time of day), ``hours`` (that pass, at the coarser resolution of both),
+            ``difference`` (the first less the second), ``product`` (of all), ``ratio`` (the first
+            by the second) or ``bmi`` (kilograms by metres squared).
+        sources: The columns it follows from, in that order: two, or more for a product; one for a
+            copy, a year and a month.
         factor: By which the formula's result is multiplied: 10,000 for a BMI of centimetres.
         rounding: To the column's decimals, or to whole numbers: ``nearest``, ``down`` or ``up``.
+        offset: What is added to the product: 32 for degrees Fahrenheit, with the factor 1.8.
 
     Example:
         >>> Computed("age", "years", ("born", "visit")).words
         'age = years from born to visit'
         >>> Computed("bmi", "bmi", ("kg", "cm"), factor=10_000).words
         'bmi = kg / cm squared, times 10000'
+        >>> Computed("fahrenheit", "copy", ("celsius",), factor=1.8, offset=32).words
+        'fahrenheit = celsius, times 1.8, plus 32'
     """
 
     column: str
@@ -438,6 +462,7 @@ class Computed(_Constraint, frozen=True, tag="computed"):
     sources: tuple[str, ...]
     factor: int | float = 1
     rounding: Rounding = "nearest"
+    offset: int | float = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -450,6 +475,8 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         if self.formula in DATED:
             span = " to ".join(self.sources)
             body = f"{self.formula} from {span}"
+        elif self.formula in CALENDAR:
+            body = f"{self.formula} of {' and '.join(self.sources)}"
         else:
             signs = {"difference": " - ", "product": " * "}
             sign = signs.get(self.formula, " / ")
@@ -458,6 +485,9 @@ class Computed(_Constraint, frozen=True, tag="computed"):
             body += " squared"
         if self.factor != 1:
             body += f", times {self.factor:.10g}"
+        if self.offset != 0:
+            sign_word = "plus" if self.offset > 0 else "minus"
+            body += f", {sign_word} {abs(self.offset):.10g}"
         if self.rounding != "nearest":
             body += f", rounded {self.rounding}"
         return f"{self.column} = {body}"
@@ -469,9 +499,14 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         sources = [declared[name] for name in self.sources]
         column = declared[self.column]
         numbers = ("integer", "continuous")
-        source_kinds = ("datetime",) if self.formula in DATED else numbers
-        _check_kinds(self.words, sources, source_kinds)
-        _check_kinds(self.words, (column,), numbers)
+        copies_time = self.formula == "copy" and sources[0].is_datetime
+        takes_time = copies_time or self.formula in (*DATED, *CALENDAR)
+        _check_kinds(self.words, sources, ("datetime",) if takes_time else numbers)
+        _check_kinds(self.words, (column,), ("datetime",) if copies_time else numbers)
+        if copies_time and (self.factor != 1 or self.offset != 0):
+            raise SchemaError(
+                f"{self.words}: a copied datetime has factor=1 and offset=0; leave both out"
+            )
         has_no_unit = column.is_continuous and column.decimals is None
         if self.rounding != "nearest" and has_no_unit:
             raise SchemaError(
@@ -493,13 +528,17 @@ class Computed(_Constraint, frozen=True, tag="computed"):
                 f"{self.words}: rounding={self.rounding!r} is unknown; use one of "
                 f"{', '.join(get_args(Rounding))}"
             )
-        takes_many = self.formula == "product"
         num_sources = len(self.sources)
-        if num_sources < 2 or (num_sources > 2 and not takes_many):
-            more = "two or more" if takes_many else "two"
+        least = 1 if self.formula in OF_ONE else 2
+        takes_more = self.formula == "product"
+        if num_sources < least or (num_sources > least and not takes_more):
+            how_many = "one" if least == 1 else "two"
+            more = " or more" if takes_more else ""
             raise SchemaError(
-                f"{self.words}: sources named: {num_sources}; name {more}"
+                f"{self.words}: sources named: {num_sources}; name {how_many}{more}"
             )
+        if not abs(self.offset) < float("inf"):
+            raise SchemaError(f"{self.words}: offset={self.offset!r} must be finite")
         if self.factor == 0 or not abs(self.factor) < float("inf"):
             raise SchemaError(
                 f"{self.words}: factor={self.factor!r} must be finite and not 0"
@@ -515,8 +554,8 @@ class Computed(_Constraint, frozen=True, tag="computed"):
                 f"{self.words}: {self.column!r} is missing where {', '.join(optional)} may be; "
                 "declare missing=True for it"
             )
-        divisor = sources[1]
-        if self._divides and _spans_zero(divisor):
+        if self._divides and _spans_zero(sources[1]):
+            divisor = sources[1]
             raise SchemaError(
                 f"{self.words}: {divisor.name!r} may be 0, where {self.column!r} has no value; "
                 f"declare missing=True for it, or bounds of {divisor.name!r} that leave 0 out"
@@ -533,7 +572,10 @@ class Computed(_Constraint, frozen=True, tag="computed"):
             return
         if self._divides and _spans_zero(sources[1]):
             return
-        # Each formula rises or falls in each source alone, so its ends are at theirs.
+        # Months and quarters begin again with each year.
+        if self.formula in ("month", "quarter"):
+            return
+        # Each other formula rises or falls in each source alone, so its ends are at theirs.
         ends = []
         for source in sources:
             first = number_at(source, source.low)
@@ -546,11 +588,17 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         most = results.max()
         low = number_at(column, column.low)
         high = number_at(column, column.high)
-        if least > high or most < low:
-            raise SchemaError(
-                f"{self.words}: no row can keep it: the sources give {least:g} to {most:g}, and "
-                f"{self.column!r} is {column.low:g} to {column.high:g}"
-            )
+        if least <= high and most >= low:
+            return
+        results_range = f"{least:g} to {most:g}"
+        bounds_range = f"{low:g} to {high:g}"
+        if column.is_datetime:
+            results_range = f"{sources[0].low} to {sources[0].high}"
+            bounds_range = f"{column.low} to {column.high}"
+        raise SchemaError(
+            f"{self.words}: no row can keep it: the sources give {results_range}, and "
+            f"{self.column!r} is {bounds_range}"
+        )
 
 
 Constraint = (

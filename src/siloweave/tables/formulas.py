@@ -7,7 +7,7 @@ days as calendars have them, since that is how registers and hospitals fill such
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from siloweave.tables.column import Column
 
 DATED = ("years", "days", "hours")
 """Formulas whose sources are two datetimes."""
+CALENDAR: tuple[Literal["year", "quarter", "month"], ...] = ("year", "quarter", "month")
+"""Formulas whose source is one datetime, and whose result is a number."""
+OF_ONE = ("copy", *CALENDAR)
+"""Formulas of one source."""
 _DAY = 86_400_000_000  # microseconds
 _HOUR = 3_600_000_000
 # A number that is below a whole one by this share of a unit still counts as it.
@@ -41,8 +45,12 @@ class Calculation(Protocol):
         """What its result is multiplied by."""
 
     @property
+    def offset(self) -> float:
+        """What is added to the product."""
+
+    @property
     def rounding(self) -> str:
-        """How the product is rounded: "nearest", "down" or "up"."""
+        """How the sum is rounded: "nearest", "down" or "up"."""
 
 
 def raw_values(
@@ -51,15 +59,16 @@ def raw_values(
     """Compute a column from its sources, without rounding.
 
     Args:
-        rule: The formula and its factor.
+        rule: The formula, its factor and its offset.
         columns: How the sources are declared.
         sources: Their values: numbers, or datetimes in steps; one array each.
 
     Returns:
-        One number per row, and in which rows a division by 0 gives no number.
+        One number per row, for a copied datetime in microseconds since 1970, and in which rows a
+        division by 0 gives no number.
     """
     with np.errstate(all="ignore"):
-        result = _formula(rule, columns, sources) * rule.factor
+        result = _formula(rule, columns, sources) * rule.factor + rule.offset
         values = np.asarray(result, dtype=np.float64)
     is_undefined = ~np.isfinite(values)
     return np.where(is_undefined, 0.0, values), is_undefined
@@ -70,6 +79,8 @@ def _formula(
 ) -> Any:
     """Compute a formula without its factor; infinite or NaN after a division by 0."""
     first = sources[0]
+    if rule.formula in OF_ONE:
+        return _of_one(rule, columns[0], first)
     second = sources[1]
     if rule.formula in ("years", "days"):
         start_day = _days(columns[0], first)
@@ -90,6 +101,24 @@ def _formula(
     if rule.formula == "bmi":
         return first / np.asarray(second, dtype=np.float64) ** 2
     return np.prod(np.array(sources, dtype=np.float64), axis=0)
+
+
+def _of_one(rule: Calculation, column: Column, values: _Array) -> _Array:
+    """Compute a formula of one source without its factor."""
+    if rule.formula == "copy":
+        return values * step_of(column) if column.is_datetime else values
+    months = _months(_days(column, values))
+    if rule.formula == "year":
+        return months // 12 + 1970
+    if rule.formula == "quarter":
+        return months % 12 // 3 + 1
+    return months % 12 + 1
+
+
+def _months(days: _Array) -> _Array:
+    """Convert days since 1970 to months since then."""
+    dates = np.asarray(days).astype("datetime64[D]")
+    return dates.astype("datetime64[M]").astype(np.int64)
 
 
 def _days(column: Column, values: _Array) -> _Array:
@@ -117,7 +146,12 @@ def _calendar(days: _Array) -> tuple[_Array, _Array]:
 
 
 def rounded_values(rule: Calculation, column: Column, values: _Array) -> _Array:
-    """Round computed numbers as the column is declared: to whole numbers, or its decimals."""
+    """Round computed numbers as the column is declared: to whole numbers, or its decimals.
+
+    Datetimes come in microseconds, and are cut to the column's steps.
+    """
+    if column.is_datetime:
+        return np.asarray(values // step_of(column), dtype=np.int64)
     is_whole = column.is_whole
     if not is_whole and column.decimals is None:
         return values
@@ -143,6 +177,8 @@ def does_follow(
     rule: Calculation, column: Column, values: _Array, raw: _Array
 ) -> Bools:
     """Return which values of a column equal what its sources give, up to rounding."""
+    if column.is_datetime:
+        return np.asarray(values == rounded_values(rule, column, raw))
     tolerance = 1e-9 * np.maximum(np.abs(raw), 1.0)
     is_whole = column.is_whole
     if rule.rounding != "nearest":
@@ -159,6 +195,7 @@ def does_follow(
 
 def solved_source(
     rule: Calculation,
+    target: Column,
     columns: Mapping[str, Column],
     values: Mapping[str, _Array],
     wanted: _Array,
@@ -169,6 +206,7 @@ def solved_source(
 
     Args:
         rule: The formula.
+        target: How the computed column is declared.
         columns: How the sources are declared, by name.
         values: The sources' values; of datetimes in steps. The time of day of the source that is
             sought stays as it is here.
@@ -179,8 +217,14 @@ def solved_source(
     Returns:
         Values that may lie beyond the source's bounds, and that rounding may have moved.
     """
-    # What the formula must give before its factor.
-    result = wanted / rule.factor
+    if target.is_datetime:
+        return _solved_copy(target, columns[name], values[name], wanted)
+    # What the formula must give before its factor and its offset.
+    result = (wanted - rule.offset) / rule.factor
+    if rule.formula == "copy":
+        return np.asarray(result)
+    if rule.formula in CALENDAR:
+        return _solved_calendar(rule, columns[name], values[name], result)
     index = rule.sources.index(name)
     if rule.formula in DATED:
         return _solved_time(rule, columns, values, result, index, random)
@@ -206,6 +250,47 @@ def _solved_of_two(
     if rule.formula == "ratio":
         return result * sibling if is_first else sibling / result
     return result * sibling**2 if is_first else np.sqrt(sibling / result)
+
+
+def _solved_copy(
+    target: Column, source: Column, values: _Array, wanted: _Array
+) -> _Array:
+    """Find the datetimes whose copies are the wanted ones; what a copy does not say stays."""
+    target_step = step_of(target)
+    source_step = step_of(source)
+    unsaid = values * source_step % target_step
+    moment = wanted * target_step + unsaid
+    return np.asarray(moment // source_step, dtype=np.int64)
+
+
+def _solved_calendar(
+    rule: Calculation, column: Column, values: _Array, result: _Array
+) -> _Array:
+    """Move datetimes to another year, or to another quarter or month of their year.
+
+    The day of the month stays as far as the other month has it.
+    """
+    days = _days(column, values)
+    months = _months(days)
+    whole_result = np.rint(result).astype(np.int64)
+    if rule.formula == "year":
+        moved = (whole_result - 1970) * 12 + months % 12
+    elif rule.formula == "quarter":
+        moved = months - months % 12 + (whole_result - 1) * 3 + months % 3
+    else:
+        moved = months - months % 12 + whole_result - 1
+    days_into_month = days - _first_days(months)
+    last = _first_days(moved + 1) - _first_days(moved) - 1
+    moved_days = _first_days(moved) + np.minimum(days_into_month, last)
+    # The time of day stays as it is.
+    steps_a_day = _DAY // step_of(column)
+    return np.asarray(moved_days * steps_a_day + values % steps_a_day)
+
+
+def _first_days(months: _Array) -> _Array:
+    """Convert months since 1970 to the days on which they begin."""
+    dates = months.astype("datetime64[M]").astype("datetime64[D]")
+    return dates.astype(np.int64)
 
 
 def _solved_time(

@@ -628,7 +628,13 @@ class _DerivedColumn(_RuleTransform):
         source_values = {name: source.values for name, source in cells.items()}
         result_values = wanted_result.cells.values
         solution = solved_source(
-            self.rule, sources, source_values, result_values, sought.name, random
+            self.rule,
+            self.target,
+            sources,
+            source_values,
+            result_values,
+            sought.name,
+            random,
         )
         before = cells[sought.name]
         values = np.where(has_value, _rounded(sought, solution), before.values)

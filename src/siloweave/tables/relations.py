@@ -49,7 +49,8 @@ from siloweave.tables.constraints import (
     MissingUnless,
     Rounding,
 )
-from siloweave.tables.formulas import does_follow, raw_values
+from siloweave.tables.conversions import conversions, varied_rows
+from siloweave.tables.formulas import CALENDAR, does_follow, raw_values
 from siloweave.tables.table import Table
 
 WIDE = 300
@@ -158,9 +159,12 @@ def _proposed_among(table: Table, declared: Sequence[Column]) -> tuple[Constrain
     # combinations does. What is left of them may still have a few values that others decide.
     discrete = [c for c in alone if not c.is_continuous]
     groups = _deciding({c.name: cells[c.name] for c in discrete})
+    converted = _converted([c for c in alone if c.is_binned], cells, groups)
     free = _numbers_but(alone, groups)
-    sums = _sums(free, cells)
-    computed = _computed(free, cells, sums)
+    sums = _new_sums(_sums(free, cells), converted)
+    computed = [*converted, *_computed(free, cells, [*converted, *sums])]
+    order = [column.name for column in columns]
+    computed.sort(key=lambda rule: order.index(rule.column))
     formulas: list[ColumnSum | Computed] = [*sums, *computed]
     in_formulas = set(chain(*(rule.columns for rule in formulas)))
     rest = [c for c in alone if c.name not in in_formulas]
@@ -178,10 +182,14 @@ def _proposed_among(table: Table, declared: Sequence[Column]) -> tuple[Constrain
     within: set[tuple[str, str]] = set()
     for rule in sums:
         within |= {(part, rule.total) for part in rule.parts}
+    # A copy says more than that it is at most its source, or at least.
+    for copy in converted:
+        source, target = copy.columns
+        within |= {(source, target), (target, source)}
 
     optional = [c for c in columns if c.missing]
     together = _together(optional, cells, combined)
-    rules: list[Constraint] = [*combinations, *sums, *computed]
+    rules: list[Constraint] = [*combinations, *formulas]
     rules += _ordered(free, cells, within)
     rules += together
     rules += _unless(columns, cells, together, combined)
@@ -625,6 +633,19 @@ def _sums(columns: Sequence[Column], cells: _Cells) -> list[ColumnSum]:
     return sorted(rules.values(), key=lambda rule: order.index(rule.total))
 
 
+def _new_sums(
+    sums: Sequence[ColumnSum], computed: Sequence[Computed]
+) -> list[ColumnSum]:
+    """Return the sums whose totals are not computed, and whose parts do not follow from them."""
+    sources_of = _sources_of(computed)
+    new = []
+    for rule in sums:
+        is_source = any(rule.total in _reached(sources_of, part) for part in rule.parts)
+        if rule.total not in sources_of and not is_source:
+            new.append(rule)
+    return new
+
+
 def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, Floats]:
     """Convert numbers to whole multiples of the finest decimal, whose float sums are exact.
 
@@ -726,6 +747,75 @@ def _sum_of(
 # Columns computed from others
 
 
+def _sources_of(rules: Sequence[ColumnSum | Computed]) -> dict[str, set[str]]:
+    """Return the sources of each column that some rules compute."""
+    sources = {}
+    for rule in rules:
+        *names, computed = rule.columns
+        sources[computed] = set(names)
+    return sources
+
+
+def _converted(
+    columns: Sequence[Column], cells: _Cells, groups: Sequence[tuple[str, ...]]
+) -> list[Computed]:
+    """Find columns that are another one in every row, in its unit or in another one.
+
+    Each has one rule, and none goes round in a circle.
+
+    Args:
+        columns: Numbers and datetimes.
+        cells: Of these columns.
+        groups: Columns in which one decides the others. A group stays one, unless all of its
+            columns follow from a column outside it.
+    """
+    by_name = {column.name: column for column in columns}
+    tests = len(columns) ** 2
+    candidates: list[Computed] = []
+    for candidate in conversions(columns, cells):
+        source = by_name[candidate.sources[0]]
+        target = by_name[candidate.column]
+        rule = _kept(candidate, (source,), target, cells, tests)
+        if rule is not None:
+            candidates.append(rule)
+
+    barred: set[str] = set()
+    while True:
+        rules = _without_circles(candidates, set(chain(*groups)), barred)
+        split_groups = [g for g in groups if 0 < len(rules.keys() & set(g)) < len(g)]
+        if not split_groups:
+            return [rules[name] for name in by_name if name in rules]
+        barred = barred.union(*split_groups)
+
+
+def _without_circles(
+    candidates: Sequence[Computed], grouped: set[str], barred: set[str]
+) -> dict[str, Computed]:
+    """Choose rules that begin at columns of no group, by the column that each computes.
+
+    Args:
+        candidates: Rules of one source each, the better ones first.
+        grouped: Columns of groups: one is a source only where it is computed itself.
+        barred: Columns that are not to be computed.
+    """
+    rules: dict[str, Computed] = {}
+    sources_of: dict[str, set[str]] = {}
+    is_longer = True
+    while is_longer:
+        is_longer = False
+        for rule in candidates:
+            (source,) = rule.sources
+            target = rule.column
+            if target in rules or target in barred:
+                continue
+            is_begun = source not in grouped or source in rules
+            if is_begun and target not in _reached(sources_of, source):
+                rules[target] = rule
+                sources_of[target] = {source}
+                is_longer = True
+    return rules
+
+
 class _Recipe(NamedTuple):
     """A way in which a column may follow from two others.
 
@@ -760,11 +850,18 @@ _OF_DATES = (
 
 
 def _computed(
-    columns: Sequence[Column], cells: _Cells, sums: Sequence[ColumnSum]
+    columns: Sequence[Column],
+    cells: _Cells,
+    earlier: Sequence[ColumnSum | Computed],
 ) -> list[Computed]:
     """Find columns that follow from two dates or two numbers in every row: an age, a BMI.
 
     Each has one rule, none goes round in a circle, and three columns are in one rule at most.
+
+    Args:
+        columns: Numbers and datetimes.
+        cells: Of these columns.
+        earlier: Rules that compute columns already.
     """
     dates = [column for column in columns if column.is_datetime]
     numbers = [column for column in columns if not column.is_datetime]
@@ -773,8 +870,8 @@ def _computed(
     tests = len(numbers) * (num_date_rules + num_number_rules)
 
     rules: dict[str, Computed] = {}
-    used: set[frozenset[str]] = {frozenset(rule.columns) for rule in sums}
-    sources_of: dict[str, set[str]] = {rule.total: set(rule.parts) for rule in sums}
+    used: set[frozenset[str]] = {frozenset(rule.columns) for rule in earlier}
+    sources_of = _sources_of(earlier)
     order = (*_OF_DATES, *_OF_NUMBERS)
     candidates = list(_promising(dates, numbers, cells))
     candidates.sort(key=lambda candidate: order.index(candidate[0]))
@@ -786,8 +883,9 @@ def _computed(
         # Sources that are computed from the target would go round in a circle.
         if any(target.name in _reached(sources_of, name) for name in source_names):
             continue
-        rule = _rule_of(recipe, sources, target, cells, tests)
-        if rule:
+        candidate_rule = _rule(recipe, sources, target)
+        rule = _kept(candidate_rule, sources, target, cells, tests)
+        if rule is not None:
             rules[target.name] = rule
             sources_of[target.name] = set(rule.sources)
             used.add(names)
@@ -843,7 +941,7 @@ def _promising(
         if len(sources) < 3 or searched > _SEARCHED:
             continue
         for target in group:
-            few = _varied_rows(cells[target.name].values, rows)
+            few = varied_rows(cells[target.name].values, rows)
             if len(few) >= _REPEATED:
                 yield from _of_numbers(_sample(sources, cells, few), target)
 
@@ -854,19 +952,6 @@ def _sample(columns: Sequence[Column], cells: _Cells, rows: Ints) -> _Sample:
     for place, column in enumerate(columns):
         values[place] = cells[column.name].values[rows]
     return _Sample(tuple(columns), values)
-
-
-def _varied_rows(values: NDArray[Any], rows: Ints) -> Ints:
-    """Return a few rows in which a column has different values, the largest value first.
-
-    Rows of one value, mostly 0, agree with too many recipes.
-    """
-    step = max(len(rows) // (_PROBES * _PROBES), 1)
-    some = rows[::step]
-    _, first = np.unique(values[some], return_index=True)
-    largest_first = some[first[::-1]]
-    step = max(len(first) // _PROBES, 1)
-    return largest_first[::step][:_PROBES]
 
 
 def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
@@ -943,17 +1028,17 @@ def _rule(recipe: _Recipe, sources: tuple[Column, Column], target: Column) -> Co
     return Computed(target.name, recipe.formula, names, recipe.factor, recipe.rounding)
 
 
-def _rule_of(
-    recipe: _Recipe,
-    sources: tuple[Column, Column],
+def _kept(
+    rule: Computed,
+    sources: Sequence[Column],
     target: Column,
     cells: _Cells,
     tests: int,
 ) -> Computed | None:
     """Return a rule that all rows keep, and that another row's source would often break."""
-    rule = _rule(recipe, sources, target)
-    lacks_source = cells[sources[0].name].gone | cells[sources[1].name].gone
-    source_values = [cells[column.name].values for column in sources]
+    source_cells = [cells[column.name] for column in sources]
+    lacks_source = np.any([source.gone for source in source_cells], axis=0)
+    source_values = [source.values for source in source_cells]
     raw, is_undefined = raw_values(rule, sources, source_values)
     is_missing = lacks_source | is_undefined
     is_present = ~is_missing
@@ -963,12 +1048,14 @@ def _rule_of(
     values = cells[target.name].values[is_present]
     if not does_follow(rule, target, values, raw[is_present]).all():
         return None
-    if len(np.unique(values)) < _REPEATED:
+    # A year or a month of a date says much by few values.
+    fewest = 2 if rule.formula in CALENDAR else _REPEATED
+    if len(np.unique(values)) < fewest:
         return None
 
     # Each source must decide: with that of another row, the result is mostly another.
     crossed = 1.0
-    for place in range(2):
+    for place in range(len(sources)):
         mixed = [numbers[is_present] for numbers in source_values]
         mixed[place] = _unrelated(mixed[place])
         mixed_raw, is_undefined = raw_values(rule, sources, mixed)
