@@ -19,6 +19,7 @@ from siloweave.federation.messages import Envelope
 from siloweave.methods.fed_tgan import party as rounds_file
 from siloweave.methods.fed_tgan.coordinator import weights_of
 from siloweave.methods.fed_tgan.method import _latent
+from siloweave.models.denoiser import Evidence
 from siloweave.models.latent import LatentDistribution
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.models.settings import AutoencoderSettings
@@ -218,6 +219,30 @@ def test_a_state_is_whole_again_from_what_is_shared_and_what_stays():
     state = learner.update(12).moved(state, slope)
     again = learner.joined(*learner.split(state))
     assert bool(eqx.tree_equal(again, state))
+
+
+def test_drawn_numbers_are_matched_to_the_rows_of_all_parties():
+    """Their mean and spread follow from sums that the coordinator has anyway."""
+    parties = {"north": table(300, 1), "south": table(200, 2)}
+
+    def drawn_ages(matched):
+        hurried = points(timesteps=20, learning_rate=0.1, matched=matched)
+        fitted = fit(parties, sw.FedPointDiff, settings=hurried, rounds=1)
+        diffusion = fitted.model.net.net.distribution.diffusion
+        latents = diffusion.sample(3000, key=jax.random.key(3))
+        evidence = Evidence(len(diffusion.layout.numbers), diffusion.layout.sphere_codes)
+        (age,) = evidence.plain
+        return latents[:, diffusion.layout.numbers[age]]
+
+    # Latents that are numbers are scaled by the rows of all parties.
+    assert drawn_ages(2000).mean() == pytest.approx(0, abs=0.1)
+    assert drawn_ages(2000).std() == pytest.approx(1, abs=0.1)
+    assert abs(drawn_ages(0).mean()) > 0.2
+
+
+def test_a_diffusion_in_rounds_is_matched_too():
+    fitted = fit(kind=sw.FedTabDDPM, settings=DIFFUSION | {"matched": 600}, rounds=1)
+    assert set(fitted.model.net.net.scaling) == {"gain", "shift"}
 
 
 @pytest.mark.parametrize("target", [None, "sex"])
@@ -462,12 +487,6 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
         (sw.FedTGAN, {"target": "sex"}, "FedTGAN takes no target"),
         (sw.MDTGAN, {"average": 0.5}, r"average=0\.5.*MD-TGAN has"),
         (sw.FedTabDDPM, {"steps": 5}, "^steps=5 does nothing here: rounds and epochs"),
-        (sw.FedTabDDPM, {"matched": 9}, "^matched=9 does nothing here: no party has the rows"),
-        (
-            sw.FedPointDiff,
-            {"diffusion": {"matched": 9}},
-            r"^diffusion\.matched=9 does nothing here",
-        ),
         (sw.DPTabDDPM, {"matched": 9}, "^matched=9 would read the mean and spread"),
         (
             sw.FedPointDiff,

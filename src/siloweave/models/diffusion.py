@@ -550,24 +550,35 @@ class TabDDPMModel(eqx.Module):
         head = _number_head(self.diffused, self.settings)
         return ReverseKind(rows, head, self.diffused.groups)
 
-    def matched_to(self, rows: Rows, *, key: Array) -> TabDDPMModel:
+    def matched_to(
+        self, num_rows: int, mean: Floats, spread: Floats, *, key: Array
+    ) -> TabDDPMModel:
         """Return the model with scalings that a pilot walk shows to be needed.
 
         The pilot draws as many rows as were learned from, but `_FEWEST_PILOT` at least, and
         `settings.matched` at most.
+
+        Args:
+            num_rows: How many rows were learned from.
+            mean: Of their numbers, as the network sees these; (d,).
+            spread: Their standard deviations, (d,).
+            key: Which trained the network.
         """
-        numbers = rows.numbers
-        pilot = min(self.settings.matched, max(len(numbers), _FEWEST_PILOT))
+        pilot = min(self.settings.matched, max(num_rows, _FEWEST_PILOT))
         kind = self._reverse_kind(pilot)
         is_plain = np.isin(np.arange(kind.numbers.count), kind.numbers.plain)
         if not is_plain.any():
             return self
 
         plan = self._plan(None, None, None, 1, has_given=False)
-        label_key, key = jax.random.split(key)
+        label_key, walk_key = jax.random.split(jax.random.fold_in(key, _PILOT))
         labels = self._labels(pilot, label_key, None)
-        pilot_walk = ReverseWalk(self.net, plan, key, labels, self._ends)
-        moments = Moments(numbers.mean(0), numbers.std(0), jnp.asarray(is_plain))
+        pilot_walk = ReverseWalk(self.net, plan, walk_key, labels, self._ends)
+        moments = Moments(
+            jnp.asarray(mean, jnp.float32),
+            jnp.asarray(spread, jnp.float32),
+            jnp.asarray(is_plain),
+        )
         scaling = scalings(pilot_walk, moments, kind)
         return replace(self, scaling=scaling)
 
@@ -772,9 +783,11 @@ def fit(
         label_shares = tuple(counts / len(X))
     shares = tuple(float(share) for share in label_shares)
     model = TabDDPMModel(net, layout, settings, label, shares, ranges, looks)
-    if settings.matched:
-        return model.matched_to(rows, key=jax.random.fold_in(key, _PILOT))
-    return model
+    if not settings.matched:
+        return model
+    mean = np.asarray(rows.numbers.mean(0))
+    spread = np.asarray(rows.numbers.std(0))
+    return model.matched_to(len(X), mean, spread, key=key)
 
 
 def _weights(net: Denoiser) -> int:

@@ -107,6 +107,16 @@ class Facts(NamedTuple):
         rows = sum(part.rows for part in parts)
         return cls(rows, np.stack([*totals, least, largest]))
 
+    @property
+    def moments(self) -> tuple[Floats, Floats]:
+        """The mean and the standard deviation of each entry; each (width,)."""
+        total, squares, _, _ = self.sums
+        mean = total / self.rows
+        mean_square = squares / self.rows
+        # Rounding can leave a constant's variance just below 0.
+        variance = np.maximum(mean_square - mean**2, 0.0)
+        return mean, np.sqrt(variance)
+
     def possible(self, layout: Layout, size: float) -> bool:
         """Return whether any rows of this layout add up to this, but for rounding.
 
@@ -479,13 +489,16 @@ class DiffusionLearner(Learner):
         return Descended(net, average, moments, step)
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """Return a `TabDDPMModel`; ranges of numbers and shares of labels are everyone's."""
+        """Return a `TabDDPMModel`; ranges of numbers and shares of labels are everyone's.
+
+        So are the mean and spread to which drawn numbers are matched.
+        """
         _, average = shared
         label = self.label_block
         label_shares: tuple[float, ...] = ()
         if label is not None:
             label_shares = facts.share(label)
-        return TabDDPMModel(
+        model = TabDDPMModel(
             net=average,
             layout=self.layout,
             settings=self.settings,
@@ -493,6 +506,14 @@ class DiffusionLearner(Learner):
             label_shares=label_shares,
             ranges=self._ranges(facts),
         )
+        if not self.settings.matched:
+            return model
+        numbers = list(self.layout.numbers)
+        shift, scale = self.frame(facts)
+        mean, spread = facts.moments
+        scaled_mean = ((mean - shift) / scale)[numbers]
+        scaled_spread = (spread / scale)[numbers]
+        return model.matched_to(facts.rows, scaled_mean, scaled_spread, key=key)
 
     def _ranges(self, facts: Facts) -> tuple[tuple[float, float], ...]:
         """Return the range in which each number is drawn: as set, or from least to largest."""
@@ -566,12 +587,7 @@ class SphereCodeLearner(DiffusionLearner):
         if not self.latent.scaled:
             return shift, scale
 
-        total, squares, _, _ = facts.sums
-        mean = total / facts.rows
-        mean_square = squares / facts.rows
-        # Rounding can leave a constant's variance just below 0.
-        variance = np.maximum(mean_square - mean**2, 0.0)
-        spread = np.sqrt(variance)
+        mean, spread = facts.moments
         divisor = np.where(spread > _LEAST_SPREAD, spread, 1.0)
 
         # Sphere codes have a known scale: only plain numbers are scaled.

@@ -410,8 +410,8 @@ class DiffusionSettings:
             bound. Private fits and joint trainings take all `steps`.
         matched: Rows of a pilot walk after training, at most. Drawn numbers then get, at every step
             of a walk, the mean and spread of the rows at that step's noise; categories do not.
-            0, the paper's, matches nothing. These are statistics of the rows: private fits, rounds
-            of parties and joint trainings refuse it.
+            0, the paper's, matches nothing. These are statistics of the rows, in rounds of parties
+            of all parties' rows: private fits and joint trainings refuse it.
         minutes: How long training may take at most, after some seconds of compiling. The learning
             rate then falls with the time, and what is drawn depends on the machine. None is no
             bound. Private fits, rounds of parties and joint trainings refuse it.

@@ -70,7 +70,8 @@ _GAPS = 256
 ATOM_ROWS = 5
 """Rows that share a value for it to be drawn exactly by ranks."""
 # More atoms of a column would make a model's file large.
-_MOST_ATOMS = 16_384
+MOST_ATOMS = 16_384
+"""Atoms of a column, at most."""
 # An atom's knots leave out this share of its levels.
 _APART = 1e-4
 # The smallest variance of a mode, as a share of the column's.
@@ -361,8 +362,14 @@ def curve_of_values(values: Floats, weights: Floats) -> Curve:
     return _curve(values, levels)
 
 
-def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
+def ranks_of_values(values: Floats, weights: Floats, holders: Floats) -> Ranks:
     """Fit ranks to strictly ascending values and their frequencies.
+
+    Args:
+        values: Strictly ascending.
+        weights: How many rows each stands for.
+        holders: How many of these are known to hold the value itself: all, but of values that stand
+            for others near them.
 
     What five rows or more share is an atom, at most 16,384 of them, the most frequent first. Of the
     other values, those that follow an atom, 1,000 more and the 16 at either end are knots.
@@ -374,10 +381,10 @@ def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
     total = summed[-1]
     upper = summed / total
     lower = (summed - weights) / total
-    is_atom = weights >= ATOM_ROWS
-    if np.count_nonzero(is_atom) > _MOST_ATOMS:
-        least = np.sort(weights[is_atom])[-_MOST_ATOMS]
-        is_atom = weights > least
+    is_atom = holders >= ATOM_ROWS
+    if np.count_nonzero(is_atom) > MOST_ATOMS:
+        least = np.sort(holders[is_atom])[-MOST_ATOMS]
+        is_atom = holders > least
 
     singles = np.flatnonzero(~is_atom)
     if len(singles) > _KNOTS:
@@ -936,19 +943,32 @@ class Points:
     """The known values of a numeric column, with their weights.
 
     Values ascend: distinct values, or means of bins; each has a weight, 0 or more. Edges are those
-    of the bins, one more than values, or None when values are exact.
+    of the bins, one more than values, or None when values are exact. Where some points stand for
+    values near them, `counted` is the weight that is known to be of each value itself.
     """
 
     values: Floats
     weights: Floats
     edges: Floats | None = None
+    counted: Floats | None = None
+
+    @property
+    def holders(self) -> Floats:
+        """The weight that is known to be of each value itself."""
+        return self.weights if self.counted is None else self.counted
 
     def without(self, spikes: Sequence[float]) -> Points:
         """Remove the points that are spikes; points of bins stay."""
         if self.edges is not None or not spikes:
             return self
-        is_rest = ~np.isin(self.values, np.array(spikes))
-        return Points(self.values[is_rest], self.weights[is_rest])
+        return self.where(~np.isin(self.values, np.array(spikes)))
+
+    def where(self, is_chosen: Bools) -> Points:
+        """Return some of the points, which have no edges."""
+        counted = None
+        if self.counted is not None:
+            counted = self.counted[is_chosen]
+        return Points(self.values[is_chosen], self.weights[is_chosen], counted=counted)
 
     def with_every_whole_number(self, encoding: NumericEncoding) -> Points:
         """Add the whole numbers within bounds that never occur, if there are few in all."""
@@ -991,8 +1011,8 @@ def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
         raise DataError(f"numeric={numeric!r} is unknown; use one of {options}")
     if numeric == "ranks" and not of_rows:
         raise DataError(
-            "numeric='ranks' needs the rows: counts of bins and summaries do not say which values "
-            "five rows share; use 'quantile'"
+            "numeric='ranks' needs the rows: counts of bins do not say which values five rows "
+            "share; use 'quantile'"
         )
 
 
@@ -1135,10 +1155,9 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
         return Steps(tuple(values.tolist()), tuple(levels.tolist()))
     if numeric == "ranks" and edges is None:
         # Whole numbers that never occur are between knots.
-        occurs = points.weights > 0
-        points = Points(values[occurs], points.weights[occurs])
-        ending_apart = _ending_apart(points, step)
-        return ranks_of_values(ending_apart, points.weights)
+        occurring = points.where(points.weights > 0)
+        ending_apart = _ending_apart(occurring, step)
+        return ranks_of_values(ending_apart, occurring.weights, occurring.holders)
     if numeric in ("quantile", "ranks"):
         if edges is None:
             return curve_of_values(_ending_apart(points, step), weights)

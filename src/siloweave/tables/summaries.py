@@ -10,12 +10,14 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import DataError
-from siloweave.tables.arrays import Floats
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import SPIKE_SHARE
 from siloweave.tables.cells import codes_of, options_of
 from siloweave.tables.column import Column
 from siloweave.tables.encodings import (
+    ATOM_ROWS,
     FEW_VALUES,
+    MOST_ATOMS,
     RESOLUTIONS,
     ColumnEncoding,
     Mixture,
@@ -126,10 +128,11 @@ def summarise(
 
     A column of categories has the count of each. A column of numbers, whose bounds must be
     declared, lists its values with counts where they are few (20 or less) or at most 1,024 with ten
-    rows each; of any other it lists those that 2 % of its rows hold. For the rest stands a
-    variational mixture where numbers become ``modes``, and otherwise up to 1,024 groups of
-    neighbours, each with its mean, its spread and its rows, five or more. DataError without rows,
-    SchemaError if they do not fit the schema.
+    rows each; of any other it lists those that 2 % of its rows hold, and where numbers become
+    ``ranks`` those that five rows share, up to 16,384. For the rest stands a variational mixture
+    where numbers become ``modes``, and otherwise up to 1,024 groups of neighbours, each with its
+    mean, its spread and its rows, five or more. DataError without rows, SchemaError if they do not
+    fit the schema.
     """
     check_rows(schema, table)
     summaries = []
@@ -161,6 +164,8 @@ def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary
         # Ten times as often as if all values occurred alike, and in 2 % of the rows.
         least_share = max(SPIKE_SHARE, 10.0 / max(num_distinct, 1))
         is_listed = times >= least_share * num_rows
+        if numeric == "ranks":
+            is_listed |= _most_shared(times)
 
     # A mixture stands for the rest.
     rest_values = distinct_values[~is_listed]
@@ -178,6 +183,15 @@ def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary
         missing=int(is_missing.sum()),
         resolution=bounds.resolution or resolution_of(distinct_values),
     )
+
+
+def _most_shared(times: Ints) -> Bools:
+    """Return which values so many rows share that they are drawn exactly, see `ranks_of_values`."""
+    is_shared = times >= ATOM_ROWS
+    if np.count_nonzero(is_shared) > MOST_ATOMS:
+        least = np.sort(times[is_shared])[-MOST_ATOMS]
+        is_shared = times > least
+    return np.asarray(is_shared)
 
 
 def _groups(values: Floats, times: Floats) -> Mixture:
@@ -225,7 +239,7 @@ def agreed_features(
     depends on the summaries alone. Where every number is listed, it is what `Features.fit`, which
     explains `numeric`, learns from all rows at one place. DataError for summaries of other columns.
     """
-    check_numeric(numeric, of_rows=False)
+    check_numeric(numeric)
     encodings: list[ColumnEncoding] = []
     for column, column_summaries in _by_column(schema, summaries):
         if not column.is_binned:
@@ -412,12 +426,15 @@ def _points(
     points = []
     for summary in summaries:
         listed_weights = np.array(summary.times, dtype=np.float64)
-        parts = [Points(np.array(summary.values), listed_weights)]
+        listed_values = np.array(summary.values)
+        parts = [Points(listed_values, listed_weights, counted=listed_weights)]
         if summary.mixture is not None and summary.rest:
             quantiles, shares = _quantiles(summary.mixture)
             multiples = rounded(quantiles, bounds.resolution)
             within_bounds = np.clip(multiples, bounds.low, bounds.high)
-            parts.append(Points(within_bounds, shares * summary.rest))
+            rest_weights = shares * summary.rest
+            none_counted = np.zeros(len(shares))
+            parts.append(Points(within_bounds, rest_weights, counted=none_counted))
         points.append(_pooled(parts))
     return bounds, points
 
@@ -442,9 +459,13 @@ def _pooled(parts: Sequence[Points]) -> Points:
     """Join points into one set, in which equal values are one point."""
     values = np.concatenate([part.values for part in parts])
     weights = np.concatenate([part.weights for part in parts])
+    holders = np.concatenate([part.holders for part in parts])
     distinct_values, places = np.unique(values, return_inverse=True)
     sums = np.bincount(places, weights, len(distinct_values))
-    return Points(distinct_values, sums.astype(np.float64))
+    counted = np.bincount(places, holders, len(distinct_values))
+    return Points(
+        distinct_values, sums.astype(np.float64), counted=counted.astype(np.float64)
+    )
 
 
 def _deviation(points: Points) -> float:

@@ -333,7 +333,6 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
 
 def _refuse_length(diffusion: DiffusionSettings) -> None:
     """Refuse settings by which a central fit would end its training."""
-    _refuse_matching("", diffusion)
     usual = DiffusionSettings()
     for name in ("steps", "passes", "work", "minutes", "watched"):
         value = getattr(diffusion, name)
@@ -343,15 +342,6 @@ def _refuse_length(diffusion: DiffusionSettings) -> None:
                 f"{name}={value!r} does nothing here: rounds and epochs say how long the "
                 f"network trains; leave it at {default!r}"
             )
-
-
-def _refuse_matching(where: str, diffusion: DiffusionSettings) -> None:
-    """Refuse to match drawn numbers, for which a fit would have to see all rows."""
-    if diffusion.matched:
-        raise InputError(
-            f"{where}matched={diffusion.matched!r} does nothing here: no party has the rows of "
-            "all, to which drawn numbers would be matched; leave it at 0"
-        )
 
 
 def _diffusion(synth: FedTabDDPM, blocks: tuple[Block, ...], parties: int) -> Learner:
@@ -416,7 +406,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
         rounds, weights: See `PooledRoundsSettings`.
         autoencoder: Settings of the sphere codes, as an object or as a mapping: ``per_bit`` only.
         diffusion: Settings of the diffusion, as an object or as a mapping of what differs, without
-            ``matched``, ``minutes`` and ``watched``.
+            ``minutes`` and ``watched``.
         joint, scaled, numbers: See `LatentSettings`.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
 
@@ -431,11 +421,11 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     """
 
     autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
-    diffusion: DiffusionSettings = replace(POINTS_DIFFUSION, matched=0)
+    diffusion: DiffusionSettings = POINTS_DIFFUSION
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        RoundTrainer(_latent, networks.LatentModel),
+        RoundTrainer(_latent, networks.LatentModel, numeric="ranks"),
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
@@ -445,7 +435,6 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
 
     def _check_settings(self) -> None:
         """Refuse settings that would end one party's training early."""
-        _refuse_matching("diffusion.", self.diffusion)
         usual = DiffusionSettings()
         for name in ("minutes", "watched"):
             value = getattr(self.diffusion, name)
