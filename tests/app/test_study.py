@@ -17,7 +17,7 @@ from siloweave.app.check import forecast
 from siloweave.app.init import propose, write_proposal
 from siloweave.app.run import load_rows
 from siloweave.app.study import Study, method_of
-from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.database import Database
@@ -211,6 +211,14 @@ def test_a_proposed_study_loads_and_its_schema_says_what_came_from_rows(tmp_path
     assert (schema["age"].low, schema["age"].high, schema["age"].missing) == (30, 55, True)
     assert all(column.from_data for column in schema.columns)
     assert dict(proposal.review)["age"] == "integer, low 30, high 55, missing values"
+
+
+def test_no_study_is_proposed_for_nested_values_of_json_lines(tmp_path: Path):
+    for name, value in (("north", "2"), ("south", "[2]")):
+        lines = f'{{"age": 1, "tags": 1}}\n{{"age": 2, "tags": {value}}}\n'
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    with pytest.raises(DataError, match=r"'south': column 'tags' holds lists .*row 2"):
+        propose([tmp_path / "north.jsonl", tmp_path / "south.jsonl"], folder=tmp_path)
 
 
 def test_a_study_is_proposed_from_a_table_of_a_database(tmp_path: Path, monkeypatch):

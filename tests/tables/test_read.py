@@ -901,3 +901,49 @@ def test_a_named_index_of_pandas_is_said_to_be_no_column(recwarn):
 def test_an_empty_column_name_is_said_to_be_empty():
     with pytest.raises(DataError, match=r"empty, or no text: \[''\]"):
         read(pd.DataFrame({"": [1]}))
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [{"a": 1}, [1, 2], (1, 2), {1, 2}, frozenset({1}), np.array([1, 2]), []],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_schema_is_proposed_for_no_column_of_nested_objects(nested):
+    cells = pd.Series([None, "a", nested, nested], dtype=object)
+    frame = pd.DataFrame({"n": range(4), "tags": cells})
+    said = r"'tags' holds lists .*\(first in row 3, counted from 1\).*one column for each part"
+    with pytest.raises(DataError, match=said):
+        Schema.detect(frame)
+    with pytest.raises(DataError, match="'marks' holds lists"):
+        Schema.detect(read(frame).renamed({"tags": "marks"}))
+    assert Schema.detect(frame[["n"]]).names == ("n",)
+    # Under a schema it is a cell like any other that does not fit.
+    tags = Column("tags", "categorical", categories=("a", "-"), other="-", missing=True)
+    codes = Encoder(Schema((tags,)).placed()).encode(read(frame).select(["tags"]))
+    assert codes.column("tags").tolist() == [2, 0, 1, 1]
+
+
+def test_frames_of_polars_and_arrow_refuse_nested_columns_with_the_same_advice():
+    frame = pl.DataFrame({"tags": [[1], [2]]})
+    structs = pl.DataFrame({"tags": [{"a": 1}, {"a": 2}]})
+    of_arrow = pd.DataFrame({"tags": pd.array([[1], [2]], pd.ArrowDtype(pa.list_(pa.int64())))})
+    for source in (frame, structs, frame.to_arrow(), of_arrow):
+        with pytest.raises(DataError, match=r"'tags' .*cannot hold; make one column for each part"):
+            Schema.detect(source)
+
+
+@pytest.mark.parametrize(
+    "values", [("1", '{"a": 2}'), ('"a"', '["b"]'), ("null", "[]"), ("1", "[1]"), ('"[1]"', "[2]")]
+)
+def test_a_schema_is_proposed_for_no_nested_values_of_json_lines(tmp_path, values):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(f'{{"n": {row}, "tags": {v}}}' for row, v in enumerate(values)))
+    with pytest.raises(DataError, match=r"'tags' holds lists .*first in row 2"):
+        Schema.detect(path)
+    assert Schema.detect(read(path, columns=["n"])).names == ("n",)
+
+
+def test_texts_of_json_lines_that_look_like_lists_are_texts(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"tags": "[1]"}\n\n{"tags": "{}"}\n' * 20)
+    assert Schema.detect(path)["tags"].categories == ("[1]", "{}")

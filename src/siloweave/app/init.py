@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from siloweave.app.check import same_columns
 from siloweave.app.parties import OTHER_TEXT, differences, form_of, overlaps, places
 from siloweave.app.study import plain_name
-from siloweave.errors import InputError, RosterError, count_of
+from siloweave.errors import InputError, RosterError, count_of, naming_party
 from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.report import words
@@ -131,6 +131,9 @@ def propose(
             raise RosterError(
                 f"{_shown(source)} has no rows. Leave it out, or give its rows."
             )
+    for party, table in tables.items():
+        with naming_party(party):
+            table.check_nested()
     _check_headers(tables)
     on = ids_of(tables)
     for party, table in tables.items():

@@ -22,6 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
+from siloweave.tables.nested import NESTED_ADVICE
 from siloweave.tables.parsing import (
     DATETIME,
     DURATION,
@@ -78,9 +79,11 @@ def _normal_series(series: pl.Series) -> pl.Series:
         narrowed = series.cast(pl.Int64, strict=False)
         has_room = narrowed.null_count() == series.null_count()
         return narrowed if has_room else series.cast(pl.String)
+    advice = "convert it to text, numbers, booleans or datetimes, or drop it"
+    if dtype.is_nested():
+        advice = NESTED_ADVICE
     raise DataError(
-        f"column {series.name!r} has type {dtype}, which a table cannot hold; convert it to text, "
-        "numbers, booleans or datetimes, or drop it"
+        f"column {series.name!r} has type {dtype}, which a table cannot hold; {advice}"
     )
 
 

@@ -43,6 +43,7 @@ from siloweave.tables.native_types import (
     series_of,
     zones_of,
 )
+from siloweave.tables.nested import first_nested, keys_of_lines, nested_in_lines
 from siloweave.tables.origin import CodedColumn, Origin, TextFileColumn, units_of
 from siloweave.tables.spreadsheets import read_sheet
 from siloweave.tables.statistical_files import (
@@ -178,13 +179,18 @@ def _read_pandas(source: Any) -> Table:
     _warn_of_index(source)
     columns = []
     types = dict(source.dtypes)
+    nested = {}
     for name in source.columns:
         values, is_missing = pandas_values(source[name])
         columns.append(series_of(name, values, is_missing, mixed=True))
+        first_row = first_nested(values) if values.dtype == object else None
+        if first_row is not None:
+            nested[name] = first_row
         if str(types[name]) == "object":
             types[name] = objects_of(values[~is_missing]) or types[name]
     frame = normal_frame(columns)
-    return Table(frame, Origin("pandas", types, units=units_of(frame)))
+    origin = Origin("pandas", types, units=units_of(frame), nested=nested)
+    return Table(frame, origin)
 
 
 def _warn_of_index(source: Any) -> None:
@@ -234,7 +240,23 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
                 text_columns[column.name] = text_column
         origin = replace(origin, text_columns=text_columns)
     frame = normal_frame(blanked_columns)
-    return Table(frame, replace(origin, units=units_of(frame)))
+    nested = {}
+    if origin.has_keys:
+        nested = nested_in_lines(file, _like_nested(frame))
+    return Table(frame, replace(origin, units=units_of(frame), nested=nested))
+
+
+def _like_nested(frame: pl.DataFrame) -> set[str]:
+    """Return the columns of JSON lines in which a cell is written like a list or an object.
+
+    It may be a text in quotation marks, which a cell has no more: the line itself decides.
+    """
+    names = set()
+    for column in frame.get_columns():
+        is_like_one = column.cast(pl.String).str.contains(r"^\s*[\[{]")
+        if is_like_one.any():
+            names.add(column.name)
+    return names
 
 
 def _unreadable(file: Path, error: Exception, dialect: Dialect) -> DataError:
@@ -290,15 +312,16 @@ def _scan_json_lines(file: Path, names: Sequence[str]) -> tuple[pl.LazyFrame, Or
 def _key_types(file: Path, names: Sequence[str]) -> dict[str, Any]:
     """Return the keys of JSON lines and the type that fits all values of each.
 
-    Where none fits, as with a number here and a list there, the known names count: one value must
-    not decide whether a table is read.
+    Where none fits, as with a number here and a list there, values are texts, of the known names or
+    of all keys: one value must not decide whether a table is read.
     """
     try:
         types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
     except pl.exceptions.PolarsError:
-        if not names:
+        text_names = names or keys_of_lines(file)
+        if not text_names:
             raise
-        return dict.fromkeys(names, pl.String)
+        return dict.fromkeys(text_names, pl.String)
     return dict(types)
 
 

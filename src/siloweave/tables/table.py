@@ -38,6 +38,7 @@ from siloweave.tables.native_types import (
     series_of,
     with_declared,
 )
+from siloweave.tables.nested import check_single_values
 from siloweave.tables.origin import (
     CodedColumn,
     Frame,
@@ -394,6 +395,10 @@ class Table:
         """Whether each row names its own columns, as in JSON lines."""
         return self._origin.has_keys
 
+    def check_nested(self) -> None:
+        """Raise DataError if a cell of the source holds several values, such as a list."""
+        check_single_values(self.names, self._origin.nested)
+
     def zone(self, name: str) -> str | None:
         """Return the time zone of a column of a frame or file, whose times are held in UTC here."""
         declared_zone = self._origin.zones.get(name)
@@ -488,6 +493,7 @@ class Table:
             zones=_renamed_keys(origin.zones, names),
             coded_columns=_renamed_keys(origin.coded_columns, names),
             units=_renamed_keys(origin.units, names),
+            nested=_renamed_keys(origin.nested, names),
         )
         return Table(self._frame.rename(dict(names)), new_origin)
 
