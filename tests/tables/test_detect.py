@@ -55,6 +55,15 @@ def test_what_else_was_seen_of_an_ambiguous_date_is_said_too():
     assert "'n/a' taken for a missing value" in column.why
 
 
+def test_none_beside_another_missing_value_of_python_is_named():
+    said = "'None' beside it is a category: add it to missing_values if Python wrote it"
+    column = seen(["a", "b", "None", "nan"] * 20)
+    assert column.missing_values == ("nan",)
+    assert said in column.why
+    assert said not in seen(["a", "b", "None", "n/a"] * 20).why
+    assert said not in seen(["a", "b", "nan"] * 20).why
+
+
 def test_an_ambiguous_date_is_read_as_the_tables_other_dates():
     for other in ("%m/%d/%Y", "%d/%m/%Y"):
         column = seen(dates("%m/%d/%Y", upto=12), born=dates(other))

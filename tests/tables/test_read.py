@@ -903,6 +903,14 @@ def test_an_empty_column_name_is_said_to_be_empty():
         read(pd.DataFrame({"": [1]}))
 
 
+@pytest.mark.parametrize("values", [("a", "b"), (True, False), ("a", 1), (1.5, 2.5)])
+def test_every_missing_object_of_a_pandas_column_is_a_missing_cell(values):
+    cells = [*values, None, np.nan, pd.NA, pd.NaT, Decimal("nan")] * 9
+    frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
+    for source in (frame, frame.astype("category")):
+        assert read(source).missing("x")[:7].tolist() == [False] * 2 + [True] * 5
+
+
 @pytest.mark.parametrize(
     "nested",
     [{"a": 1}, [1, 2], (1, 2), {1, 2}, frozenset({1}), np.array([1, 2]), []],

@@ -85,6 +85,8 @@ _MARKS_AROUND = {
     '=".*"': "written as formulas of a spreadsheet",
     "'[^']*": "with an apostrophe before them, as a spreadsheet marks texts",
 }
+# What Python and pandas write for a missing value in texts; "None" may well be a category.
+_PYTHON_GAPS = frozenset({"None", "nan", "NaT", "<NA>"})
 _NO_ANSWER = re.compile(rf"\b(?:{NO_ANSWER})\b", re.IGNORECASE)
 
 
@@ -351,6 +353,10 @@ def _with_marks(finding: ColumnEvidence, texts: Texts) -> ColumnEvidence:
     why += "correct missing_values if it is not"
     if any(map(LIMIT.fullmatch, marks)):
         why += ", or write a number into the file instead of a limit"
+    doubtful = sorted(_PYTHON_GAPS & texts.counts.keys())
+    if doubtful and not _PYTHON_GAPS.isdisjoint(marks):
+        why += f"; {', '.join(map(repr, doubtful))} beside it is a category: add it to "
+        why += "missing_values if Python wrote it for a missing value"
     # Codes above a scale of numbers are missing values, too.
     return replace(finding, why=why, missing_values=(*finding.missing_values, *marks))
 
