@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import siloweave as sw
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, encoding_of, read, read_batches, write
 from siloweave.tables.cells import placed_cells
@@ -955,3 +956,26 @@ def test_texts_of_json_lines_that_look_like_lists_are_texts(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"tags": "[1]"}\n\n{"tags": "{}"}\n' * 20)
     assert Schema.detect(path)["tags"].categories == ("[1]", "{}")
+
+
+def test_a_categorical_column_without_any_value_comes_back_in_its_type():
+    gaps = pd.Series([None] * 20)
+    frame = pd.DataFrame(
+        {
+            "gap": gaps.astype("category"),
+            "ordered": gaps.astype(pd.CategoricalDtype(["a", "b"], ordered=True)),
+            "number": pd.Series([*range(10)] * 2).astype("category"),
+            "x": ["a", "b"] * 10,
+        }
+    )
+    number = Column("number", "integer", low=0, high=9)
+    schema = Schema.detect(frame)
+    schema = Schema(tuple(number if c.name == "number" else c for c in schema.columns))
+    drawn = sw.GaussianCopula().fit(frame, schema).sample(5, seed=0)
+    assert drawn["gap"].dtype == "category"
+    assert drawn["ordered"].dtype == pd.CategoricalDtype([], ordered=True)
+    assert drawn["number"].dtype == "int64"
+
+    enum = pl.DataFrame({"gap": pl.Series([None] * 20, dtype=pl.Enum(["a"])), "x": [1, 2] * 10})
+    drawn = sw.GaussianCopula().fit(enum, Schema.detect(enum)).sample(5, seed=0)
+    assert drawn["gap"].dtype == pl.Enum([])

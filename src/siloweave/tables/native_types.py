@@ -395,6 +395,9 @@ def _restored_column(pandas: Any, column: Any, dtype: Any) -> Any:
     if isinstance(dtype, ObjectsOf):
         return _as_objects(column, dtype)
     if str(dtype) == "category":
+        # No value was declared: those that were drawn are of another type.
+        if not len(dtype.categories) and column.notna().any():
+            return column
         # New values become further categories, behind those that there were.
         categories = list(dtype.categories)
         category_set = set(categories)
@@ -437,6 +440,10 @@ def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
             return utc.dt.convert_time_zone(zone).cast(dtype)
         if dtype == pl.Time and series.dtype == pl.String:
             return series.str.to_time("%H:%M:%S%.f")
+        # An enum without values holds no drawn one.
+        lists_no_value = isinstance(dtype, pl.Enum) and not len(dtype.categories)
+        if lists_no_value and series.count():
+            return series
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series
@@ -515,8 +522,8 @@ def with_declared(
 ) -> Mapping[str, Any]:
     """Replace in a frame's types the values that were found in rows by declared ones.
 
-    A categorical type or enum lists the column's public values in their order and no others, and
-    is left out without such values.
+    A categorical type or enum lists the column's public values in their order and no others. One
+    that lists none is for a column without any value, see `pandas_series` and `polars_frame`.
     """
     declared_types = dict(dtypes)
     for name, dtype in dtypes.items():
@@ -525,9 +532,7 @@ def with_declared(
         is_enum = type(dtype).__name__ == "Enum"
         if not is_pandas and not is_enum:
             continue
-        if not values:
-            del declared_types[name]
-        elif is_pandas:
+        if is_pandas:
             declared_types[name] = type(dtype)(values, ordered=dtype.ordered)
         else:
             declared_types[name] = type(dtype)(values)

@@ -255,9 +255,11 @@ class Table:
 
         dtype = self._origin.dtypes.get(name)
         if isinstance(dtype, pl.Enum):
-            return tuple(dtype.categories.to_list())
+            return tuple(dtype.categories.to_list()) or None
         if str(dtype) == "category" and dtype is not None:
             values = dtype.categories.tolist()
+            if not values:
+                return None
             # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2;
             # or ranges that pandas cut numbers into, and other values that no schema has.
             if not all(isinstance(value, _CATEGORY_TYPES) for value in values):
