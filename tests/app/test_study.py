@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
 
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -211,6 +212,15 @@ def test_a_proposed_study_loads_and_its_schema_says_what_came_from_rows(tmp_path
     assert (schema["age"].low, schema["age"].high, schema["age"].missing) == (30, 55, True)
     assert all(column.from_data for column in schema.columns)
     assert dict(proposal.review)["age"] == "integer, low 30, high 55, missing values"
+
+
+def test_an_index_that_pandas_stored_is_said_to_be_left_out(tmp_path: Path, recwarn):
+    rows = pd.DataFrame({"age": [1, 2] * 20}, index=[*"abcd"] * 10)
+    rows.to_parquet(tmp_path / "north.parquet")
+    proposal = propose([tmp_path / "north.parquet"], folder=tmp_path)
+    assert proposal.schema.names == ("age",)
+    assert proposal.files[0].startswith("north: the index of pandas, which has no name, is left")
+    assert not recwarn.list
 
 
 def test_no_study_is_proposed_for_nested_values_of_json_lines(tmp_path: Path):

@@ -899,6 +899,28 @@ def test_a_named_index_of_pandas_is_said_to_be_no_column(recwarn):
         assert read(frame.set_index("who")).names == ("x",)
 
 
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+def test_an_unnamed_index_that_pandas_stored_is_no_column(tmp_path, ending, recwarn):
+    path = tmp_path / f"rows.{ending}"
+    frame = pd.DataFrame({"x": [1, 2, 2, 1] * 5, "who": [f"p{i}" for i in range(20)]})
+    selected = frame[frame["x"] > 1]
+    sources = [path, pa.Table.from_pandas(selected), pl.from_arrow(pa.Table.from_pandas(selected))]
+    getattr(selected, f"to_{ending}")(path)
+    for source in sources:
+        with pytest.warns(UserWarning, match=r"index of pandas .* no name, .* drawn rows lack it"):
+            table = read(source)
+        assert table.names == ("x", "who")
+    recwarn.clear()
+    assert Schema.detect(table).names == ("x", "who")
+    assert read(path, names=("x", "who")).num_rows == 10
+    assert names_in(path, Dialect()) == ("x", "who")
+    assert next(read_batches(path, 5)).names == ("x", "who")
+    # One with a name is a column of the file, whoever reads it.
+    getattr(frame.set_index("who"), f"to_{ending}")(path)
+    assert read(path).names == ("x", "who")
+    assert not recwarn.list
+
+
 def test_an_empty_column_name_is_said_to_be_empty():
     with pytest.raises(DataError, match=r"empty, or no text: \[''\]"):
         read(pd.DataFrame({"": [1]}))

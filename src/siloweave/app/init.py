@@ -327,12 +327,20 @@ def _is_question(why: str) -> bool:
 
 
 def _file_words(table: Table) -> str:
-    """Say how a text file is written, or how much of a larger table was read."""
-    if table.drawn_of is not None:
-        return f"{table.num_rows:,} random rows of {table.drawn_of:,} were read"
+    """Say how a text file is written, or what of another table was not read."""
     dialect = table.dialect
     if dialect is None:
-        return ""
+        unread_parts = []
+        if table.drawn_of is not None:
+            unread_parts.append(
+                f"{table.num_rows:,} random rows of {table.drawn_of:,} were read"
+            )
+        if table.has_index:
+            unread_parts.append(
+                "the index of pandas, which has no name, is left out; name it where the file is "
+                "written if drawn rows are to have it"
+            )
+        return "; ".join(unread_parts)
     names = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
     separator = names.get(dialect.separator or "", repr(dialect.separator))
     skipped_lines = dialect.skip or 0

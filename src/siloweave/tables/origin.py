@@ -198,6 +198,7 @@ class Origin:
         hint: How the one column of a text file seems to be divided.
         coded_columns: All cells of the columns of SPSS, Stata or SAS.
         units: Units in which durations are seen as numbers.
+        has_index: Whether pandas stored an index without a name, which is no column here.
         nested: The first row, from 0, of each column in which a cell holds several values.
     """
 
@@ -217,6 +218,7 @@ class Origin:
     hint: str = ""
     coded_columns: Mapping[str, CodedColumn] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    has_index: bool = False
     nested: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -397,6 +397,11 @@ class Table:
         """Whether each row names its own columns, as in JSON lines."""
         return self._origin.has_keys
 
+    @property
+    def has_index(self) -> bool:
+        """Whether pandas stored an index without a name in the source, which is no column here."""
+        return self._origin.has_index
+
     def check_nested(self) -> None:
         """Raise DataError if a cell of the source holds several values, such as a list."""
         check_single_values(self.names, self._origin.nested)
