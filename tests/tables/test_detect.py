@@ -1480,3 +1480,28 @@ def test_drawn_days_of_a_year_are_whole_numbers_again():
     drawn = sw.GaussianCopula().fit(frame, schema).sample(50, seed=1)
     assert drawn["visit_date"].dtype == pl.Int64
     assert (drawn["visit_date"] % 1000).is_between(1, 366).all()
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [2.5] * 40,
+        ["$5.00"] * 40,
+        ["5 %"] * 40,
+        ["2020-01-31"] * 40,
+        ["12:30"] * 40,
+        [True] * 40,
+        [pd.Timestamp("2020-01-31")] * 40,
+        [timedelta(hours=1)] * 40,
+    ],
+    ids=lambda cells: str(cells[0]),
+)
+def test_one_value_in_all_rows_is_called_constant_whatever_its_kind(cells):
+    column = Schema.detect(pd.DataFrame({"x": cells}))["x"]
+    assert column.kind not in ("categorical", "text", "id")
+    assert "constant: one " in column.why
+    assert "in every row" in column.why
+    half = pd.DataFrame({"x": pd.Series(cells[:20] + [None] * 20, dtype=object)})
+    assert "constant: one " in Schema.detect(half)["x"].why
+    two = Schema.detect(pd.DataFrame({"x": cells, "y": range(40)}))["y"]
+    assert "constant" not in two.why

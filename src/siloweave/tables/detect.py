@@ -73,6 +73,8 @@ _THREADS = 4
 # So many marks of missing values may stand among numbers.
 _MARKS = 5
 _NUMBERS = ("integer", "continuous")
+# Where a reason begins with it, a rule has said already that there is one value.
+_CONSTANT = "constant"
 _MIDNIGHTS = frozenset({"24:00", "24:00:00"})
 # Between values of a list in one field, and how many different texts show one.
 _LIST_MARKS = ";|,"
@@ -132,6 +134,10 @@ def _with_notes(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
                 f"; {num_infinite:,} of {table.num_rows:,} rows hold infinite numbers: "
             )
             why += "correct them, or make them missing"
+    is_modelled = finding.kind not in ("id", "text")
+    if is_modelled and not why.startswith(_CONSTANT) and table.is_constant(name):
+        rows = "all rows that have one" if table.missing(name).any() else "every row"
+        why += f"; {_CONSTANT}: one value in {rows}"
     if table.hint:
         why += f"; {table.hint}"
     return replace(finding, why=why)

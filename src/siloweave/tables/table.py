@@ -207,6 +207,11 @@ class Table:
         """Return a mask of one column's missing values, one boolean per row."""
         return self._typed_column(name).is_null().to_numpy()
 
+    def is_constant(self, name: str) -> bool:
+        """Return whether all values of a column are one, missing ones aside."""
+        values = self._typed_column(name).drop_nulls()
+        return len(values) > 0 and bool((values == values[0]).all())
+
     def with_gaps(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return one column's values, and which are missing, as `from_columns` takes them.
 
