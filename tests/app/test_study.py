@@ -29,6 +29,7 @@ from siloweave.tables.write import write
 SCHEMA = Schema(
     (Column("age", "integer", low=0, high=99), Column("ill", "boolean"))
 ).with_fallbacks()
+BEGINS = "seems to begin a total or a mean, which is no row. Delete the line"
 TEXT = """\
 [study]
 name = "admissions"
@@ -370,9 +371,7 @@ def test_a_second_line_of_names_and_a_total_are_pointed_out(tmp_path: Path):
     (tmp_path / "a.csv").write_text("\n".join(["k,age,dose,z", ",years,mg,", *rows, "Summe:,,,"]))
     found = propose([tmp_path / "a.csv"]).cautions
     assert found[0].startswith("a, line 2: age, dose hold 'years', 'mg' and no numbers. Delete the")
-    assert found[1:] == (
-        "a, line 103, k: 'Summe:' seems to begin a total, which is no row. Delete the line",
-    )
+    assert found[1:] == (f"a, line 103, k: 'Summe:' {BEGINS}",)
     rows += ["Total,5,7,x", "Total,1,2,x"]  # which may be a category
     (tmp_path / "a.csv").write_text("\n".join(["k,age,dose,z", *rows]))
     (only,) = propose([tmp_path / "a.csv"]).cautions  # an id that repeats, and no total
@@ -387,9 +386,8 @@ def test_subtotals_a_note_below_and_repeated_names_are_pointed_out(tmp_path: Pat
     text = "\n".join(["k,age,dose", *rows[:30], *middle, *rows[30:], *last])
     (tmp_path / "a.csv").write_text(text, "utf-8")
     cautions = propose([tmp_path / "a.csv"]).cautions
-    begins = "seems to begin a total, which is no row. Delete the line"
-    assert f"a, line 32, k: 'Zwischensumme' {begins}" in cautions
-    assert f"a, line 65, k: 'Summe' {begins}" in cautions
+    assert f"a, line 32, k: 'Zwischensumme' {BEGINS}" in cautions
+    assert f"a, line 65, k: 'Summe' {BEGINS}" in cautions
     assert "a, line 33, line 34: the columns' names again, and no row. Delete the line" in cautions
     (note,) = [caution for caution in cautions if "text in one column alone" in caution]
     assert note.startswith("a, line 66: ")

@@ -134,6 +134,9 @@ def read(
     whole_table = read_as(source, dialect, columns)
     if whole_table.hint and isinstance(source, str | os.PathLike):
         _log.warning("%s was read as one column: %s", source, whole_table.hint)
+    if not isinstance(source, Table):
+        for note in whole_table.notes:
+            _log.warning("%s: %s", source, note)
     # A table that was read before has been warned of; a study says so itself.
     is_new = not names and not isinstance(source, Table | ParquetFile)
     if whole_table.has_index and is_new:
@@ -311,8 +314,14 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, Origin]:
 
     if kind == EXCEL:
         # Like a CSV, a sheet is text, and has no dialect.
-        sheet, types = read_sheet(file, requested)
-        return sheet.lazy(), Origin("csv", file_types=types)
+        sheet = read_sheet(file, requested)
+        origin = Origin(
+            "csv",
+            file_types=sheet.types,
+            blank_lines=sheet.other_lines,
+            notes=sheet.notes,
+        )
+        return sheet.cells.lazy(), origin
 
     if kind in JSON_LINES:
         return _scan_json_lines(file, requested.names)

@@ -375,7 +375,10 @@ class Table:
         return self._origin.dialect
 
     def line(self, row: int) -> int:
-        """Return a row's line in its text file, as if no field held a line break."""
+        """Return a row's line in its text file, or its row in its sheet.
+
+        Lines are counted as if no field held a line break.
+        """
         dialect = self.dialect or Dialect()
         line = row + 1 + bool(dialect.header) + (dialect.skip or 0)
         # Blank lines are in order: each one before the row moves it down.
@@ -401,6 +404,16 @@ class Table:
     def keyed(self) -> bool:
         """Whether each row names its own columns, as in JSON lines."""
         return self._origin.has_keys
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a sheet of Excel shows otherwise than it is read, a sentence each."""
+        return self._origin.notes
+
+    @property
+    def is_sheet(self) -> bool:
+        """Whether the table is a sheet of Excel."""
+        return self._origin.is_sheet
 
     @property
     def has_index(self) -> bool:
