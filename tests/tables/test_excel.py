@@ -382,6 +382,23 @@ def test_places_are_those_of_the_sheet(tmp_path):
         assert words in cautions
 
 
+def test_names_that_are_repeated_among_the_rows_are_named(tmp_path):
+    rows = [["ward", "age"], *(["ab"[i % 2], i % 37] for i in range(90))]
+    rows.insert(40, rows[0])
+    proposal = propose([workbook(tmp_path / "a.xlsx", {"S": rows})], folder=tmp_path)
+    assert proposal.cautions == (
+        "a, row 41 of the sheet: the columns' names again, and no row. Delete the line",
+    )
+
+
+def test_numbers_that_may_be_days_of_excel_are_named(tmp_path):
+    rows = [["admitted", "score"], *([44_000 + i % 50, 41_000 + 900 * i] for i in range(60))]
+    schema = Schema.detect(read(workbook(tmp_path / "a.xlsx", {"S": rows})))
+    said = "if they are days that Excel counts from 1900 on, give the cells a format of dates"
+    assert said in schema["admitted"].why
+    assert said not in schema["score"].why
+
+
 def test_days_beside_a_word_are_days(tmp_path):
     cells = [Raw(f'<c s="0"><v>{44_000 + row}</v></c>') for row in range(60)]
     rows = [["day"], ["n/a"], *([cell] for cell in cells)]

@@ -381,8 +381,8 @@ def _places_of(table: Table, rows: Sequence[int]) -> str:
 
 
 def _repeated_names(table: Table) -> list[int]:
-    """Return rows of a text file that repeat all columns' names, as joined files have them."""
-    if table.dialect is None:
+    """Return rows that repeat all columns' names, as joined files and sheets have them."""
+    if table.dialect is None and not table.is_sheet:
         return []
     rows = set(range(table.num_rows))
     for name in table.names:

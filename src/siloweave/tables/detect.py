@@ -73,6 +73,8 @@ _THREADS = 4
 # So many marks of missing values may stand among numbers.
 _MARKS = 5
 _NUMBERS = ("integer", "continuous")
+# 1990-01-01 and 2039-12-31, as Excel counts days.
+_EXCEL_DAYS = (32_874, 51_135)
 # Where a reason begins with it, a rule has said already that there is one value.
 _CONSTANT = "constant"
 _MIDNIGHTS = frozenset({"24:00", "24:00:00"})
@@ -138,9 +140,24 @@ def _with_notes(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
     if is_modelled and not why.startswith(_CONSTANT) and table.is_constant(name):
         rows = "all rows that have one" if table.missing(name).any() else "every row"
         why += f"; {_CONSTANT}: one value in {rows}"
+    is_plain = finding.kind == "integer" and "spreadsheet" not in why
+    if is_plain and _may_be_days_of_excel(table, name):
+        why += "; if they are days that Excel counts from 1900 on, give the cells a format of "
+        why += "dates"
     if table.hint:
         why += f"; {table.hint}"
     return replace(finding, why=why)
+
+
+def _may_be_days_of_excel(table: Table, name: str) -> bool:
+    """Return whether all numbers of a sheet's column would be days from 1990 to 2039."""
+    if not table.is_sheet:
+        return False
+    numbers = table.numbers(name).drop_nulls().to_numpy()
+    first_day, last_day = _EXCEL_DAYS
+    return len(numbers) > 0 and bool(
+        numbers.min() >= first_day and numbers.max() <= last_day
+    )
 
 
 def _judged(table: Table, name: str) -> ColumnEvidence:
