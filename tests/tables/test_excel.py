@@ -399,6 +399,14 @@ def test_numbers_that_may_be_days_of_excel_are_named(tmp_path):
     assert said not in schema["score"].why
 
 
+def test_dates_above_columns_are_days(tmp_path):
+    day = Raw("<c s='0'><v>44197</v></c>")
+    rows = [["ward", day], *(["ab"[i % 2], Raw(f"<c><v>{i}</v></c>")] for i in range(9))]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows}, shown="yyyy-mm-dd")
+    assert read(path).names == ("ward", "2021-01-01")
+    assert read(path, names=("ward", "2021-01-01")).num_rows == 9
+
+
 def test_days_beside_a_word_are_days(tmp_path):
     cells = [Raw(f'<c s="0"><v>{44_000 + row}</v></c>') for row in range(60)]
     rows = [["day"], ["n/a"], *([cell] for cell in cells)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -27,6 +27,14 @@ _ERROR = re.compile(rb'<(?:\w+:)?c(\s[^>]*?\bt="e"[^>]*)>')
 _HIDDEN = re.compile(rb'<(?:\w+:)?row(\s[^>]*?\bhidden="(?:1|true)"[^>]*)>')
 # A cell with a number: text has a type.
 _NUMBER = re.compile(rb'<(?:\w+:)?c(\s[^>]*?\bs="(\d+)"[^>]*)>\s*<(?:\w+:)?v>(\d+)<')
+# Texts of which one is in whatever a pattern finds: most sheets have none of them.
+_NEEDLES = {
+    _MERGED: (b"mergeCell",),
+    _UNCOMPUTED: (b"<f", b":f"),
+    _ERROR: (b't="e"',),
+    _HIDDEN: (b"hidden=",),
+    _NUMBER: (b" s=",),
+}
 _PLACE = re.compile(rb'\br="([A-Z]*(\d+))"')
 # A format such as 00000, by which Excel writes 00123 for 123.
 _ZEROS = re.compile(r"0{2,}")
@@ -91,7 +99,10 @@ class SheetFacts:
         with ZipFile(file) as parts:
             sheet_part = _sheet_part(parts, sheet_name)
             padded_styles = _padded_styles(parts)
-            for pattern, match in _matches(parts, sheet_part):
+            patterns = [_MERGED, _UNCOMPUTED, _ERROR, _HIDDEN]
+            if padded_styles:
+                patterns.append(_NUMBER)
+            for pattern, match in _matches(parts, sheet_part, patterns):
                 self._add(pattern, match, padded_styles)
 
     def _add(
@@ -147,10 +158,9 @@ class SheetFacts:
 
 
 def _matches(
-    parts: ZipFile, part: str
+    parts: ZipFile, part: str, patterns: Sequence[re.Pattern[bytes]]
 ) -> Iterator[tuple[re.Pattern[bytes], re.Match[bytes]]]:
     """Yield what each pattern finds in a part of a file, once each, without holding all of it."""
-    patterns = (_MERGED, _UNCOMPUTED, _ERROR, _HIDDEN, _NUMBER)
     ends = dict.fromkeys(patterns, 0)
     first = 0
     text = b""
@@ -160,6 +170,8 @@ def _matches(
             first += len(text) - len(tail)
             text = tail + piece
             for pattern in patterns:
+                if not any(needle in text for needle in _NEEDLES[pattern]):
+                    continue
                 # What was found at the end of the last piece is not found again.
                 start = max(ends[pattern] - first, 0)
                 for match in pattern.finditer(text, start):

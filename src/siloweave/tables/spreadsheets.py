@@ -78,7 +78,6 @@ def read_sheet(path: Path, dialect: Dialect) -> ExcelSheet:
         drop_empty_rows=False,
         read_options={**as_text, "skip_rows": 0},
     )
-    cells = _with_days(cells)
     start = dialect.skip or 0
     if has_header and dialect.skip is None:
         start = _names_row(cells, dialect.names)
@@ -90,8 +89,9 @@ def read_sheet(path: Path, dialect: Dialect) -> ExcelSheet:
         )
     place = {"header_row": start}
     if has_header:
+        first_row = _with_days(cells[start : start + 1]).row(0)
         names = _sheet_columns(
-            cells.row(start), where, start + 1, has_known_names=bool(dialect.names)
+            first_row, where, start + 1, has_known_names=bool(dialect.names)
         )
     else:
         place = {"skip_rows": start}
@@ -173,7 +173,8 @@ def _names_row(cells: pl.DataFrame, known_names: Sequence[str]) -> int:
     rows lie below it, so none is looked at. Else it is the first row, unless the rows above another
     one hold one text at most, and that one can only be names.
     """
-    head = [_texts_in(row) for row in cells.head(HEAD_ROWS).rows()]
+    head_cells = _with_days(cells.head(HEAD_ROWS))
+    head = [_texts_in(row) for row in head_cells.rows()]
     first_filled = next((place for place, row in enumerate(head) if any(row)), 0)
     starts = range(first_filled, min(first_filled + _MOST_ROWS_ABOVE, len(head)))
     if known_names:
@@ -237,7 +238,7 @@ def _sheet_name(path: Path, file: Path) -> str:
         sheet_names = sorted(sheet_names, key=lambda name: name in hidden)
         sheet_name = str(sheet_names[0])
         problem = f"has {len(sheet_names)} sheets"
-        num_shown = len(sheet_names) - len(hidden)
+        num_shown = sum(name not in hidden for name in sheet_names)
         is_clear = len(sheet_names) == 1 or num_shown == 1
     if not is_clear:
         raise DataError(
