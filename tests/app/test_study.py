@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
 
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -17,7 +18,7 @@ from siloweave.app.check import forecast
 from siloweave.app.init import propose, write_proposal
 from siloweave.app.run import load_rows
 from siloweave.app.study import Study, method_of
-from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.database import Database
@@ -28,6 +29,7 @@ from siloweave.tables.write import write
 SCHEMA = Schema(
     (Column("age", "integer", low=0, high=99), Column("ill", "boolean"))
 ).with_fallbacks()
+BEGINS = "seems to begin a total or a mean, which is no row. Delete the line"
 TEXT = """\
 [study]
 name = "admissions"
@@ -213,6 +215,23 @@ def test_a_proposed_study_loads_and_its_schema_says_what_came_from_rows(tmp_path
     assert dict(proposal.review)["age"] == "integer, low 30, high 55, missing values"
 
 
+def test_an_index_that_pandas_stored_is_said_to_be_left_out(tmp_path: Path, recwarn):
+    rows = pd.DataFrame({"age": [1, 2] * 20}, index=[*"abcd"] * 10)
+    rows.to_parquet(tmp_path / "north.parquet")
+    proposal = propose([tmp_path / "north.parquet"], folder=tmp_path)
+    assert proposal.schema.names == ("age",)
+    assert proposal.files[0].startswith("north: the index of pandas, which has no name, is left")
+    assert not recwarn.list
+
+
+def test_no_study_is_proposed_for_nested_values_of_json_lines(tmp_path: Path):
+    for name, value in (("north", "2"), ("south", "[2]")):
+        lines = f'{{"age": 1, "tags": 1}}\n{{"age": 2, "tags": {value}}}\n'
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    with pytest.raises(DataError, match=r"'south': column 'tags' holds lists .*row 2"):
+        propose([tmp_path / "north.jsonl", tmp_path / "south.jsonl"], folder=tmp_path)
+
+
 def test_a_study_is_proposed_from_a_table_of_a_database(tmp_path: Path, monkeypatch):
     with closing(sqlite3.connect(tmp_path / "my ward.sqlite")) as connection, connection:
         connection.execute("CREATE TABLE stays (age, ill)")
@@ -352,9 +371,7 @@ def test_a_second_line_of_names_and_a_total_are_pointed_out(tmp_path: Path):
     (tmp_path / "a.csv").write_text("\n".join(["k,age,dose,z", ",years,mg,", *rows, "Summe:,,,"]))
     found = propose([tmp_path / "a.csv"]).cautions
     assert found[0].startswith("a, line 2: age, dose hold 'years', 'mg' and no numbers. Delete the")
-    assert found[1:] == (
-        "a, line 103, k: 'Summe:' seems to begin a total, which is no row. Delete the line",
-    )
+    assert found[1:] == (f"a, line 103, k: 'Summe:' {BEGINS}",)
     rows += ["Total,5,7,x", "Total,1,2,x"]  # which may be a category
     (tmp_path / "a.csv").write_text("\n".join(["k,age,dose,z", *rows]))
     (only,) = propose([tmp_path / "a.csv"]).cautions  # an id that repeats, and no total
@@ -369,9 +386,8 @@ def test_subtotals_a_note_below_and_repeated_names_are_pointed_out(tmp_path: Pat
     text = "\n".join(["k,age,dose", *rows[:30], *middle, *rows[30:], *last])
     (tmp_path / "a.csv").write_text(text, "utf-8")
     cautions = propose([tmp_path / "a.csv"]).cautions
-    begins = "seems to begin a total, which is no row. Delete the line"
-    assert f"a, line 32, k: 'Zwischensumme' {begins}" in cautions
-    assert f"a, line 65, k: 'Summe' {begins}" in cautions
+    assert f"a, line 32, k: 'Zwischensumme' {BEGINS}" in cautions
+    assert f"a, line 65, k: 'Summe' {BEGINS}" in cautions
     assert "a, line 33, line 34: the columns' names again, and no row. Delete the line" in cautions
     (note,) = [caution for caution in cautions if "text in one column alone" in caution]
     assert note.startswith("a, line 66: ")

@@ -55,6 +55,15 @@ def test_what_else_was_seen_of_an_ambiguous_date_is_said_too():
     assert "'n/a' taken for a missing value" in column.why
 
 
+def test_none_beside_another_missing_value_of_python_is_named():
+    said = "'None' beside it is a category: add it to missing_values if Python wrote it"
+    column = seen(["a", "b", "None", "nan"] * 20)
+    assert column.missing_values == ("nan",)
+    assert said in column.why
+    assert said not in seen(["a", "b", "None", "n/a"] * 20).why
+    assert said not in seen(["a", "b", "nan"] * 20).why
+
+
 def test_an_ambiguous_date_is_read_as_the_tables_other_dates():
     for other in ("%m/%d/%Y", "%d/%m/%Y"):
         column = seen(dates("%m/%d/%Y", upto=12), born=dates(other))
@@ -1471,3 +1480,28 @@ def test_drawn_days_of_a_year_are_whole_numbers_again():
     drawn = sw.GaussianCopula().fit(frame, schema).sample(50, seed=1)
     assert drawn["visit_date"].dtype == pl.Int64
     assert (drawn["visit_date"] % 1000).is_between(1, 366).all()
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [2.5] * 40,
+        ["$5.00"] * 40,
+        ["5 %"] * 40,
+        ["2020-01-31"] * 40,
+        ["12:30"] * 40,
+        [True] * 40,
+        [pd.Timestamp("2020-01-31")] * 40,
+        [timedelta(hours=1)] * 40,
+    ],
+    ids=lambda cells: str(cells[0]),
+)
+def test_one_value_in_all_rows_is_called_constant_whatever_its_kind(cells):
+    column = Schema.detect(pd.DataFrame({"x": cells}))["x"]
+    assert column.kind not in ("categorical", "text", "id")
+    assert "constant: one " in column.why
+    assert "in every row" in column.why
+    half = pd.DataFrame({"x": pd.Series(cells[:20] + [None] * 20, dtype=object)})
+    assert "constant: one " in Schema.detect(half)["x"].why
+    two = Schema.detect(pd.DataFrame({"x": cells, "y": range(40)}))["y"]
+    assert "constant" not in two.why

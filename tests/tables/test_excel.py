@@ -84,7 +84,25 @@ def workbook(
     return path
 
 
+class Raw(str):
+    """A cell as it stands in the file."""
+
+
+def edited(path: Path, part: str, old: str, new: str) -> Path:
+    """A file in which a text of one of its parts is another."""
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    assert old.encode() in parts[part]
+    parts[part] = parts[part].replace(old.encode(), new.encode())
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in parts.items():
+            file.writestr(name, data)
+    return path
+
+
 def cell(value: object) -> str:
+    if isinstance(value, Raw):
+        return value
     if value is None:
         return "<c/>"
     if isinstance(value, bool):
@@ -135,7 +153,7 @@ def test_a_sheet_without_names_is_read_if_that_is_said(tmp_path):
         (
             [["Stays", None], ["age", "ward"], ["three", "a"]],
             "A1:B1",
-            r"column 2 has no name in row 1. .* if others lie above it, or count them: --skip",
+            r"column 2 has no name in row 1. .* if others lie above .*, or count them: --skip",
         ),
         ([["age", "age"], [3, 4]], "", "has column names twice: age"),
         (
@@ -277,3 +295,144 @@ def test_dates_of_excel_stay_dates(tmp_path):
     rows = [["day"], *([44_000 + row] for row in range(60))]
     path = workbook(tmp_path / "days.xlsx", {"Days": rows}, shown="yyyy-mm-dd")
     assert Schema.detect(read(path))["day"].low == "2020-06-18"
+
+
+FORMULA = '<c r="B{0}"{1}><f>A{0}*2</f>{2}</c>'
+
+
+def test_formulas_without_a_value_are_said_to_be_missing(tmp_path, caplog):
+    values = ["<v/>", "<v></v>", "", "<v>8</v>"]
+    rows = [
+        ["age", "double"],
+        *([i, Raw(FORMULA.format(i, "", values[i % 4]))] for i in range(2, 42)),
+    ]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows})
+    proposal = propose([path], folder=tmp_path)
+    assert proposal.files[0].startswith(
+        "a: 30 cells (the first is B2) hold a formula without a value"
+    )
+    assert not caplog.records
+    assert read(path).missing("double").sum() == 30
+    assert "open the file in Excel and save it" in caplog.text
+
+    empty = [Raw(FORMULA.format(i, ' t="str"', "<v></v>")) for i in range(2, 12)]
+    path = workbook(tmp_path / "b.xlsx", {"S": [["age", "double"], *([3, cell] for cell in empty)]})
+    assert not read(path).notes
+
+
+def test_many_formulas_are_counted_once_each(tmp_path):
+    long_name = "A" * 8000
+    formula = '<c r="B{0}"><f>{1}</f></c>'
+    rows = [["age", "x"], *([i, Raw(formula.format(i, long_name))] for i in range(2, 502))]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows})
+    assert read(path).notes[0].startswith("500 cells (the first is B2) hold")
+
+
+def test_errors_and_hidden_rows_are_named(tmp_path):
+    error = Raw('<c r="B3" t="e"><v>#N/A</v></c>')
+    title = Raw('<c r="A1" t="e"><v>#REF!</v></c>')
+    path = workbook(tmp_path / "a.xlsx", {"S": [[title], ["age", "ward"], [30, error], [41, "b"]]})
+    edited(path, "xl/worksheets/sheet1.xml", "<row><c><v>41", '<row r="4" hidden="1"><c><v>41')
+    table = read(path, skip=1)
+    assert table.missing("ward").tolist() == [True, False]
+    assert table.notes == (
+        "1 cell (the first is B3) holds an error such as #N/A, which counts as missing",
+        "1 row is hidden in Excel, and read like others",
+    )
+
+
+def test_zeros_that_only_a_format_shows_are_named(tmp_path):
+    rows = [["zip"], *([number] for number in (1234, 80331, 99))]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows}, shown="00000")
+    (note,) = read(path).notes
+    assert note.startswith("2 cells hold a number that Excel shows with zeros before it")
+    assert not read(workbook(tmp_path / "b.xlsx", {"S": rows}, shown="0.00")).notes
+
+
+def test_the_only_sheet_that_excel_shows_is_read(tmp_path):
+    sheets = {"Lists": [["ward"], ["a"]], "Stays": [["age"], [30]], "Old": [["x"], [1]]}
+    path = workbook(tmp_path / "a.xlsx", sheets)
+    edited(path, "xl/workbook.xml", '<sheet name="Lists"', '<sheet state="hidden" name="Lists"')
+    with pytest.raises(DataError, match=r"write a.xlsx#Stays, or another of Stays, Old, Lists"):
+        read(path)
+    edited(path, "xl/workbook.xml", '<sheet name="Old"', '<sheet state="veryHidden" name="Old"')
+    assert read(path).names == ("age",)
+    assert read(f"{path}#Lists").names == ("ward",)
+
+
+def test_places_are_those_of_the_sheet(tmp_path):
+    rows = [
+        ["Stays", None, None],
+        ["ward", "age", "kg"],
+        [None, "years", "kg"],
+        ["a", 3, 4],
+        [None] * 3,
+    ]
+    rows += [["ab"[i % 2], 40 + i * i % 31, 70.5 + i * i % 37] for i in range(90)]
+    rows += [["a total", 40, 50], ["Mean", 40, 50], ["Source: ward", None, None]]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows})
+    proposal = propose([path], folder=tmp_path, dialect=Dialect(skip=1))
+    cautions = "\n".join(proposal.cautions)
+    for words in (
+        "row 3 of the sheet: age, kg hold 'years', 'kg'",
+        "row 96 of the sheet, ward: 'a total' seems to begin a total or a mean",
+        "row 97 of the sheet, ward: 'Mean' seems to begin a total or a mean",
+        "row 98 of the sheet: text in one column alone",
+    ):
+        assert words in cautions
+
+
+def test_names_that_are_repeated_among_the_rows_are_named(tmp_path):
+    rows = [["ward", "age"], *(["ab"[i % 2], i % 37] for i in range(90))]
+    rows.insert(40, rows[0])
+    proposal = propose([workbook(tmp_path / "a.xlsx", {"S": rows})], folder=tmp_path)
+    assert proposal.cautions == (
+        "a, row 41 of the sheet: the columns' names again, and no row. Delete the line",
+    )
+
+
+def test_numbers_that_may_be_days_of_excel_are_named(tmp_path):
+    rows = [["admitted", "score"], *([44_000 + i % 50, 41_000 + 900 * i] for i in range(60))]
+    schema = Schema.detect(read(workbook(tmp_path / "a.xlsx", {"S": rows})))
+    said = "if they are days that Excel counts from 1900 on, give the cells a format of dates"
+    assert said in schema["admitted"].why
+    assert said not in schema["score"].why
+
+
+def test_dates_above_columns_are_days(tmp_path):
+    day = Raw("<c s='0'><v>44197</v></c>")
+    rows = [["ward", day], *(["ab"[i % 2], Raw(f"<c><v>{i}</v></c>")] for i in range(9))]
+    path = workbook(tmp_path / "a.xlsx", {"S": rows}, shown="yyyy-mm-dd")
+    assert read(path).names == ("ward", "2021-01-01")
+    assert read(path, names=("ward", "2021-01-01")).num_rows == 9
+
+
+def test_days_beside_a_word_are_days(tmp_path):
+    cells = [Raw(f'<c s="0"><v>{44_000 + row}</v></c>') for row in range(60)]
+    rows = [["day"], ["n/a"], *([cell] for cell in cells)]
+    path = workbook(tmp_path / "days.xlsx", {"Days": rows}, shown="yyyy-mm-dd")
+    day = Schema.detect(read(path))["day"]
+    assert (day.kind, day.format, day.low) == ("datetime", "%Y-%m-%d", "2020-06-18")
+
+
+@pytest.mark.parametrize("shown", ["", "yyyy-mm-dd"])
+@pytest.mark.parametrize("mark", ["n/a", "NULL"])
+def test_a_mark_of_a_missing_value_beside_numbers_or_dates_is_proposed(tmp_path, mark, shown):
+    """The reader of sheets takes such texts for none, and gave the column a type."""
+    rows = [["x"], *([44_000 + row % 50] for row in range(60)), [mark]]
+    table = read(workbook(tmp_path / "a.xlsx", {"S": rows}, shown=shown))
+    schema = Schema.detect(table)
+    assert schema["x"].missing_values == (mark,)
+    assert Encoder(schema, 4).encode(table).num_rows == 61
+
+
+def test_a_duration_of_whole_days_beside_a_word_stays_one(tmp_path):
+    rows = [["worked"], ["n/a"], *([1.0 + row / 4] for row in range(40))]
+    table = read(workbook(tmp_path / "a.xlsx", {"S": rows}, shown="[h]:mm"))
+    assert table.numbers("worked", "hours")[1:6].to_list() == [24.0, 30.0, 36.0, 42.0, 48.0]
+
+
+def test_a_column_without_a_value_is_not_guessed_at(tmp_path, caplog):
+    path = workbook(tmp_path / "a.xlsx", {"S": [["age", "gap"], [30, None], [41, None]]})
+    assert read(path).missing("gap").all()
+    assert not caplog.records

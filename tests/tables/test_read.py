@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import siloweave as sw
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, encoding_of, read, read_batches, write
 from siloweave.tables.cells import placed_cells
@@ -898,6 +899,105 @@ def test_a_named_index_of_pandas_is_said_to_be_no_column(recwarn):
         assert read(frame.set_index("who")).names == ("x",)
 
 
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+def test_an_unnamed_index_that_pandas_stored_is_no_column(tmp_path, ending, recwarn):
+    path = tmp_path / f"rows.{ending}"
+    frame = pd.DataFrame({"x": [1, 2, 2, 1] * 5, "who": [f"p{i}" for i in range(20)]})
+    selected = frame[frame["x"] > 1]
+    sources = [path, pa.Table.from_pandas(selected), pl.from_arrow(pa.Table.from_pandas(selected))]
+    getattr(selected, f"to_{ending}")(path)
+    for source in sources:
+        with pytest.warns(UserWarning, match=r"index of pandas .* no name, .* drawn rows lack it"):
+            table = read(source)
+        assert table.names == ("x", "who")
+    recwarn.clear()
+    assert Schema.detect(table).names == ("x", "who")
+    assert read(path, names=("x", "who")).num_rows == 10
+    assert names_in(path, Dialect()) == ("x", "who")
+    assert next(read_batches(path, 5)).names == ("x", "who")
+    # One with a name is a column of the file, whoever reads it.
+    getattr(frame.set_index("who"), f"to_{ending}")(path)
+    assert read(path).names == ("x", "who")
+    assert not recwarn.list
+
+
 def test_an_empty_column_name_is_said_to_be_empty():
     with pytest.raises(DataError, match=r"empty, or no text: \[''\]"):
         read(pd.DataFrame({"": [1]}))
+
+
+@pytest.mark.parametrize("values", [("a", "b"), (True, False), ("a", 1), (1.5, 2.5)])
+def test_every_missing_object_of_a_pandas_column_is_a_missing_cell(values):
+    cells = [*values, None, np.nan, pd.NA, pd.NaT, Decimal("nan")] * 9
+    frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
+    for source in (frame, frame.astype("category")):
+        assert read(source).missing("x")[:7].tolist() == [False] * 2 + [True] * 5
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [{"a": 1}, [1, 2], (1, 2), {1, 2}, frozenset({1}), np.array([1, 2]), []],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_schema_is_proposed_for_no_column_of_nested_objects(nested):
+    cells = pd.Series([None, "a", nested, nested], dtype=object)
+    frame = pd.DataFrame({"n": range(4), "tags": cells})
+    said = r"'tags' holds lists .*\(first in row 3, counted from 1\).*one column for each part"
+    with pytest.raises(DataError, match=said):
+        Schema.detect(frame)
+    with pytest.raises(DataError, match="'marks' holds lists"):
+        Schema.detect(read(frame).renamed({"tags": "marks"}))
+    assert Schema.detect(frame[["n"]]).names == ("n",)
+    # Under a schema it is a cell like any other that does not fit.
+    tags = Column("tags", "categorical", categories=("a", "-"), other="-", missing=True)
+    codes = Encoder(Schema((tags,)).placed()).encode(read(frame).select(["tags"]))
+    assert codes.column("tags").tolist() == [2, 0, 1, 1]
+
+
+def test_frames_of_polars_and_arrow_refuse_nested_columns_with_the_same_advice():
+    frame = pl.DataFrame({"tags": [[1], [2]]})
+    structs = pl.DataFrame({"tags": [{"a": 1}, {"a": 2}]})
+    of_arrow = pd.DataFrame({"tags": pd.array([[1], [2]], pd.ArrowDtype(pa.list_(pa.int64())))})
+    for source in (frame, structs, frame.to_arrow(), of_arrow):
+        with pytest.raises(DataError, match=r"'tags' .*cannot hold; make one column for each part"):
+            Schema.detect(source)
+
+
+@pytest.mark.parametrize(
+    "values", [("1", '{"a": 2}'), ('"a"', '["b"]'), ("null", "[]"), ("1", "[1]"), ('"[1]"', "[2]")]
+)
+def test_a_schema_is_proposed_for_no_nested_values_of_json_lines(tmp_path, values):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(f'{{"n": {row}, "tags": {v}}}' for row, v in enumerate(values)))
+    with pytest.raises(DataError, match=r"'tags' holds lists .*first in row 2"):
+        Schema.detect(path)
+    assert Schema.detect(read(path, columns=["n"])).names == ("n",)
+
+
+def test_texts_of_json_lines_that_look_like_lists_are_texts(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"tags": "[1]"}\n\n{"tags": "{}"}\n' * 20)
+    assert Schema.detect(path)["tags"].categories == ("[1]", "{}")
+
+
+def test_a_categorical_column_without_any_value_comes_back_in_its_type():
+    gaps = pd.Series([None] * 20)
+    frame = pd.DataFrame(
+        {
+            "gap": gaps.astype("category"),
+            "ordered": gaps.astype(pd.CategoricalDtype(["a", "b"], ordered=True)),
+            "number": pd.Series([*range(10)] * 2).astype("category"),
+            "x": ["a", "b"] * 10,
+        }
+    )
+    number = Column("number", "integer", low=0, high=9)
+    schema = Schema.detect(frame)
+    schema = Schema(tuple(number if c.name == "number" else c for c in schema.columns))
+    drawn = sw.GaussianCopula().fit(frame, schema).sample(5, seed=0)
+    assert drawn["gap"].dtype == "category"
+    assert drawn["ordered"].dtype == pd.CategoricalDtype([], ordered=True)
+    assert drawn["number"].dtype == "int64"
+
+    enum = pl.DataFrame({"gap": pl.Series([None] * 20, dtype=pl.Enum(["a"])), "x": [1, 2] * 10})
+    drawn = sw.GaussianCopula().fit(enum, Schema.detect(enum)).sample(5, seed=0)
+    assert drawn["gap"].dtype == pl.Enum([])

@@ -139,6 +139,7 @@ FRAMES = {
         "categories": ("x", pick(["low", "middle", "high"])),
     },
     "Numbers with decimals": {
+        "one number with decimals": ("x", [2.5] * ROWS),
         "few codes with decimals": ("icd9", pick([250.1, 401.9, 414.5])),
         "many codes with decimals": ("icd9", (unique(1001, 9999) / 10).round(1)),
         "few numbers with decimals": ("x", pick([0.5, 1.5, 2.25])),

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from siloweave.app.check import same_columns
 from siloweave.app.parties import OTHER_TEXT, differences, form_of, overlaps, places
 from siloweave.app.study import plain_name
-from siloweave.errors import InputError, RosterError, count_of
+from siloweave.errors import InputError, RosterError, count_of, naming_party
 from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.report import words
@@ -68,7 +68,14 @@ _TOTALS = (
     "итого",
     "合计",
     "合計",
+    "mean",
+    "average",
+    "mittelwert",
+    "durchschnitt",
+    "moyenne",
 )
+# A row of subtotals, as Excel writes it below each group: "North Total".
+_SUBTOTALS = (" total", " subtotal", " ergebnis", " summe")
 _SHOWN = 3  # stray texts of a column
 # Columns, from which every one of AIM's rounds looks at more than 10,000 pairs.
 _WIDE = 150
@@ -131,6 +138,9 @@ def propose(
             raise RosterError(
                 f"{_shown(source)} has no rows. Leave it out, or give its rows."
             )
+    for party, table in tables.items():
+        with naming_party(party):
+            table.check_nested()
     _check_headers(tables)
     on = ids_of(tables)
     for party, table in tables.items():
@@ -324,12 +334,21 @@ def _is_question(why: str) -> bool:
 
 
 def _file_words(table: Table) -> str:
-    """Say how a text file is written, or how much of a larger table was read."""
-    if table.drawn_of is not None:
-        return f"{table.num_rows:,} random rows of {table.drawn_of:,} were read"
+    """Say how a text file is written, or what of another table was not read."""
     dialect = table.dialect
     if dialect is None:
-        return ""
+        unread_parts = []
+        if table.drawn_of is not None:
+            unread_parts.append(
+                f"{table.num_rows:,} random rows of {table.drawn_of:,} were read"
+            )
+        if table.has_index:
+            unread_parts.append(
+                "the index of pandas, which has no name, is left out; name it where the file is "
+                "written if drawn rows are to have it"
+            )
+        unread_parts += table.notes
+        return "; ".join(unread_parts)
     names = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
     separator = names.get(dialect.separator or "", repr(dialect.separator))
     skipped_lines = dialect.skip or 0
@@ -362,8 +381,8 @@ def _places_of(table: Table, rows: Sequence[int]) -> str:
 
 
 def _repeated_names(table: Table) -> list[int]:
-    """Return rows of a text file that repeat all columns' names, as joined files have them."""
-    if table.dialect is None:
+    """Return rows that repeat all columns' names, as joined files and sheets have them."""
+    if table.dialect is None and not table.is_sheet:
         return []
     rows = set(range(table.num_rows))
     for name in table.names:
@@ -375,7 +394,8 @@ def _repeated_names(table: Table) -> list[int]:
 
 def _notes(table: Table) -> list[int]:
     """Return the last rows that have a text in one column alone, where all others have more."""
-    if table.dialect is None or len(table.names) < _LEAST_COLUMNS:
+    is_typed = table.dialect is not None or table.is_sheet
+    if not is_typed or len(table.names) < _LEAST_COLUMNS:
         return []
     num_filled = np.zeros(table.num_rows, dtype=np.int64)
     for name in table.names:
@@ -438,7 +458,7 @@ def _strays(
 
 
 def _totals(party: str, table: Table) -> Iterator[str]:
-    """Yield a sentence about each row that is a sum of others, as spreadsheets have them."""
+    """Yield a sentence about each row that sums up others, as spreadsheets have them."""
     place = places(table)
     for name in table.names:
         if table.kind(name) != "text":
@@ -451,14 +471,15 @@ def _totals(party: str, table: Table) -> Iterator[str]:
         cells = texts_of(table.cells(name)).str.strip_chars()
         for row in np.flatnonzero(cells.is_in(totals).fill_null(False)).tolist():
             yield (
-                f"{party}, {place(row)}, {name}: {cells[row]!r} seems to begin a total, which is "
-                "no row. Delete the line"
+                f"{party}, {place(row)}, {name}: {cells[row]!r} seems to begin a total or a mean, "
+                "which is no row. Delete the line"
             )
 
 
 def _is_total(text: str) -> bool:
-    """Return whether a text is a word for a sum."""
-    return text.strip(" :").lower() in _TOTALS
+    """Return whether a text is a word for a sum or a mean, or ends as one of a group does."""
+    word = text.strip(" :").lower()
+    return word in _TOTALS or word.endswith(_SUBTOTALS)
 
 
 def write_proposal(

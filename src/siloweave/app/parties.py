@@ -559,10 +559,12 @@ def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
 
 
 def places(table: Table) -> Callable[[int], str]:
-    """Return a function that names a row's place: its line in a text file, else its number.
+    """Return a function that names a row's place: its line in a text file, its row in a sheet.
 
-    Lines are counted as if no field held a line break.
+    Elsewhere it is the row's number. Lines are counted as if no field held a line break.
     """
+    if table.is_sheet:
+        return lambda row: f"row {table.line(row)} of the sheet"
     if table.dialect is None:
         suffix = " of the sample" if table.drawn_of else ""
         return lambda row: f"row {row + 1}{suffix}"

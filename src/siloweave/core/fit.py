@@ -507,7 +507,8 @@ class Fit:
 
         Args:
             num_rows: How many; as many as were fitted, or as `given` has, if None.
-            seed: The same seed gives the same rows; without one, every call gives others.
+            seed: The same seed gives the same rows; without one, every call gives others, and other
+                ids where these have a format. Ids without one count from 1 in every call.
             given: What rows must have: a mapping of column to value (None, NaN or NA: missing),
                 or a frame with one row per wanted row, where a cell without a value is free.
             balanced: A column of categories or booleans, whose classes are then equally frequent;

@@ -73,6 +73,10 @@ _THREADS = 4
 # So many marks of missing values may stand among numbers.
 _MARKS = 5
 _NUMBERS = ("integer", "continuous")
+# 1990-01-01 and 2039-12-31, as Excel counts days.
+_EXCEL_DAYS = (32_874, 51_135)
+# Where a reason begins with it, a rule has said already that there is one value.
+_CONSTANT = "constant"
 _MIDNIGHTS = frozenset({"24:00", "24:00:00"})
 # Between values of a list in one field, and how many different texts show one.
 _LIST_MARKS = ";|,"
@@ -85,6 +89,8 @@ _MARKS_AROUND = {
     '=".*"': "written as formulas of a spreadsheet",
     "'[^']*": "with an apostrophe before them, as a spreadsheet marks texts",
 }
+# What Python and pandas write for a missing value in texts; "None" may well be a category.
+_PYTHON_GAPS = frozenset({"None", "nan", "NaT", "<NA>"})
 _NO_ANSWER = re.compile(rf"\b(?:{NO_ANSWER})\b", re.IGNORECASE)
 
 
@@ -130,9 +136,28 @@ def _with_notes(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
                 f"; {num_infinite:,} of {table.num_rows:,} rows hold infinite numbers: "
             )
             why += "correct them, or make them missing"
+    is_modelled = finding.kind not in ("id", "text")
+    if is_modelled and not why.startswith(_CONSTANT) and table.is_constant(name):
+        rows = "all rows that have one" if table.missing(name).any() else "every row"
+        why += f"; {_CONSTANT}: one value in {rows}"
+    is_plain = finding.kind == "integer" and "spreadsheet" not in why
+    if is_plain and _may_be_days_of_excel(table, name):
+        why += "; if they are days that Excel counts from 1900 on, give the cells a format of "
+        why += "dates"
     if table.hint:
         why += f"; {table.hint}"
     return replace(finding, why=why)
+
+
+def _may_be_days_of_excel(table: Table, name: str) -> bool:
+    """Return whether all numbers of a sheet's column would be days from 1990 to 2039."""
+    if not table.is_sheet:
+        return False
+    numbers = table.numbers(name).drop_nulls().to_numpy()
+    first_day, last_day = _EXCEL_DAYS
+    return len(numbers) > 0 and bool(
+        numbers.min() >= first_day and numbers.max() <= last_day
+    )
 
 
 def _judged(table: Table, name: str) -> ColumnEvidence:
@@ -351,6 +376,10 @@ def _with_marks(finding: ColumnEvidence, texts: Texts) -> ColumnEvidence:
     why += "correct missing_values if it is not"
     if any(map(LIMIT.fullmatch, marks)):
         why += ", or write a number into the file instead of a limit"
+    doubtful = sorted(_PYTHON_GAPS & texts.counts.keys())
+    if doubtful and not _PYTHON_GAPS.isdisjoint(marks):
+        why += f"; {', '.join(map(repr, doubtful))} beside it is a category: add it to "
+        why += "missing_values if Python wrote it for a missing value"
     # Codes above a scale of numbers are missing values, too.
     return replace(finding, why=why, missing_values=(*finding.missing_values, *marks))
 

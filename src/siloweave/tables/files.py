@@ -32,6 +32,8 @@ _ADVICE = {
     ".zip": "unpack it",
     ".json": "write one object a line, as .jsonl",
     ".xls": "save it as .xlsx",
+    ".xlsm": "save it as .xlsx",
+    ".xlsb": "save it as .xlsx",
     ".ods": "save it as .xlsx",
 }
 SKIP_ADVICE = "or count them: --skip, skip = ... in the study, or read(skip=...)"

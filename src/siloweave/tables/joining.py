@@ -45,6 +45,7 @@ def beside(tables: Sequence[Table]) -> Table:
             zones={**second.zones, **first.zones},
             coded_columns={**second.coded_columns, **first.coded_columns},
             units={**second.units, **first.units},
+            nested={**second.nested, **first.nested},
         )
         joined = replace(joined, _frame=frame, _origin=origin)
     return joined

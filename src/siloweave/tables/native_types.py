@@ -22,6 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
+from siloweave.tables.nested import NESTED_ADVICE
 from siloweave.tables.parsing import (
     DATETIME,
     DURATION,
@@ -78,9 +79,11 @@ def _normal_series(series: pl.Series) -> pl.Series:
         narrowed = series.cast(pl.Int64, strict=False)
         has_room = narrowed.null_count() == series.null_count()
         return narrowed if has_room else series.cast(pl.String)
+    advice = "convert it to text, numbers, booleans or datetimes, or drop it"
+    if dtype.is_nested():
+        advice = NESTED_ADVICE
     raise DataError(
-        f"column {series.name!r} has type {dtype}, which a table cannot hold; convert it to text, "
-        "numbers, booleans or datetimes, or drop it"
+        f"column {series.name!r} has type {dtype}, which a table cannot hold; {advice}"
     )
 
 
@@ -392,6 +395,9 @@ def _restored_column(pandas: Any, column: Any, dtype: Any) -> Any:
     if isinstance(dtype, ObjectsOf):
         return _as_objects(column, dtype)
     if str(dtype) == "category":
+        # No value was declared: those that were drawn are of another type.
+        if not len(dtype.categories) and column.notna().any():
+            return column
         # New values become further categories, behind those that there were.
         categories = list(dtype.categories)
         category_set = set(categories)
@@ -434,6 +440,10 @@ def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
             return utc.dt.convert_time_zone(zone).cast(dtype)
         if dtype == pl.Time and series.dtype == pl.String:
             return series.str.to_time("%H:%M:%S%.f")
+        # An enum without values holds no drawn one.
+        lists_no_value = isinstance(dtype, pl.Enum) and not len(dtype.categories)
+        if lists_no_value and series.count():
+            return series
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series
@@ -512,8 +522,8 @@ def with_declared(
 ) -> Mapping[str, Any]:
     """Replace in a frame's types the values that were found in rows by declared ones.
 
-    A categorical type or enum lists the column's public values in their order and no others, and
-    is left out without such values.
+    A categorical type or enum lists the column's public values in their order and no others. One
+    that lists none is for a column without any value, see `pandas_series` and `polars_frame`.
     """
     declared_types = dict(dtypes)
     for name, dtype in dtypes.items():
@@ -522,9 +532,7 @@ def with_declared(
         is_enum = type(dtype).__name__ == "Enum"
         if not is_pandas and not is_enum:
             continue
-        if not values:
-            del declared_types[name]
-        elif is_pandas:
+        if is_pandas:
             declared_types[name] = type(dtype)(values, ordered=dtype.ordered)
         else:
             declared_types[name] = type(dtype)(values)

@@ -186,7 +186,7 @@ class Origin:
         dtypes: Types of a frame's columns, as its library has them.
         types: Declared types instead, and whether a value may be missing.
         dialect: How a text file was written.
-        blank_lines: Lines of a text file that are no rows.
+        blank_lines: Lines of a text file, or rows of a sheet, that are no rows.
         num_unnamed: How many columns at the end of a text file have neither name nor value.
         row_counts: How many rows each row stands for; None for one.
         source_rows: How many rows the table has that these were drawn from; None if they were not.
@@ -198,6 +198,9 @@ class Origin:
         hint: How the one column of a text file seems to be divided.
         coded_columns: All cells of the columns of SPSS, Stata or SAS.
         units: Units in which durations are seen as numbers.
+        has_index: Whether pandas stored an index without a name, which is no column here.
+        notes: What a sheet shows otherwise than it is read, a sentence each.
+        nested: The first row, from 0, of each column in which a cell holds several values.
     """
 
     kind: Frame = "file"
@@ -216,6 +219,9 @@ class Origin:
     hint: str = ""
     coded_columns: Mapping[str, CodedColumn] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    has_index: bool = False
+    notes: tuple[str, ...] = ()
+    nested: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_text(self) -> bool:

@@ -43,6 +43,7 @@ from siloweave.tables.native_types import (
     series_of,
     zones_of,
 )
+from siloweave.tables.nested import first_nested, keys_of_lines, nested_in_lines
 from siloweave.tables.origin import CodedColumn, Origin, TextFileColumn, units_of
 from siloweave.tables.spreadsheets import read_sheet
 from siloweave.tables.statistical_files import (
@@ -57,6 +58,8 @@ from siloweave.tables.text_files import scan_text, wide_lines, without_texts
 _log = logging.getLogger("siloweave")
 # Rows of a piece of a Parquet file.
 _BATCH_ROWS = 1_000_000
+# What pandas and pyarrow call an index without a name where they store it as a column.
+_INDEX = re.compile(r"__index_level_\d+__")
 # Rows that are drawn by one digest. Another size would draw other rows for the same secret.
 _BLOCK_ROWS = 1 << 16
 
@@ -103,7 +106,8 @@ def read(
             CSV are then found by these, and no row has a say in it.
 
     Returns:
-        The table. Text stays text; a pandas index is dropped.
+        The table. Text stays text. An index of pandas is no column, of a frame or, if it has no
+        name, of a file; a warning says so.
 
     Raises:
         DataError: When the file is missing, unreadable or no table, a column name repeats or is
@@ -130,6 +134,17 @@ def read(
     whole_table = read_as(source, dialect, columns)
     if whole_table.hint and isinstance(source, str | os.PathLike):
         _log.warning("%s was read as one column: %s", source, whole_table.hint)
+    if not isinstance(source, Table):
+        for note in whole_table.notes:
+            _log.warning("%s: %s", source, note)
+    # A table that was read before has been warned of; a study says so itself.
+    is_new = not names and not isinstance(source, Table | ParquetFile)
+    if whole_table.has_index and is_new:
+        warnings.warn(
+            "the index of pandas in this table has no name, is no column, and drawn rows lack it; "
+            "name it before the table is written, or leave it out: to_parquet(path, index=False)",
+            stacklevel=2,
+        )
     if columns is None:
         return whole_table
     return whole_table.select(columns)
@@ -151,9 +166,7 @@ def read_as(
         unread(source)
         return _read_file(table_file(source), dialect, columns)
     if isinstance(source, pl.DataFrame):
-        frame = normal_frame(source.get_columns())
-        origin = Origin("polars", dict(source.schema), units=units_of(frame))
-        return Table(frame, origin)
+        return _read_arrays(source, "polars", dict(source.schema))
 
     # Pandas and pyarrow are recognised by their names: they may not be installed.
     package = type(source).__module__.partition(".")[0]
@@ -178,13 +191,18 @@ def _read_pandas(source: Any) -> Table:
     _warn_of_index(source)
     columns = []
     types = dict(source.dtypes)
+    nested = {}
     for name in source.columns:
         values, is_missing = pandas_values(source[name])
         columns.append(series_of(name, values, is_missing, mixed=True))
+        first_row = first_nested(values) if values.dtype == object else None
+        if first_row is not None:
+            nested[name] = first_row
         if str(types[name]) == "object":
             types[name] = objects_of(values[~is_missing]) or types[name]
     frame = normal_frame(columns)
-    return Table(frame, Origin("pandas", types, units=units_of(frame)))
+    origin = Origin("pandas", types, units=units_of(frame), nested=nested)
+    return Table(frame, origin)
 
 
 def _warn_of_index(source: Any) -> None:
@@ -207,8 +225,24 @@ def _read_arrow_stream(source: Any, package: str) -> Table:
     if package == "pyarrow":
         kind = "arrow"
         dtypes = {column.name: column.type for column in source.schema}
-    frame = normal_frame(pl.DataFrame(source).get_columns())
-    return Table(frame, Origin(kind, dtypes, units=units_of(frame)))
+    return _read_arrays(pl.DataFrame(source), kind, dtypes)
+
+
+def _read_arrays(
+    source: pl.DataFrame, kind: Literal["arrow", "polars"], dtypes: dict[str, Any]
+) -> Table:
+    """Return the table of arrays of arrow, in which pandas may have stored its index."""
+    index_names = _index_names(source.columns)
+    frame = normal_frame(source.drop(index_names).get_columns())
+    has_index = bool(index_names)
+    return Table(
+        frame, Origin(kind, dtypes, units=units_of(frame), has_index=has_index)
+    )
+
+
+def _index_names(names: Sequence[str]) -> list[str]:
+    """Return the columns in which pandas stored an index without a name."""
+    return [name for name in names if _INDEX.fullmatch(name)]
 
 
 def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> Table:
@@ -234,7 +268,23 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
                 text_columns[column.name] = text_column
         origin = replace(origin, text_columns=text_columns)
     frame = normal_frame(blanked_columns)
-    return Table(frame, replace(origin, units=units_of(frame)))
+    nested = {}
+    if origin.has_keys:
+        nested = nested_in_lines(file, _like_nested(frame))
+    return Table(frame, replace(origin, units=units_of(frame), nested=nested))
+
+
+def _like_nested(frame: pl.DataFrame) -> set[str]:
+    """Return the columns of JSON lines in which a cell is written like a list or an object.
+
+    It may be a text in quotation marks, which a cell has no more: the line itself decides.
+    """
+    names = set()
+    for column in frame.get_columns():
+        is_like_one = column.cast(pl.String).str.contains(r"^\s*[\[{]")
+        if is_like_one.any():
+            names.add(column.name)
+    return names
 
 
 def _unreadable(file: Path, error: Exception, dialect: Dialect) -> DataError:
@@ -260,13 +310,18 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, Origin]:
     kind = file_kind(file)
     if kind == ".parquet":
         pattern = file / "**/*.parquet" if file.is_dir() else file
-        lazy = pl.scan_parquet(pattern)
-        return lazy, Origin(zones=zones_of(lazy.collect_schema()))
+        return _scan_arrays(pl.scan_parquet(pattern))
 
     if kind == EXCEL:
         # Like a CSV, a sheet is text, and has no dialect.
-        sheet, types = read_sheet(file, requested)
-        return sheet.lazy(), Origin("csv", file_types=types)
+        sheet = read_sheet(file, requested)
+        origin = Origin(
+            "csv",
+            file_types=sheet.types,
+            blank_lines=sheet.other_lines,
+            notes=sheet.notes,
+        )
+        return sheet.cells.lazy(), origin
 
     if kind in JSON_LINES:
         return _scan_json_lines(file, requested.names)
@@ -274,8 +329,15 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, Origin]:
         return _scan_statistical(file, kind, requested.encoding)
     if is_text_file(file):
         return _scan_text_file(file, requested)
-    lazy = pl.scan_ipc(file)
-    return lazy, Origin(zones=zones_of(lazy.collect_schema()))
+    return _scan_arrays(pl.scan_ipc(file))
+
+
+def _scan_arrays(lazy: pl.LazyFrame) -> tuple[pl.LazyFrame, Origin]:
+    """Leave out the index of pandas, and return the other columns and their origin."""
+    types = lazy.collect_schema()
+    index_names = _index_names(types.names())
+    origin = Origin(zones=zones_of(types), has_index=bool(index_names))
+    return lazy.drop(index_names), origin
 
 
 def _scan_json_lines(file: Path, names: Sequence[str]) -> tuple[pl.LazyFrame, Origin]:
@@ -290,15 +352,16 @@ def _scan_json_lines(file: Path, names: Sequence[str]) -> tuple[pl.LazyFrame, Or
 def _key_types(file: Path, names: Sequence[str]) -> dict[str, Any]:
     """Return the keys of JSON lines and the type that fits all values of each.
 
-    Where none fits, as with a number here and a list there, the known names count: one value must
-    not decide whether a table is read.
+    Where none fits, as with a number here and a list there, values are texts, of the known names or
+    of all keys: one value must not decide whether a table is read.
     """
     try:
         types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
     except pl.exceptions.PolarsError:
-        if not names:
+        text_names = names or keys_of_lines(file)
+        if not text_names:
             raise
-        return dict.fromkeys(names, pl.String)
+        return dict.fromkeys(text_names, pl.String)
     return dict(types)
 
 

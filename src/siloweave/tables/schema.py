@@ -284,6 +284,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 "SDV constraints that have no equal here: %s", ", ".join(ignored)
             )
         rows = None if table is None else read(table)
+        if rows is not None:
+            rows.check_nested()
         lacking = []
         for column in columns:
             if column.kind == "categorical" and "categories" not in column.ranges:
@@ -326,7 +328,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             constraints: Whether constraints are looked for.
 
         Raises:
-            DataError: When the table has no rows or no columns.
+            DataError: When the table has no rows or no columns, or a cell holds several values,
+                such as a list.
             SchemaError: When ``max_categories`` is below 2.
 
         Example:
@@ -335,6 +338,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             ('kind', 'low', 'high', 'missing')
         """
         rows = read(table)
+        rows.check_nested()
         if max_categories < 2:
             raise SchemaError(f"max_categories={max_categories}: give 2 or more")
         if rows.num_rows == 0 or not rows.names:

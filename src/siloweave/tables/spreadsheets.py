@@ -5,15 +5,13 @@ They are read through fastexcel, which is imported when the first such file is r
 
 from __future__ import annotations
 
-import posixpath
-import re
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
-from zipfile import ZipFile
 
 import polars as pl
 
@@ -23,26 +21,45 @@ from siloweave.tables.dialect import Dialect, are_names, filled_width
 from siloweave.tables.files import EXCEL, SKIP_ADVICE, first_line_of, stored
 from siloweave.tables.native_types import plain_types
 from siloweave.tables.parsing import DURATION
+from siloweave.tables.sheet_parts import SheetFacts, hidden_sheets
 from siloweave.tables.text_encoding import HEAD_ROWS
 from siloweave.tables.text_files import without_texts
 
-_MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([A-Z]+\d+:[A-Z]+(\d+))"')
-# Bytes of a sheet's XML that are searched again with the next piece, for a range across both.
-_OVERLAP_BYTES = 99
 # A time of day, as text: Excel counts days from 1899-12-31, and a clock has none.
 _CLOCK = r"^1899-12-31 (\d\d:\d\d:\d\d(?:\.\d+)?)$"
+# A date, as text. What Excel has for a duration is one before 1910, see `parsing.durations_of`.
+_MIDNIGHT = r"^((?:19[1-9]|[2-9]\d\d)\d-\d\d-\d\d) 00:00:00$"
 # The most rows that are looked at for names.
 _MOST_ROWS_ABOVE = 30
 
 
-def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Read a sheet of an Excel file, every cell as text, and the types of its columns.
+@dataclass(frozen=True)
+class ExcelSheet:
+    """A sheet of an Excel file.
+
+    Attributes:
+        cells: Its rows, every cell as text.
+        types: The types that Excel's own cells have, by column.
+        other_lines: Rows of the sheet, from 1, that are no rows of the table, in order.
+        notes: What reads otherwise than Excel shows it, a sentence each.
+    """
+
+    cells: pl.DataFrame
+    types: dict[str, Any]
+    other_lines: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_sheet(path: Path, dialect: Dialect) -> ExcelSheet:
+    """Read a sheet of an Excel file.
 
     A row has names unless the dialect says that none has; titles may lie above it.
     """
     file = stored(path)
     sheet_name = _sheet_name(path, file)
     fastexcel = import_module("fastexcel")
+    # Such a column is said to be empty, by its name, where a schema is proposed.
+    logging.getLogger("fastexcel.types.dtype").addFilter(_is_no_guess)
     where = f"sheet {sheet_name!r} of {str(file)!r}"
     has_header = dialect.header is not False
     read_cells = partial(
@@ -72,25 +89,28 @@ def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, An
         )
     place = {"header_row": start}
     if has_header:
+        first_row = _with_days(cells[start : start + 1]).row(0)
         names = _sheet_columns(
-            cells.row(start), where, start + 1, has_known_names=bool(dialect.names)
+            first_row, where, start + 1, has_known_names=bool(dialect.names)
         )
     else:
         place = {"skip_rows": start}
         names = [f"column_{index + 1}" for index in range(cells.width)]
-    merged_range = _merged_range(file, sheet_name, start)
-    if merged_range:
+    facts = SheetFacts(file, sheet_name, num_above=start, has_header=has_header)
+    if facts.merged:
         raise DataError(
-            f"{where}: cells {merged_range} are merged, and only the first of them has the value. "
+            f"{where}: cells {facts.merged} are merged, and only the first of them has the value. "
             "Split them, and write each value into each of its rows; names stand in one row"
         )
 
     # Read twice more: as text, and in the types that Excel's own cells have.
     texts = read_cells(has_header=has_header, read_options=as_text | place)
+    other_lines = _other_lines(cells, start + has_header, texts.height)
     texts = texts[:, : len(names)]
     texts.columns = names
     clock_names = _columns_of_clocks(texts)
     texts = texts.with_columns(pl.all().str.replace(_CLOCK, "${1}"))
+    texts = _with_days(texts)
     texts = without_texts(texts, dialect.missing)
     try:
         typed = read_cells(
@@ -98,13 +118,46 @@ def read_sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, An
         )
     except (pl.exceptions.PolarsError, fastexcel.FastExcelError):
         # A number such as 1e308 in a column of whole ones, or a text in one of durations.
-        return texts, {}
-    types = dict(zip(names, typed.dtypes, strict=False))
+        return ExcelSheet(texts, {}, other_lines, facts.notes)
+    types = {}
+    for name, column in zip(names, typed.get_columns(), strict=False):
+        # Texts such as "n/a" are no value of a type: the column is then one of texts.
+        if column.count() >= texts[name].count():
+            types[name] = column.dtype
     durations = [name for name, dtype in types.items() if dtype == pl.Duration]
     # What Excel has for a time of day is a datetime before its first day.
     for name in clock_names:
         types.pop(name, None)
-    return texts, plain_types(types) | dict.fromkeys(durations, DURATION)
+    column_types = plain_types(types) | dict.fromkeys(durations, DURATION)
+    return ExcelSheet(texts, column_types, other_lines, facts.notes)
+
+
+def _other_lines(cells: pl.DataFrame, num_above: int, num_rows: int) -> tuple[int, ...]:
+    """Return the rows of a sheet, from 1, that are no rows of the table.
+
+    Args:
+        cells: All rows of the sheet, also empty ones.
+        num_above: How many lie above the table's rows.
+        num_rows: How many rows the table has.
+    """
+    is_empty = cells.select(~pl.any_horizontal(pl.all().is_not_null())).to_series()
+    lines = pl.Series(range(1, cells.height + 1))
+    empty_lines = lines.filter(is_empty & (lines > num_above)).to_list()
+    # Empty rows at the end are below every row.
+    num_below = cells.height - num_above - len(empty_lines)
+    if num_below != num_rows:
+        return ()
+    return (*range(1, num_above + 1), *empty_lines)
+
+
+def _is_no_guess(record: logging.LogRecord) -> bool:
+    """Return whether fastexcel logs more than that a column has no value."""
+    return "Could not determine dtype" not in record.getMessage()
+
+
+def _with_days(texts: pl.DataFrame) -> pl.DataFrame:
+    """Write dates without their midnight, which Excel's own cells of dates do not show."""
+    return texts.with_columns(pl.all().str.replace(_MIDNIGHT, "${1}"))
 
 
 def _columns_of_clocks(texts: pl.DataFrame) -> list[str]:
@@ -120,7 +173,8 @@ def _names_row(cells: pl.DataFrame, known_names: Sequence[str]) -> int:
     rows lie below it, so none is looked at. Else it is the first row, unless the rows above another
     one hold one text at most, and that one can only be names.
     """
-    head = [_texts_in(row) for row in cells.head(HEAD_ROWS).rows()]
+    head_cells = _with_days(cells.head(HEAD_ROWS))
+    head = [_texts_in(row) for row in head_cells.rows()]
     first_filled = next((place for place, row in enumerate(head) if any(row)), 0)
     starts = range(first_filled, min(first_filled + _MOST_ROWS_ABOVE, len(head)))
     if known_names:
@@ -154,7 +208,10 @@ def _texts_in(row: Sequence[Any]) -> list[str]:
 
 
 def _sheet_name(path: Path, file: Path) -> str:
-    """Return the name of the sheet in a path, such as ``t.xlsx#Visits``, or of the only sheet."""
+    """Return the name of the sheet in a path, such as ``t.xlsx#Visits``.
+
+    Else it is that of the only sheet, or of the only one that Excel shows.
+    """
     try:
         fastexcel = import_module("fastexcel")
     except ModuleNotFoundError:
@@ -176,9 +233,13 @@ def _sheet_name(path: Path, file: Path) -> str:
         problem = f"has no sheet {sheet_name!r}"
         is_clear = sheet_name in sheet_names
     else:
+        hidden = hidden_sheets(file)
+        # Lists of a form and the like are hidden: they are named last.
+        sheet_names = sorted(sheet_names, key=lambda name: name in hidden)
         sheet_name = str(sheet_names[0])
         problem = f"has {len(sheet_names)} sheets"
-        is_clear = len(sheet_names) == 1
+        num_shown = sum(name not in hidden for name in sheet_names)
+        is_clear = len(sheet_names) == 1 or num_shown == 1
     if not is_clear:
         raise DataError(
             f"{str(file)!r} {problem}; write {file.name}#{sheet_names[0]}, or another of "
@@ -199,43 +260,8 @@ def _sheet_columns(
         raise DataError(
             f"{where}: column {names.index('') + 1} has no name in row {row}. Names that are "
             "merged over several cells, or stand in several rows, cannot be read: give each "
-            f"column one name, in one row; if others lie above it, {SKIP_ADVICE}"
+            f"column one name, in one row; if others lie above it, delete them, "
+            f"{SKIP_ADVICE}"
         )
     check_names(names, where)
     return names
-
-
-def _merged_range(file: Path, sheet_name: str, num_above: int) -> str:
-    """Return the first range of merged cells in a sheet, such as A1:A2; empty without one.
-
-    Ranges in so many rows above the names do not count.
-    """
-    with ZipFile(file) as parts:
-        sheet_part = _sheet_part(parts, sheet_name)
-        with parts.open(sheet_part) as data:
-            tail = b""
-            while piece := data.read(1 << 20):
-                for match in _MERGED.finditer(tail + piece):
-                    if int(match[2]) > num_above:
-                        return match[1].decode()
-                tail = piece[-_OVERLAP_BYTES:]
-    return ""
-
-
-def _sheet_part(parts: ZipFile, sheet_name: str) -> str:
-    """Return the part of an Excel file that holds a sheet, which the workbook links to."""
-    links_xml = parts.read("xl/_rels/workbook.xml.rels")
-    workbook_xml = parts.read("xl/workbook.xml")
-    # expat bounds the entities of XML.
-    links = ElementTree.fromstring(links_xml)  # noqa: S314
-    workbook = ElementTree.fromstring(workbook_xml)  # noqa: S314
-    targets = {link.get("Id"): link.get("Target", "") for link in links}
-
-    sheets = workbook.iterfind(".//{*}sheet")
-    sheet = next(sheet for sheet in sheets if sheet.get("name") == sheet_name)
-    # The attribute r:id has the namespace of Excel's version before it.
-    link_ids = [value for key, value in sheet.attrib.items() if key.endswith("}id")]
-    target = targets[link_ids[0]]
-    # A target is relative to xl, or begins with a slash.
-    absolute_path = posixpath.normpath(posixpath.join("/xl", target))
-    return absolute_path[1:]

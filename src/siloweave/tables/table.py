@@ -38,6 +38,7 @@ from siloweave.tables.native_types import (
     series_of,
     with_declared,
 )
+from siloweave.tables.nested import check_single_values
 from siloweave.tables.origin import (
     CodedColumn,
     Frame,
@@ -206,6 +207,11 @@ class Table:
         """Return a mask of one column's missing values, one boolean per row."""
         return self._typed_column(name).is_null().to_numpy()
 
+    def is_constant(self, name: str) -> bool:
+        """Return whether all values of a column are one, missing ones aside."""
+        values = self._typed_column(name).drop_nulls()
+        return len(values) > 0 and bool((values == values[0]).all())
+
     def with_gaps(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return one column's values, and which are missing, as `from_columns` takes them.
 
@@ -254,9 +260,11 @@ class Table:
 
         dtype = self._origin.dtypes.get(name)
         if isinstance(dtype, pl.Enum):
-            return tuple(dtype.categories.to_list())
+            return tuple(dtype.categories.to_list()) or None
         if str(dtype) == "category" and dtype is not None:
             values = dtype.categories.tolist()
+            if not values:
+                return None
             # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2;
             # or ranges that pandas cut numbers into, and other values that no schema has.
             if not all(isinstance(value, _CATEGORY_TYPES) for value in values):
@@ -367,7 +375,10 @@ class Table:
         return self._origin.dialect
 
     def line(self, row: int) -> int:
-        """Return a row's line in its text file, as if no field held a line break."""
+        """Return a row's line in its text file, or its row in its sheet.
+
+        Lines are counted as if no field held a line break.
+        """
         dialect = self.dialect or Dialect()
         line = row + 1 + bool(dialect.header) + (dialect.skip or 0)
         # Blank lines are in order: each one before the row moves it down.
@@ -393,6 +404,25 @@ class Table:
     def keyed(self) -> bool:
         """Whether each row names its own columns, as in JSON lines."""
         return self._origin.has_keys
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a sheet of Excel shows otherwise than it is read, a sentence each."""
+        return self._origin.notes
+
+    @property
+    def is_sheet(self) -> bool:
+        """Whether the table is a sheet of Excel."""
+        return self._origin.is_sheet
+
+    @property
+    def has_index(self) -> bool:
+        """Whether pandas stored an index without a name in the source, which is no column here."""
+        return self._origin.has_index
+
+    def check_nested(self) -> None:
+        """Raise DataError if a cell of the source holds several values, such as a list."""
+        check_single_values(self.names, self._origin.nested)
 
     def zone(self, name: str) -> str | None:
         """Return the time zone of a column of a frame or file, whose times are held in UTC here."""
@@ -488,6 +518,7 @@ class Table:
             zones=_renamed_keys(origin.zones, names),
             coded_columns=_renamed_keys(origin.coded_columns, names),
             units=_renamed_keys(origin.units, names),
+            nested=_renamed_keys(origin.nested, names),
         )
         return Table(self._frame.rename(dict(names)), new_origin)
 

@@ -94,6 +94,10 @@ class RealNumbers:
         """The number of different numbers."""
         return len(self.distinct)
 
+    def is_constant(self) -> bool:
+        """Return whether all rows have the same number."""
+        return self.kinds == 1
+
     @cached_property
     def _exact_decimals(self) -> int | None:
         """The most decimals of a number as a double has it; None if more than are modelled."""
@@ -675,6 +679,9 @@ def _has_unknown(numbers: WholeNumbers) -> bool:
     Surveys write unknown answers so. Values between them would not all be absent by chance.
     """
     distinct = numbers.distinct
+    # One number written with a unit, such as $5.00, has none beside it.
+    if len(distinct) < 2:
+        return False
     gaps = np.diff(distinct) - 1
     place = int(gaps.argmax()) + 1
     gap = gaps[place - 1]

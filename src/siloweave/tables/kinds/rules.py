@@ -254,6 +254,9 @@ WRITTEN_TIMES: tuple[Rule[WrittenTimes], ...] = (
 # Numbers
 
 REAL_NUMBERS: tuple[Rule[RealNumbers], ...] = (
+    Rule("one number with decimals", RealNumbers.is_constant, "continuous",
+         "constant: one number of {column.decimals_in_words} in every row",
+         lambda column: {"decimals": column.decimals}),
     Rule("few codes with decimals", RealNumbers.are_codes, "categorical",
          "{column.spread}, named as a list of codes: categories; declare it continuous if that "
          "is wrong"),
