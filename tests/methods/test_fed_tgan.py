@@ -204,11 +204,12 @@ def test_a_batch_is_divided_by_rows_and_every_party_takes_as_many_steps():
     assert few.steps(30, 600, None) == 3 * 600 // 60  # passes of all rows
 
 
-def test_no_round_of_a_pooled_training_is_without_a_step():
-    learner = pooled(2)
-    assert learner.num_rounds(2000, 120) == learner.steps(120, 120, 0) == 12
+def test_rounds_of_a_pooled_training_have_about_five_steps():
+    learner = pooled(2, steps=60)
+    assert learner.steps(120, 120, 0) == 60
+    assert learner.num_rounds(8000, 120) == 12
     assert learner.num_rounds(5, 120) == 5
-    fitted = fit(kind=sw.FedPointDiff, settings=points(steps=3), rounds=2000)
+    fitted = fit(kind=sw.FedPointDiff, settings=points(steps=11), rounds=8000)
     assert fitted.cost.rounds == 2 + 3 + 1  # the last one brings the ledgers
 
 

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -53,6 +54,8 @@ from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout
 
 _OWNERS = 2**32 - 1  # more than there are steps
+# Steps of owners who differ, between two means of their networks.
+_SHORTEST_ROUND = 5
 # A latent that spreads less is a constant, and stays as it is, as in `latent.fit`.
 _LEAST_SPREAD = 1e-4
 # By how much sums of floats may be off, as a share and for a value near 0.
@@ -622,9 +625,9 @@ class PooledPointLearner(SphereCodeLearner):
     3. The rate is larger by the root of the number of owners: gradients of a divided batch are
        noisier, so that the mean of their squares is larger by about that number.
 
-    Networks are averaged every ten to twenty steps: the longer a round is, the farther apart the
-    networks of owners who differ are at its end. Adam's moments stay with their owner, as they
-    would take two thirds of the bytes (decision 0011).
+    Networks are averaged every five steps, where there are rounds enough: the longer a round is,
+    the farther apart the networks of owners who differ are at its end. Adam's moments stay with
+    their owner, as they would take two thirds of the bytes (decision 0011).
 
     The moving average is linear in the networks, so it stays with its owner, and the owners'
     averages are averaged once, at the end. One owner alone has no such label.
@@ -687,8 +690,9 @@ class PooledPointLearner(SphereCodeLearner):
         return self.settings.taken(all_rows, weights)
 
     def num_rounds(self, most: int, all_rows: int) -> int:
-        """Return how many rounds the training has, of at most so many: none is without a step."""
-        return min(most, self.steps(all_rows, all_rows, 0))
+        """Return how many rounds the training has, of at most so many: few steps need no more."""
+        steps = self.steps(all_rows, all_rows, 0)
+        return min(most, ceil(steps / _SHORTEST_ROUND))
 
     def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
         """Return the mean, but each owner's own weights of its label."""

@@ -19,7 +19,7 @@ decentralized data". One party alone trains what a central fit trains, step for 
 
 Our diffusion of sphere codes is averaged, too, but its parties take the steps of a central fit
 together: the network is conditioned on the party of a row, batches are divided among parties by
-their rows, and networks are averaged every ten to twenty steps (models/rounds.py,
+their rows, and networks are averaged every five steps (models/rounds.py,
 `PooledPointLearner`).
 
 MD-TGAN has one generator, at the coordinator, and one critic at every party: Hardy, Le Merrer &

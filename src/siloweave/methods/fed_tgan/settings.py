@@ -51,7 +51,7 @@ class PooledRoundsSettings:
     """The settings of parties that take the steps of one central fit together.
 
     Attributes:
-        rounds: How often the networks are averaged, at most once a step. The steps of the
+        rounds: How often the networks are averaged, at most once in five steps. The steps of the
             training are divided among the rounds, so more rounds send more bytes and take no more
             steps. Where parties are unlike each other, shorter rounds come nearer to
             a fit in one place.
@@ -63,7 +63,7 @@ class PooledRoundsSettings:
         InputError: A value is out of bounds.
     """
 
-    rounds: int = 2000
+    rounds: int = 8000
     weights: Weights = "rows"
 
     def __post_init__(self) -> None:
