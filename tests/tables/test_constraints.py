@@ -143,7 +143,7 @@ SPOILT = {
     "day <= hour": ("hour", pd.Timestamp("2020-01-31 23:00")),
     "a \\+ b = c": ("c", 7),
     "range of x by flag": ("x", -0.1),
-    "tenths = c - a, times 0.1": ("tenths", 0.7),
+    "tenths = c - a, divided by 10": ("tenths", 0.7),
 }
 
 

@@ -409,7 +409,7 @@ def test_columns_that_follow_from_others_are_named():
     assert [rule.words for rule in found] == [
         "age = years from born to came",
         "stay = days from came to left",
-        "weeks = stay, times 0.1428571429",
+        "weeks = stay, divided by 7",
         "bmi = kg / cm squared, times 10000",
     ]
     assert found[0].why.startswith("age = years from born to came in all 400 rows that have them")
@@ -480,7 +480,7 @@ def test_copies_and_other_units_are_named():
         "quarter = quarter of came",
         "year = year of came",
         "fahrenheit = celsius, times 1.8, plus 32",
-        "age = age_days, times 0.002739726027, rounded down",
+        "age = age_days, divided by 365, rounded down",
         "born = age, times -1, plus 2024",
         "pay again = pay",
         "dollars = pay, times 1.0852",

@@ -484,7 +484,7 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         if self.formula == "bmi":
             body += " squared"
         if self.factor != 1:
-            body += f", times {self.factor:.10g}"
+            body += f", {_factor_words(self.factor)}"
         if self.offset != 0:
             sign_word = "plus" if self.offset > 0 else "minus"
             body += f", {sign_word} {abs(self.offset):.10g}"
@@ -694,6 +694,16 @@ def _computed_twice(rule: Constraint, name: str) -> SchemaError:
     return SchemaError(
         f"{rule.words}: {name!r} is computed by another constraint, too; keep one"
     )
+
+
+def _factor_words(factor: float) -> str:
+    """Describe a factor, or the divisor that it stands for where that is the shorter number."""
+    factor_text = f"{factor:.10g}"
+    if 0 < abs(factor) < 1:
+        divisor_text = f"{1 / factor:.10g}"
+        if len(divisor_text) < len(factor_text):
+            return f"divided by {divisor_text}"
+    return f"times {factor_text}"
 
 
 def _have_bounds(columns: Sequence[Column]) -> bool:

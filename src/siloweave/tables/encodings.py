@@ -70,8 +70,7 @@ _GAPS = 256
 ATOM_ROWS = 5
 """Rows that share a value for it to be drawn exactly by ranks."""
 # More atoms of a column would make a model's file large.
-MOST_ATOMS = 16_384
-"""Atoms of a column, at most."""
+_MOST_ATOMS = 16_384
 # An atom's knots leave out this share of its levels.
 _APART = 1e-4
 # The smallest variance of a mode, as a share of the column's.
@@ -362,6 +361,15 @@ def curve_of_values(values: Floats, weights: Floats) -> Curve:
     return _curve(values, levels)
 
 
+def are_atoms(holders: Floats | Ints) -> Bools:
+    """Return which values are drawn exactly, by the number of rows that hold each."""
+    is_atom = holders >= ATOM_ROWS
+    if np.count_nonzero(is_atom) > _MOST_ATOMS:
+        least = np.sort(holders[is_atom])[-_MOST_ATOMS]
+        is_atom = holders > least
+    return np.asarray(is_atom)
+
+
 def ranks_of_values(values: Floats, weights: Floats, holders: Floats) -> Ranks:
     """Fit ranks to strictly ascending values and their frequencies.
 
@@ -381,10 +389,7 @@ def ranks_of_values(values: Floats, weights: Floats, holders: Floats) -> Ranks:
     total = summed[-1]
     upper = summed / total
     lower = (summed - weights) / total
-    is_atom = holders >= ATOM_ROWS
-    if np.count_nonzero(is_atom) > MOST_ATOMS:
-        least = np.sort(holders[is_atom])[-MOST_ATOMS]
-        is_atom = holders > least
+    is_atom = are_atoms(holders)
 
     singles = np.flatnonzero(~is_atom)
     if len(singles) > _KNOTS:

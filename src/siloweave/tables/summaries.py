@@ -10,20 +10,19 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import DataError
-from siloweave.tables.arrays import Bools, Floats, Ints
+from siloweave.tables.arrays import Floats
 from siloweave.tables.bins import SPIKE_SHARE
 from siloweave.tables.cells import codes_of, options_of
 from siloweave.tables.column import Column
 from siloweave.tables.encodings import (
-    ATOM_ROWS,
     FEW_VALUES,
-    MOST_ATOMS,
     RESOLUTIONS,
     ColumnEncoding,
     Mixture,
     Numeric,
     NumericEncoding,
     Points,
+    are_atoms,
     ascending,
     check_numeric,
     encoding_of_bounds,
@@ -165,7 +164,7 @@ def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary
         least_share = max(SPIKE_SHARE, 10.0 / max(num_distinct, 1))
         is_listed = times >= least_share * num_rows
         if numeric == "ranks":
-            is_listed |= _most_shared(times)
+            is_listed |= are_atoms(times)
 
     # A mixture stands for the rest.
     rest_values = distinct_values[~is_listed]
@@ -183,15 +182,6 @@ def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary
         missing=int(is_missing.sum()),
         resolution=bounds.resolution or resolution_of(distinct_values),
     )
-
-
-def _most_shared(times: Ints) -> Bools:
-    """Return which values so many rows share that they are drawn exactly, see `ranks_of_values`."""
-    is_shared = times >= ATOM_ROWS
-    if np.count_nonzero(is_shared) > MOST_ATOMS:
-        least = np.sort(times[is_shared])[-MOST_ATOMS]
-        is_shared = times > least
-    return np.asarray(is_shared)
 
 
 def _groups(values: Floats, times: Floats) -> Mixture:
