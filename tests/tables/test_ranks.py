@@ -8,6 +8,7 @@ from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder
 from siloweave.tables.encodings import ATOM_ROWS, NumberLink, Ranks, ranks_of_values
 from siloweave.tables.features import Features
+from siloweave.tables.summaries import agreed_features, summarise
 
 RANDOM = np.random.default_rng(5)
 
@@ -55,15 +56,13 @@ def test_a_value_of_four_rows_is_drawn_no_more_than_its_neighbours():
 
 
 def test_a_column_of_one_atom_and_one_of_a_hundred_thousand():
-    rows = np.array([900.0])
-    one = ranks_of_values(np.array([3.25]), rows, rows)
+    one = ranks_of_values(np.array([3.25]), np.array([900.0]))
     numbers = one.split(np.full(50, 3.25), RANDOM)[1]
     assert len(np.unique(numbers)) == 50
     assert (one.join(np.zeros(9, np.int64), np.linspace(-9, 9, 9)) == 3.25).all()
 
     values = np.sort(RANDOM.gamma(1.0, size=100_000))
-    five = np.full(100_000, 5.0)
-    many = ranks_of_values(values, five, five)
+    many = ranks_of_values(values, np.full(100_000, 5.0))
     assert many.takes(float(values[0]), float(values[-1]))
     assert len(many.values) < 40_000
     made = many.join(np.zeros(10_000, np.int64), RANDOM.standard_normal(10_000))
@@ -74,8 +73,7 @@ def test_a_column_of_one_atom_and_one_of_a_hundred_thousand():
 
 def test_numbers_near_the_largest_double_keep_their_order():
     values = np.array([-1e300, -1.0, 0.0, 1e-300, 1.0, 1e300])
-    rows = np.array([1.0, 5.0, 1.0, 7.0, 1.0, 6.0])
-    ranks = ranks_of_values(values, rows, rows)
+    ranks = ranks_of_values(values, np.array([1.0, 5.0, 1.0, 7.0, 1.0, 6.0]))
     assert isinstance(ranks, Ranks)
     assert ranks.takes(-1e300, 1e300)
     numbers = ranks.split(values, RANDOM)[1]
@@ -152,11 +150,13 @@ def test_a_linked_column_is_missing_or_out_of_bounds_as_its_own_value_is():
     assert np.abs(alone.decode(vectors, key=0).values("b") - a).max() < 2.0
 
 
-def test_counts_of_bins_do_not_say_which_values_are_shared():
-    _, schema = continuous(x=RANDOM.normal(size=300))
+def test_only_rows_tell_which_values_are_shared():
+    table, schema = continuous(x=RANDOM.normal(size=300))
     encoder = Encoder(schema, bins=8)
     with pytest.raises(DataError, match="ranks"):
         Features.from_counts(encoder, {"x": np.ones(8)}, numeric="ranks")
+    with pytest.raises(DataError, match="ranks"):
+        agreed_features(schema, [summarise(table, schema)], numeric="ranks")
 
 
 def test_features_with_relations_are_not_taken_from_others():

@@ -41,7 +41,7 @@ def smooth(values):
     return Table.from_columns({"pay": (np.asarray(values, dtype=float), None)})
 
 
-@pytest.mark.parametrize("numeric", ["quantile", "modes", "standard", "ranks"])
+@pytest.mark.parametrize("numeric", ["quantile", "modes", "standard"])
 def test_what_is_listed_gives_the_encoders_of_all_rows(numeric):
     whole = listed(3_000, 0)
     parts = [whole.take(range(700)), whole.take(range(700, 3_000))]
@@ -90,34 +90,6 @@ def test_a_curve_of_groups_is_nearer_to_the_values_than_one_of_modes():
         distances_to[numeric] = ks_2samp(values, drawn).statistic
     assert distances_to["quantile"] < 0.03
     assert distances_to["quantile"] < distances_to["modes"]
-
-
-def test_what_five_rows_of_an_owner_share_is_drawn_exactly():
-    rng = np.random.default_rng(4)
-    shared, pairs = rng.uniform(0, 40, 200).round(3), rng.uniform(0, 40, 200).round(3)
-    single = rng.uniform(0, 40, (2, 1_000))
-    parts = [np.concatenate([np.repeat(shared, 6), np.repeat(pairs, 2), own]) for own in single]
-    sent = [summarise(smooth(part), SMOOTH, numeric="ranks") for part in parts]
-    for (summary,) in sent:
-        # Neither what two rows have, nor what one has.
-        assert set(summary.values) == set(shared)
-        assert min(summary.times) == 6
-        assert np.min(np.array(summary.mixture.weights) * summary.rest) >= 5 - 1e-6
-
-    (encoding,) = agreed_features(SMOOTH, sent, numeric="ranks").encodings
-    drawn = encoding.scale.join(np.zeros(50_000, np.int64), rng.normal(size=50_000))
-    is_shared = np.isin(drawn, shared)
-    assert is_shared.mean() == pytest.approx(2_400 / 5_200, abs=0.02)
-    assert len(np.unique(drawn[is_shared])) == 200
-    _, repeats = np.unique(drawn[~is_shared], return_counts=True)
-    assert repeats.max() < 20
-
-
-def test_of_many_shared_values_the_most_frequent_are_listed():
-    values = np.repeat(np.arange(20_000) / 1_000, 5)
-    values = np.append(values, np.repeat(np.arange(100) / 1_000, 5))
-    (summary,) = summarise(smooth(values), SMOOTH, numeric="ranks")
-    assert summary.values == tuple(np.arange(100) / 1_000)
 
 
 def test_mixtures_of_two_owners_are_fitted_again_together():

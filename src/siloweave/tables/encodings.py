@@ -361,23 +361,8 @@ def curve_of_values(values: Floats, weights: Floats) -> Curve:
     return _curve(values, levels)
 
 
-def are_atoms(holders: Floats | Ints) -> Bools:
-    """Return which values are drawn exactly, by the number of rows that hold each."""
-    is_atom = holders >= ATOM_ROWS
-    if np.count_nonzero(is_atom) > _MOST_ATOMS:
-        least = np.sort(holders[is_atom])[-_MOST_ATOMS]
-        is_atom = holders > least
-    return np.asarray(is_atom)
-
-
-def ranks_of_values(values: Floats, weights: Floats, holders: Floats) -> Ranks:
+def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
     """Fit ranks to strictly ascending values and their frequencies.
-
-    Args:
-        values: Strictly ascending.
-        weights: How many rows each stands for.
-        holders: How many of these are known to hold the value itself: all, but of values that stand
-            for others near them.
 
     What five rows or more share is an atom, at most 16,384 of them, the most frequent first. Of the
     other values, those that follow an atom, 1,000 more and the 16 at either end are knots.
@@ -389,7 +374,10 @@ def ranks_of_values(values: Floats, weights: Floats, holders: Floats) -> Ranks:
     total = summed[-1]
     upper = summed / total
     lower = (summed - weights) / total
-    is_atom = are_atoms(holders)
+    is_atom = weights >= ATOM_ROWS
+    if np.count_nonzero(is_atom) > _MOST_ATOMS:
+        least = np.sort(weights[is_atom])[-_MOST_ATOMS]
+        is_atom = weights > least
 
     singles = np.flatnonzero(~is_atom)
     if len(singles) > _KNOTS:
@@ -948,32 +936,19 @@ class Points:
     """The known values of a numeric column, with their weights.
 
     Values ascend: distinct values, or means of bins; each has a weight, 0 or more. Edges are those
-    of the bins, one more than values, or None when values are exact. Where some points stand for
-    values near them, `counted` is the weight that is known to be of each value itself.
+    of the bins, one more than values, or None when values are exact.
     """
 
     values: Floats
     weights: Floats
     edges: Floats | None = None
-    counted: Floats | None = None
-
-    @property
-    def holders(self) -> Floats:
-        """The weight that is known to be of each value itself."""
-        return self.weights if self.counted is None else self.counted
 
     def without(self, spikes: Sequence[float]) -> Points:
         """Remove the points that are spikes; points of bins stay."""
         if self.edges is not None or not spikes:
             return self
-        return self.where(~np.isin(self.values, np.array(spikes)))
-
-    def where(self, is_chosen: Bools) -> Points:
-        """Return some of the points, which have no edges."""
-        counted = None
-        if self.counted is not None:
-            counted = self.counted[is_chosen]
-        return Points(self.values[is_chosen], self.weights[is_chosen], counted=counted)
+        is_rest = ~np.isin(self.values, np.array(spikes))
+        return Points(self.values[is_rest], self.weights[is_rest])
 
     def with_every_whole_number(self, encoding: NumericEncoding) -> Points:
         """Add the whole numbers within bounds that never occur, if there are few in all."""
@@ -1016,8 +991,8 @@ def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
         raise DataError(f"numeric={numeric!r} is unknown; use one of {options}")
     if numeric == "ranks" and not of_rows:
         raise DataError(
-            "numeric='ranks' needs the rows: counts of bins do not say which values five rows "
-            "share; use 'quantile'"
+            "numeric='ranks' needs the rows: counts of bins and summaries do not say which values "
+            "five rows share; use 'quantile'"
         )
 
 
@@ -1160,9 +1135,10 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
         return Steps(tuple(values.tolist()), tuple(levels.tolist()))
     if numeric == "ranks" and edges is None:
         # Whole numbers that never occur are between knots.
-        occurring = points.where(points.weights > 0)
-        ending_apart = _ending_apart(occurring, step)
-        return ranks_of_values(ending_apart, occurring.weights, occurring.holders)
+        occurs = points.weights > 0
+        points = Points(values[occurs], points.weights[occurs])
+        ending_apart = _ending_apart(points, step)
+        return ranks_of_values(ending_apart, points.weights)
     if numeric in ("quantile", "ranks"):
         if edges is None:
             return curve_of_values(_ending_apart(points, step), weights)

@@ -22,7 +22,6 @@ from siloweave.tables.encodings import (
     Numeric,
     NumericEncoding,
     Points,
-    are_atoms,
     ascending,
     check_numeric,
     encoding_of_bounds,
@@ -127,11 +126,10 @@ def summarise(
 
     A column of categories has the count of each. A column of numbers, whose bounds must be
     declared, lists its values with counts where they are few (20 or less) or at most 1,024 with ten
-    rows each; of any other it lists those that 2 % of its rows hold, and where numbers become
-    ``ranks`` those that five rows share, up to 16,384. For the rest stands a variational mixture
-    where numbers become ``modes``, and otherwise up to 1,024 groups of neighbours, each with its
-    mean, its spread and its rows, five or more. DataError without rows, SchemaError if they do not
-    fit the schema.
+    rows each; of any other it lists those that 2 % of its rows hold. For the rest stands a
+    variational mixture where numbers become ``modes``, and otherwise up to 1,024 groups of
+    neighbours, each with its mean, its spread and its rows, five or more. DataError without rows,
+    SchemaError if they do not fit the schema.
     """
     check_rows(schema, table)
     summaries = []
@@ -163,8 +161,6 @@ def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary
         # Ten times as often as if all values occurred alike, and in 2 % of the rows.
         least_share = max(SPIKE_SHARE, 10.0 / max(num_distinct, 1))
         is_listed = times >= least_share * num_rows
-        if numeric == "ranks":
-            is_listed |= are_atoms(times)
 
     # A mixture stands for the rest.
     rest_values = distinct_values[~is_listed]
@@ -229,7 +225,7 @@ def agreed_features(
     depends on the summaries alone. Where every number is listed, it is what `Features.fit`, which
     explains `numeric`, learns from all rows at one place. DataError for summaries of other columns.
     """
-    check_numeric(numeric)
+    check_numeric(numeric, of_rows=False)
     encodings: list[ColumnEncoding] = []
     for column, column_summaries in _by_column(schema, summaries):
         if not column.is_binned:
@@ -416,15 +412,12 @@ def _points(
     points = []
     for summary in summaries:
         listed_weights = np.array(summary.times, dtype=np.float64)
-        listed_values = np.array(summary.values)
-        parts = [Points(listed_values, listed_weights, counted=listed_weights)]
+        parts = [Points(np.array(summary.values), listed_weights)]
         if summary.mixture is not None and summary.rest:
             quantiles, shares = _quantiles(summary.mixture)
             multiples = rounded(quantiles, bounds.resolution)
             within_bounds = np.clip(multiples, bounds.low, bounds.high)
-            rest_weights = shares * summary.rest
-            none_counted = np.zeros(len(shares))
-            parts.append(Points(within_bounds, rest_weights, counted=none_counted))
+            parts.append(Points(within_bounds, shares * summary.rest))
         points.append(_pooled(parts))
     return bounds, points
 
@@ -449,13 +442,9 @@ def _pooled(parts: Sequence[Points]) -> Points:
     """Join points into one set, in which equal values are one point."""
     values = np.concatenate([part.values for part in parts])
     weights = np.concatenate([part.weights for part in parts])
-    holders = np.concatenate([part.holders for part in parts])
     distinct_values, places = np.unique(values, return_inverse=True)
     sums = np.bincount(places, weights, len(distinct_values))
-    counted = np.bincount(places, holders, len(distinct_values))
-    return Points(
-        distinct_values, sums.astype(np.float64), counted=counted.astype(np.float64)
-    )
+    return Points(distinct_values, sums.astype(np.float64))
 
 
 def _deviation(points: Points) -> float:

@@ -81,9 +81,9 @@ from siloweave.tables.features import Block, Layout
 if TYPE_CHECKING:
     from siloweave.models.rounds import Learner
 
-# For a party to read, seal, store and send a network, and to begin with its steps: from 500 and
-# 2,000 rounds of five parties on california_housing.
-_ROUND_S = 0.1
+# For a party to read, seal, store and send a network, and to begin with its steps: between
+# .02 on an idle machine and .1 on a slow one, five parties on california_housing.
+_ROUND_S = 0.03
 _SUMS = 8 * 4  # bytes of `Facts` for each entry of a vector, which a round begins with
 _NOTHING = (
     "Nothing: every party sends exact statistics of its rows and networks trained on them, and "
@@ -425,7 +425,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        RoundTrainer(_latent, networks.LatentModel, numeric="ranks"),
+        RoundTrainer(_latent, networks.LatentModel),
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
