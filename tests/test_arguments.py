@@ -107,13 +107,17 @@ def test_shells_complete_the_commands(shell):
     assert "score" in found.output
 
 
+# Loggers of other packages, whose lines are filtered.
+_OTHER_LOGGERS = ("absl", "flwr", "fastexcel.types.dtype")
+
+
 def test_there_is_one_logger():
     named = [
         (source.path, line)
         for source in all_sources()
         if source.in_package
         for line in source.text.splitlines()
-        if "getLogger(" in line and not any(f'("{other}")' in line for other in ("absl", "flwr"))
+        if "getLogger(" in line and not any(f'("{other}")' in line for other in _OTHER_LOGGERS)
     ]
     assert named
     assert all('getLogger("siloweave")' in line for _, line in named)

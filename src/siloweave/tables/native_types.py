@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AnySet
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
@@ -44,6 +45,27 @@ POLARS_TYPES: dict[type, Any] = {
     timedelta: DURATION,
 }
 """The type in which a table holds the values of each Python type."""
+# What holds several values. Texts and bytes are sequences, too, and are one value each.
+_NESTED = (Mapping, Sequence, AnySet, np.ndarray)
+_SINGLE = (str, bytes, bytearray)
+
+
+def first_nested(values: Sequence[Any]) -> int | None:
+    """Find the first of some objects that holds several values; None if each holds one.
+
+    Example:
+        >>> first_nested([1, "a", (1, 2), {"b": 3}])
+        2
+    """
+    types = set(map(type, values))
+    nested_types = {
+        object_type
+        for object_type in types
+        if issubclass(object_type, _NESTED) and not issubclass(object_type, _SINGLE)
+    }
+    if not nested_types:
+        return None
+    return next(row for row, value in enumerate(values) if type(value) in nested_types)
 
 
 def normal_frame(columns: Iterable[pl.Series]) -> pl.DataFrame:

@@ -12,33 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from siloweave.errors import DataError
 
 NESTED_ADVICE = "make one column for each part, or drop it"
 """What to do with a column of nested values."""
-# What holds several values. Texts and bytes are sequences, too, and are one value each.
-_NESTED = (Mapping, Sequence, AnySet, np.ndarray)
-_SINGLE = (str, bytes, bytearray)
-
-
-def first_nested(values: Sequence[Any]) -> int | None:
-    """Find the first of some objects that holds several values; None if each holds one.
-
-    Example:
-        >>> first_nested([1, "a", (1, 2), {"b": 3}])
-        2
-    """
-    types = set(map(type, values))
-    nested_types = {
-        object_type
-        for object_type in types
-        if issubclass(object_type, _NESTED) and not issubclass(object_type, _SINGLE)
-    }
-    if not nested_types:
-        return None
-    return next(row for row, value in enumerate(values) if type(value) in nested_types)
 
 
 def nested_in_lines(file: Path, names: AnySet[str]) -> dict[str, int]:

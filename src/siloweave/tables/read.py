@@ -36,6 +36,7 @@ from siloweave.tables.files import (
 )
 from siloweave.tables.forks import check_process
 from siloweave.tables.native_types import (
+    first_nested,
     normal_frame,
     objects_of,
     pandas_values,
@@ -43,7 +44,7 @@ from siloweave.tables.native_types import (
     series_of,
     zones_of,
 )
-from siloweave.tables.nested import first_nested, keys_of_lines, nested_in_lines
+from siloweave.tables.nested import keys_of_lines, nested_in_lines
 from siloweave.tables.origin import CodedColumn, Origin, TextFileColumn, units_of
 from siloweave.tables.spreadsheets import read_sheet
 from siloweave.tables.statistical_files import (
