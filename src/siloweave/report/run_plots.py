@@ -41,7 +41,7 @@ def colour_of(number: int) -> int:
 
 def power_curve(epsilon: float, delta: float) -> str:
     """Draw the best attack that ε and δ leave: true positives by false alarms; 240 by 230."""
-    axes = svg.Panel(38.0, 10.0, 184.0, 184.0)
+    axes = svg.Panel(38.0, 24.0, 184.0, 170.0)
     rates = [i / 200 for i in range(201)]
     power = [(rate, words.attacker_power(rate, epsilon, delta)) for rate in rates]
     curve = [(0.0, 0.0), *power]
@@ -53,7 +53,8 @@ def power_curve(epsilon: float, delta: float) -> str:
     body += axes.path([*curve, (1.0, 1.0), (0.0, 0.0)], "reach", close=True)
     body += svg.line(axes.x(0), axes.y(0), axes.x(1), axes.y(1), "chance")
     body += axes.path(curve, "bound")
-    body += svg.text(axes.x(0) + 8, axes.y(1) + 16, "found", "ax")
+    # Above the panel, where no curve crosses it: that of a large ε rises along the axis.
+    body += svg.text(axes.x(0), axes.y(1) - 8, "found", "ax")
     body += svg.text(axes.x(1) - 8, axes.y(0) - 10, "guessing", "ax", "end")
 
     best = words.at_most(words.attacker_power(0.01, epsilon, delta))
