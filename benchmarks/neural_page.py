@@ -75,8 +75,9 @@ resemblances is about single columns, so a resemblance of ours above the publish
 raking and not from the network. Fed-TGAN was scored both ways, and raking alone decided most of its
 comparisons ([figures](#how-many-published-cells-are-reached)).
 
-**As drawn** are the same model's rows without raking. Runs of the Gaussian copula, and of TabDDPM,
-TLDM and LatentDiff on California housing, were scored that way. Where the column says "not run",
+**As drawn** are the same model's rows without raking. Runs of the Gaussian copula, those on
+diabetes, and of TabDDPM, TLDM and LatentDiff on California housing, were scored that way (on
+diabetes with the defaults of 2026-11-30). Where the column says "not run",
 the run would have to be made again: `neural_run.py` now scores both ways, and other lines of
 `neural_quality.jsonl` and of the networks in `neural_privacy.jsonl` are older.
 
