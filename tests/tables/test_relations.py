@@ -506,6 +506,14 @@ def test_halves_and_their_sum_go_round_in_no_circle(order):
     assert [rule.columns for rule in rules] == [(first, other) for other in others]
 
 
+def test_large_whole_numbers_that_differ_by_a_few_are_no_copies():
+    """Such as milliseconds since 1970 of a request and of its answer."""
+    rng = np.random.default_rng(0)
+    request = rng.integers(1_600_000_000_000, 1_700_000_000_000, ROWS)
+    frame = pd.DataFrame({"request_ms": request, "answer_ms": request + rng.integers(1, 900, ROWS)})
+    assert rules_of(frame, sw.Computed) == []
+
+
 def test_a_copy_is_missing_where_its_source_is():
     frame = two_units()[["celsius", "fahrenheit"]]
     lost = np.random.default_rng(1).random(ROWS) < 0.2

@@ -31,7 +31,9 @@ _FEWEST = 10
 _OFFSET_FACTORS = (1.0, -1.0, 1.8, 1 / 1.8)
 # Factors and offsets have at most so many digits.
 _DIGITS = 12
-# What floats lose in a product, as a share.
+# What floats lose in a product, as a share. Large whole numbers that differ by a few are no copies.
+_LOST = 1e-15
+# By which share numbers without a unit may differ.
 _NEAR = 1e-9
 _Cells = Mapping[str, CellValues]
 
@@ -208,7 +210,8 @@ def _before_rounding(
         unit = 1.0
     elif target.decimals is not None:
         unit = 10.0**-target.decimals
-    near = _NEAR * np.maximum(np.abs(values), 1.0)
+    share = _LOST if unit else _NEAR
+    near = share * np.maximum(np.abs(values), 1.0)
     if rounding == "down":
         return values - near, values + unit - near
     return values - unit / 2 - near, values + unit / 2 + near
