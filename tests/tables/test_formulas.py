@@ -28,6 +28,8 @@ ARRIVED = sw.Column("arrived", "datetime", low="2000-01-01", high="2025-12-31")
 YEAR = sw.Column("year", "integer", low=1900, high=2100, missing=True)
 QUARTER = sw.Column("quarter", "integer", low=1, high=4)
 MONTH = sw.Column("month", "integer", low=1, high=12)
+SECONDS = sw.Column("seconds", "integer", low=0, high=2_000_000_000)
+MILLISECONDS = sw.Column("milliseconds", "integer", low=0, high=2_000_000_000_000)
 
 CASES = {
     # Birthdays: the day itself counts; who was born on 29 February has the first of March, too.
@@ -77,6 +79,10 @@ CASES = {
     "copy from another zero": (
         sw.Computed("fahrenheit", "copy", ("celsius",), factor=1.8, offset=32),
         (CELSIUS, FAHRENHEIT), [(37.0, 98.6), (40.1, 104.2)],
+    ),
+    "copy of large whole numbers, of which each counts": (
+        sw.Computed("milliseconds", "copy", ("seconds",), factor=1000), (SECONDS, MILLISECONDS),
+        [(1_600_000_000, 1_600_000_000_000), (0, 0)],
     ),
     "day of a time": (
         sw.Computed("arrived", "copy", ("visit",)), (VISIT, ARRIVED),

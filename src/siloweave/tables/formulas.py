@@ -26,6 +26,10 @@ _DAY = 86_400_000_000  # microseconds
 _HOUR = 3_600_000_000
 # A number that is below a whole one by this share of a unit still counts as it.
 _SLACK = 1e-9
+# What floats lose in sums, products and ratios, as a share.
+_LOST = 1e-14
+# By which share numbers without a unit may differ.
+_NEAR = 1e-9
 _Array = NDArray[Any]
 
 
@@ -179,17 +183,17 @@ def does_follow(
     """Return which values of a column equal what its sources give, up to rounding."""
     if column.is_datetime:
         return np.asarray(values == rounded_values(rule, column, raw))
-    tolerance = 1e-9 * np.maximum(np.abs(raw), 1.0)
-    is_whole = column.is_whole
+    has_unit = column.is_whole or column.decimals is not None
+    # Large whole numbers that differ by one differ by a tiny share.
+    share = _LOST if has_unit else _NEAR
+    tolerance = share * np.maximum(np.abs(raw), 1.0)
     if rule.rounding != "nearest":
         expected = rounded_values(rule, column, raw)
         return np.asarray(np.abs(values - expected) <= tolerance)
-    if is_whole or column.decimals is not None:
+    if has_unit:
         # Half a unit either way: programs round 2.5 to 2 or to 3.
-        half = 0.5
-        if not is_whole:
-            half = 0.5 * 10.0 ** -(column.decimals or 0)
-        tolerance = tolerance + half
+        decimals = 0 if column.is_whole else (column.decimals or 0)
+        tolerance = tolerance + 0.5 * 10.0**-decimals
     return np.asarray(np.abs(values - raw) <= tolerance)
 
 
