@@ -18,6 +18,7 @@ from siloweave.tables.kinds.rules import FAMILIES
 
 ROWS = 240
 RNG = np.random.default_rng(7)
+WIDE = ("\uff11", "\uff12", "\uff13")  # 1, 2 and 3 as wide as other Japanese signs
 START = datetime(2019, 1, 1, tzinfo=UTC)
 
 
@@ -118,6 +119,7 @@ FRAMES = {
         "names by their form": ("x", pick(PEOPLE)),
         "several numbers in one field": ("x", texts("{}/{}", whole(90, 180), whole(50, 110))),
         "numbers with a power of ten as text": ("x", texts("{:.2e}", 1.1 ** np.arange(ROWS))),
+        "digits of another script": ("x", [*texts("{}", whole(10, 999)), "".join(WIDE)]),
         "durations as text": ("x", texts("{}h {}min", whole(0, 9), whole(0, 60))),
         "degrees of a place": ("x", texts("{:.4f}N", RNG.normal(48, 1, ROWS))),
         "flags in one field": ("x", texts("{:08b}", whole(0, 256))),

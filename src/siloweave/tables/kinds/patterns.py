@@ -53,6 +53,10 @@ NUMBER = re.compile(
 """A number with a sign, brackets, marks and a unit, if it has them."""
 POWER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
 """A number such as 1.2E-05."""
+OTHER_DIGIT = re.compile(r"(?![0-9])\d")
+"""A digit of another script, such as the wide ones of Japanese files."""
+NUMBER_OF_ANY_DIGITS = re.compile(r"[-+\u2212\uff0d]?\d[\d.,\u066b\u066c\uff0c\uff0e]*")
+"""A number in digits of any script, with its marks of thousands and of decimals."""
 FLAGGED_NUMBER = re.compile(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?")
 """A number with a mark behind it, such as the flags p and e of official statistics."""
 DIGIT = re.compile(r"\d")

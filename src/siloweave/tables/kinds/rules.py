@@ -143,6 +143,8 @@ NOT_MODELLED: tuple[Rule[Texts], ...] = (
     _left_out("numbers with a power of ten as text", Texts.are_powers,
               "numbers with a power of ten, such as 1.2e-05, as text (give them as numbers: "
               "pandas.to_numeric, or a cast to Float64 in polars)"),
+    _left_out("digits of another script", Texts.have_other_digits,
+              "numbers, some in digits of another script (write them with 0 to 9)"),
     _ids("device addresses", Texts.are_devices, "MAC addresses", "categorical"),
     _left_out("email addresses", lambda column: column.are_written_like("email"),
               "each written like an email", "email"),

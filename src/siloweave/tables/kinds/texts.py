@@ -25,6 +25,8 @@ from siloweave.tables.kinds.patterns import (
     INVISIBLE,
     LETTERS_AND_NUMBER,
     MAC,
+    NUMBER_OF_ANY_DIGITS,
+    OTHER_DIGIT,
     PERSON,
     PHONE,
     POSTCODE,
@@ -388,6 +390,17 @@ class Texts:
         has_power = any("e" in text.lower() for text in self.counts)
         are_numbers = all(map(POWER.fullmatch, self.counts))
         return has_power and are_numbers and not are_codes_like_powers(self.counts)
+
+    def have_other_digits(self) -> bool:
+        """Return whether texts are numbers, some in digits of another script.
+
+        Few of them are categories.
+        """
+        if not self._may_be_divided or self.kinds <= FEW_CODES:
+            return False
+        has_other = any(OTHER_DIGIT.search(text) for text in self.counts)
+        is_number = NUMBER_OF_ANY_DIGITS.fullmatch
+        return has_other and nearly_all(self._probe, is_number)
 
     # Identifiers
 
