@@ -185,6 +185,21 @@ def test_missing_cells_of_other_columns_count_as_missing_values(model, every_row
     assert abs(some["flag"].mean() - model.impute(asked, seed=0)["flag"].mean()) > 0.1
 
 
+@pytest.mark.parametrize("index", [pd.Index([7, 3, 3, 9], name="patient"), [3, 2, 1, 0]])
+@pytest.mark.filterwarnings("error")
+def test_answers_have_the_index_of_a_frame_of_pandas(model, index):
+    rows = gaps_in(frame(4)).set_axis(index)
+    filled = model.impute(rows, seed=1)
+    pd.testing.assert_index_equal(filled.index, rows.index)
+    # Pandas matches rows by their labels: with other labels, other rows would be filled.
+    in_order = model.impute(rows.reset_index(drop=True), seed=1)
+    assert filled["sex"].tolist() == in_order["sex"].tolist()
+
+    shares = model.predict_proba(rows, "sex")
+    pd.testing.assert_index_equal(shares.index, rows.index)
+    assert len(model.predict(rows, "age")) == len(model.log_prob(rows)) == 4
+
+
 def test_odd_tables_are_imputed_too(model):
     whole = frame(5).dropna().reset_index(drop=True)
     pd.testing.assert_frame_equal(model.impute(whole), whole)

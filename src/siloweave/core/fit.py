@@ -44,6 +44,7 @@ from siloweave.tables.drawn import drawn_anew, listed_instead
 from siloweave.tables.forks import check_process
 from siloweave.tables.keys import Key
 from siloweave.tables.modelled import Modelled
+from siloweave.tables.native_types import with_index_of, without_index
 from siloweave.tables.origin import Frame
 from siloweave.tables.read import read
 from siloweave.tables.schema import UNLISTED, Schema, outline
@@ -656,8 +657,8 @@ class Fit:
             tries: Most rows that are drawn for each that is wanted, where a model draws again.
 
         Returns:
-            A frame of the kind that was given (pandas or polars for a path), in the same order.
-            All cells that were there are as they were, to the letter.
+            A frame of the kind that was given (pandas or polars for a path), in the same order;
+            of pandas with its index. All cells that were there are as they were, to the letter.
 
         Raises:
             InputError: A column is unknown, `columns` names one that the table lacks, rows have
@@ -676,7 +677,7 @@ class Fit:
             0
         """
         filled = self.impute_table(table, seed=seed, columns=columns, tries=tries)
-        return filled.to_native()
+        return with_index_of(filled.to_native(), table)
 
     def impute_table(
         self,
@@ -796,7 +797,7 @@ class Fit:
         Returns:
             A frame of the kind that was given, with a column for each category that is named by it
             (``"False"`` and ``"True"`` for booleans; `other` stands for all that is not listed).
-            Each row sums to 1.
+            Each row sums to 1. A frame of pandas has the index of the one given.
 
         Example:
             >>> import siloweave as sw
@@ -811,13 +812,14 @@ class Fit:
             True
         """
         self._check_joined()
-        rows = read(table)
+        rows = read(without_index(table))
         shares = self._questions(seed).class_shares(rows, target, blanks, draws)
         options = self.schema[target].options
         columns = {
             str(option): (shares[:, i], None) for i, option in enumerate(options)
         }
-        return Table.from_columns(columns).framed(rows.frame).to_native()
+        class_table = Table.from_columns(columns).framed(rows.frame)
+        return with_index_of(class_table.to_native(), table)
 
     def _questions(self, seed: Key | None, tries: int = 100) -> Questions:
         check_process()

@@ -43,6 +43,7 @@ from siloweave.tables.drawn import listed_instead
 from siloweave.tables.joining import stacked
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.modelled import Modelled, WantedCells, allowed_rows
+from siloweave.tables.native_types import without_index
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 from siloweave.tables.table import Table
@@ -80,7 +81,7 @@ class Questions:
 
     def imputed(self, source: Any, columns: Sequence[str] | None) -> Table:
         """Return a table whose missing cells are drawn; see `Fit.impute`."""
-        table = read(source)
+        table = read(without_index(source))
         cells = self._cells(table, "impute")
         names = list(cells) if columns is None else self._asked_columns(columns, table)
         gaps = {}
@@ -277,7 +278,7 @@ class Questions:
     def log_prob(self, source: Any, blanks: Blanks) -> Floats:
         """Return the log-probability (or log-density) of each row; see `Fit.log_prob`."""
         _check_blanks(blanks)
-        table = read(source)
+        table = read(without_index(source))
         self._check_names(table)
         if self.graph is None:
             raise QuestionError(
@@ -362,7 +363,7 @@ class Questions:
     ) -> tuple[Table, dict[str, WantedCells]]:
         """Read a table; return it, and its rows' cells in all columns other than the target."""
         _check_blanks(blanks)
-        table = read(source)
+        table = read(without_index(source))
         self._check_names(table)
         others = table.select([name for name in table.names if name != target])
         evidence = {}

@@ -444,6 +444,33 @@ def _restored_column(pandas: Any, column: Any, dtype: Any) -> Any:
 # Frames of polars and arrow
 
 
+def without_index(source: Any) -> Any:
+    """Return a frame of pandas with numbers from 0 as row labels; any other source as it is.
+
+    For whoever returns an answer for each row, and no drawn rows that would lack the labels.
+    """
+    if not _is_pandas(source):
+        return source
+    return source.reset_index(drop=True)
+
+
+def with_index_of(frame: Any, source: Any) -> Any:
+    """Return a frame with the row labels of its source, where both are frames of pandas.
+
+    Pandas matches rows by their labels, so that an answer with other labels would go to other rows.
+    """
+    # A frame that has labels but no column is read as one without rows.
+    if not _is_pandas(frame) or not _is_pandas(source) or len(frame) != len(source):
+        return frame
+    return frame.set_axis(source.index)
+
+
+def _is_pandas(frame: Any) -> bool:
+    """Return whether a value is a frame of pandas, which may not be installed."""
+    package = type(frame).__module__.partition(".")[0]
+    return package == "pandas" and type(frame).__name__ == "DataFrame"
+
+
 def polars_frame(frame: pl.DataFrame, dtypes: Mapping[str, Any]) -> pl.DataFrame:
     """Return a table's rows as a frame of polars, columns in certain types if their values fit."""
     columns = []
