@@ -9,7 +9,7 @@ import pytest
 from siloweave.attacks.attack import attack
 from siloweave.evaluate.scoring import score
 from siloweave.tables.aligned import align
-from siloweave.tables.populations import differing_columns, population_words
+from siloweave.tables.populations import differing_columns, population_words, shared_words
 
 
 def sample(seed, count, shift=0.0, share=0.5):
@@ -65,6 +65,34 @@ def test_the_sentence_counts_the_other_columns():
     text = population_words({"age": 0.5, "sex": 0.2, "b": 0.1}, "control", "the training rows")
     assert text.endswith(", and 2 more columns by more than chance")
     assert population_words({}, "control", "the training rows") == ""
+
+
+def shared(rows, others):
+    return shared_words(align({"others": others, "rows": rows}), "rows", "others")
+
+
+@pytest.mark.parametrize("columns", [["sex"], ["sex", "code"], ["age", "sex", "code"]])
+def test_rows_that_are_alike_by_chance_are_not_shared(columns):
+    for seed in range(50):
+        rows, others = sample(seed, 100), sample(1000 + seed, 300)
+        assert shared(rows.select(columns), others.select(columns)) == ""
+
+
+def test_rows_that_are_in_both_tables_are_counted():
+    others = sample(0, 300).with_columns(pl.when(pl.col("age") > -2).then("age"))
+    rows = pl.concat([others.head(60), sample(1, 40)])
+    assert shared(rows, others).startswith("60 of 100 rows rows equal a others row; ")
+    assert shared(rows.select("code", "age"), others.select("age", "code")) != ""
+    # Rows of one person may be alike, and who is in both tables is refused elsewhere.
+    tables = replace(align({"others": others, "rows": rows}), owners={"rows": np.arange(100)})
+    assert shared_words(tables, "rows", "others") == ""
+
+
+def test_a_holdout_that_was_learned_from_is_no_ceiling():
+    rows, others = sample(0, 400), sample(1, 400)
+    scores = score(rows, others, holdout=rows.tail(100), max_rows=100)
+    assert scores.settings.caution.startswith("The holdout overlaps the real rows: 100 of 100 ")
+    assert str(scores).startswith(scores.settings.caution)
 
 
 def test_attacks_and_scores_say_so_first():

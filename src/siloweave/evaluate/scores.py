@@ -78,8 +78,8 @@ class ScoreSettings(msgspec.Struct, frozen=True):
         left_out: Columns that hold ids.
         caps: Other limits, by name.
         unit: What is held out: ``row``, or the id column that says whose row each is.
-        caution: That the holdout looks like another population, so that it cannot be a ceiling;
-            empty if it does not.
+        caution: That the holdout looks like another population, or overlaps the real rows, so that
+            it cannot be a ceiling; else empty.
     """
 
     rows: dict[str, int]

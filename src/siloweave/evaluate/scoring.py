@@ -64,7 +64,11 @@ from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import LARGEST
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.persons import ROW, owners_in, refuse_shared, without_ids
-from siloweave.tables.populations import differing_columns, population_words
+from siloweave.tables.populations import (
+    differing_columns,
+    population_words,
+    shared_words,
+)
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -234,7 +238,7 @@ def score(
         left_out=aligned.left_out,
         caps={**CAPS, "rows of XGB-C2ST": detector_rows},
         unit=unit,
-        caution=_population_caution(aligned),
+        caution=_holdout_caution(aligned),
     )
     real_table, synthetic_table = sides.value
     associations = Associations(
@@ -257,10 +261,19 @@ def score(
     return scores
 
 
-def _population_caution(tables: Aligned) -> str:
-    """Say that the holdout is not of the real rows' population, if that can be seen."""
+def _holdout_caution(tables: Aligned) -> str:
+    """Say that the holdout is no ceiling, if that can be seen.
+
+    Its rows are among the real ones, or they are of another population.
+    """
     if "holdout" not in tables.num_rows:
         return ""
+    shared = shared_words(tables, "holdout", "real")
+    if shared:
+        return (
+            f"The holdout overlaps the real rows: {shared}. Ceilings are too good then, and the "
+            "shares below too low: take rows out of the real table before anything is learned."
+        )
     differences = differing_columns(tables, "holdout", "real")
     text = population_words(differences, "the holdout", "the real rows")
     if text:

@@ -1,7 +1,8 @@
 """Whether two tables are samples of one population, judged by each column on its own.
 
 A holdout, or a control of attacks, has to be drawn at random from the same rows. Where it was not,
-a detector finds the difference between the two samples and calls it a leak, or a ceiling.
+a detector finds the difference between the two samples and calls it a leak, or a ceiling. Nor may
+its rows be among those.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from math import log, sqrt
 import numpy as np
 
 from siloweave.tables.aligned import Aligned, AlignedColumn
+from siloweave.tables.arrays import Ints
 
 # The chance, over all columns, that two samples of one population are found to differ.
 _FALSE_ALARM = 1e-6
 # What a column must differ by beyond chance, as a share of rows: less moves no conclusion.
 _WORTH_SAYING = 0.05
+# By how much more rows must be shared than chance explains: as a share, and in standard errors.
+_WORTH_SHARING = 0.01
+_ERRORS = 5
 
 
 def differing_columns(tables: Aligned, first: str, second: str) -> dict[str, float]:
@@ -67,6 +72,56 @@ def population_words(differences: dict[str, float], rows: str, others: str) -> s
         columns = "column" if rest == 1 else "columns"
         text += f", and {rest} more {columns} by more than chance"
     return text
+
+
+def shared_words(tables: Aligned, rows: str, others: str) -> str:
+    """Say that rows of one table are also in another, if chance cannot explain it; else nothing.
+
+    Rows of few columns may be alike. So the share of the rows that equal one of the others is held
+    against the share of those others that equal another one of them. Rows of one person may be
+    alike, too: where owners are known, nothing is said.
+
+    Example:
+        >>> import polars as pl
+        >>> from siloweave.tables.aligned import align
+        >>> real = pl.DataFrame({"age": [20 + i / 10 for i in range(90)]})
+        >>> tables = align({"real": real, "holdout": real.head(30)})
+        >>> shared_words(tables, "holdout", "real")
+        '30 of 30 holdout rows equal a real row; 0.0% of real rows equal another one'
+    """
+    if tables.owners:
+        return ""
+    row_numbers = _row_numbers(tables, (rows, others))
+    counts = np.bincount(row_numbers[others], minlength=row_numbers[rows].max() + 1)
+    has_twin = counts[row_numbers[rows]] > 0
+    share = float(has_twin.mean())
+    # One of these is the row itself.
+    expected = float((counts[row_numbers[others]] > 1).mean())
+
+    inverse_size = sum(1 / tables.num_rows[table] for table in (rows, others))
+    num_rows = tables.num_rows[rows] + tables.num_rows[others]
+    pooled = share * tables.num_rows[rows] + expected * tables.num_rows[others]
+    pooled /= num_rows
+    error = sqrt(pooled * (1 - pooled) * inverse_size)
+    if share - expected <= max(_WORTH_SHARING, _ERRORS * error):
+        return ""
+    return (
+        f"{int(has_twin.sum()):,} of {tables.num_rows[rows]:,} {rows} rows equal a {others} row; "
+        f"{expected:.1%} of {others} rows equal another one"
+    )
+
+
+def _row_numbers(tables: Aligned, names: tuple[str, ...]) -> dict[str, Ints]:
+    """Number the rows of some tables; equal rows of any of them have equal numbers."""
+    numbers = np.zeros(sum(tables.num_rows[name] for name in names), dtype=np.int64)
+    for column in tables.columns:
+        values = np.concatenate([column.values[name] for name in names])
+        # A missing number is NaN, which counts as equal to another one here.
+        levels, codes = np.unique(values, return_inverse=True)
+        # Renumbered after each column, so that the product stays below rows times levels.
+        _, numbers = np.unique(numbers * len(levels) + codes, return_inverse=True)
+    ends = np.cumsum([tables.num_rows[name] for name in names])
+    return dict(zip(names, np.split(numbers, ends[:-1]), strict=True))
 
 
 def _difference(column: AlignedColumn, first: str, second: str) -> float:
