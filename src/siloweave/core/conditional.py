@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from siloweave.tables.bins import as_written
 from siloweave.tables.cells import codes_of, labels_of, numbers_of, options_of
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.column import Column
+from siloweave.tables.display import listed
 from siloweave.tables.encodings import encoding_of_bounds
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator
@@ -273,10 +274,22 @@ def _conditions_of_values(
     """Return conditions that give all of `count` rows the same values."""
     _check_known(values, names)
     first_place = np.zeros(count, dtype=np.int64)
-    return [
-        Condition.of(schema[name], _cell(schema[name], value), first_place)
-        for name, value in values.items()
-    ]
+    cells = []
+    for name, value in values.items():
+        column = schema[name]
+        table = _cell(column, value)
+        try:
+            cells.append(Condition.of(column, table, first_place))
+        except SchemaError as error:
+            if not column.is_choice:
+                raise
+            # Whoever typed the value may see it, and needs to know what to type instead.
+            options = listed([repr(option) for option in column.options])
+            raise SchemaError(
+                f"given: column {name!r}: {value!r} is not one of its categories; choose from "
+                f"{options}"
+            ) from error
+    return cells
 
 
 def _conditions_of_rows(
@@ -326,6 +339,9 @@ def _cell(column: Column, value: Any) -> Table:
             )
         stand_in = np.array([_STAND_INS.get(column.kind, "")])
         return Table.from_columns({name: (stand_in, np.array([True]))})
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        # Times of a table are in UTC. NumPy knows no zones, and would warn.
+        value = value.astimezone(UTC).replace(tzinfo=None)
     is_date = isinstance(value, date | np.datetime64)  # a datetime is a date
     values = np.array([value], dtype="datetime64[us]") if is_date else np.array([value])
     return Table.from_columns({name: (values, None)})

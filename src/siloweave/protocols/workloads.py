@@ -189,11 +189,15 @@ def queries_of(synth: MarginalSettings, encoder: Encoder) -> list[Clique]:
     """Return the queries that a method's settings stand for.
 
     Raises:
+        InputError: There is no such target.
         SchemaError, CapacityError: Such codes cannot answer them.
     """
     check_learnable(encoder.schema)
-    if synth.target is not None:
-        encoder.domain.position(synth.target)
+    names = encoder.domain.names
+    if synth.target is not None and synth.target not in names:
+        raise InputError(
+            f"target={synth.target!r} is no column of the model; choose from {', '.join(names)}"
+        )
     return workload_for(
         encoder.domain,
         synth.degree,
