@@ -120,6 +120,17 @@ def test_only_a_command_that_releases_tells_of_ledgers(capsys):
         assert ("ledgers" in capsys.readouterr().err) == releases
 
 
+@pytest.mark.parametrize("reason", ["", "Unable to allocate 7.28 TiB"])
+def test_too_little_memory_is_a_sentence(capsys, reason):
+    with pytest.raises(typer.Exit) as end, reported():
+        raise MemoryError(reason)
+    assert end.value.exit_code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("error: this machine has too little memory for that")
+    assert reason in said
+    assert "such as fewer rows" in said
+
+
 def test_what_parties_keep_is_enough_to_make_the_same_table_again(done):
     before = done.files()
     (done.path / "run/run.json").unlink()

@@ -13,6 +13,7 @@ import typer
 from siloweave.errors import InputError, SiloweaveError, of_system
 
 _SEE = "See that this user may read and write there and that the disk has room, then start again"
+_LESS = "Ask for less, such as fewer rows, or take a machine with more memory"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 EndFolder = Annotated[
@@ -50,7 +51,7 @@ def reported(*, releases: bool = False) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(stopped(releases=releases)) from None
-    except (SiloweaveError, OSError) as error:
+    except (SiloweaveError, OSError, MemoryError) as error:
         # Here, since a console is slow to load and most commands end without an error.
         from siloweave.app.console import print_error
 
@@ -58,6 +59,10 @@ def reported(*, releases: bool = False) -> Iterator[None]:
         code = InputError.exit_code
         if isinstance(error, OSError):
             message = f"{of_system(error)}. {_SEE}"
+        elif isinstance(error, MemoryError):
+            # NumPy's says how much was asked for; Python's own has no text.
+            reason = f" ({error})" if str(error) else ""
+            message = f"this machine has too little memory for that{reason}. {_LESS}"
         # A ledger that a full disk cannot take is not altered.
         elif not isinstance(error.__cause__, OSError):
             code = error.exit_code
