@@ -87,7 +87,9 @@ def test_a_fit_says_what_it_promises():
     assert "3 parties" in repr(private)
     assert "NOT PRIVATE" in repr(seeded)
     assert "NOT PRIVATE" in seeded._repr_html_()
-    assert "NOT PRIVATE" in repr(sw.GaussianCopula().fit(pandas_frame(), SCHEMA))
+    unbounded = sw.GaussianCopula().fit(pandas_frame(), SCHEMA)
+    assert "NOT PRIVATE" in repr(unbounded)
+    assert "of inf" not in unbounded._repr_html_()
     assert repr(private.ledger).startswith("Ledgers(3 parties, ")
 
 

@@ -41,3 +41,13 @@ def test_towards_another_party_a_score_in_the_ledgers_counts_too():
     fit = {name: party_entries[:1] for name, party_entries in entries.items()}
     one = Ledgers(fit, 1e-6, "columns", same_people=True)
     assert one.epsilon_to_parties == epsilon([count] * 4, 1e-6) < both.epsilon_to_parties
+
+
+def test_less_than_three_decimals_is_rounded_up_to_what_was_spent():
+    """Of 1e-06 allowed, 0.001 seemed spent."""
+    ledger = Ledger("north")
+    ledger.charge(Gaussian(1e5, 1.0), run="r", step="0", what="counts", to="coordinator")
+    ledgers = Ledgers({"north": ledger.entries}, 1e-6)
+    shown = repr(ledgers).split("largest epsilon ")[1].split(" ")[0]
+    assert 0.0 < ledgers.epsilon <= float(shown) < 1.01 * ledgers.epsilon < 0.001
+    assert f"epsilon {shown}, delta" in str(ledgers)

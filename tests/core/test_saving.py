@@ -1,8 +1,11 @@
 """A fit takes the place of whatever fit was saved in a folder, and of nothing else."""
 
+import os
 import stat
 
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import siloweave as sw
@@ -22,6 +25,14 @@ def fits():
     columns = sw.SiloFuse(**TINY).fit([frame[names] for names in PARTS], SCHEMA)
     copula = sw.GaussianCopula().fit(frame, SCHEMA)
     return {"marginals": private, "copula": copula, "columns": columns}
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def full(*args, **named):
+    raise OSError("no space is left")
 
 
 @pytest.mark.parametrize("before", ["marginals", "copula", "columns"])
@@ -52,10 +63,6 @@ def test_every_file_is_known_as_a_part_of_a_fit(fits, tmp_path):
 def test_what_cannot_be_written_leaves_the_fit_before(fits, tmp_path, monkeypatch):
     folder = tmp_path / "model"
     fits["marginals"].save(folder)
-
-    def full(*args, **named):
-        raise OSError("no space is left")
-
     monkeypatch.setattr(type(fits["copula"].model), "save", full)
     with pytest.raises(OSError, match="no space is left"):
         fits["copula"].save(folder)
@@ -86,3 +93,59 @@ def test_a_new_an_empty_and_a_linked_folder_are_taken(fits, tmp_path):
         assert sw.load(tmp_path / place).info == fits["copula"].info
     assert (tmp_path / "link").is_symlink()
     assert stat.S_IMODE((tmp_path / "empty").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["copula", "columns"])
+def test_an_empty_folder_that_has_to_stay_is_filled(fits, tmp_path, monkeypatch, name):
+    """The working folder was replaced, and then no relative path led anywhere."""
+    folder = tmp_path / "model"
+    folder.mkdir(mode=0o700)
+    monkeypatch.chdir(folder)
+    number = folder.stat().st_ino
+    fits[name].save(".")
+    assert folder.stat().st_ino == number
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    fits[name].save(tmp_path / "plain")
+    assert names_in(folder) == names_in(tmp_path / "plain")
+    with pytest.raises(InputError, match="holds a fit, and no other folder can take its place"):
+        fits["marginals"].save(".")
+    assert sw.load(".").info == fits[name].info
+
+
+def test_a_volume_and_a_folder_below_a_closed_one_are_filled(fits, tmp_path, monkeypatch):
+    (tmp_path / "volume").mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
+    fits["copula"].save(tmp_path / "volume")
+    monkeypatch.undo()
+
+    (tmp_path / "closed" / "mine").mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(type(fits["copula"].model), "save", full)
+    with pytest.raises(OSError, match="no space is left"):
+        fits["copula"].save(tmp_path / "closed" / "mine")
+    assert names_in(tmp_path / "closed" / "mine") == []
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    fits["copula"].save(tmp_path / "closed" / "mine")
+    for place in ("volume", "closed/mine"):
+        assert sw.load(tmp_path / place).info == fits["copula"].info
+    assert names_in(tmp_path) == ["closed", "volume"]
+
+
+def zoned(rows):
+    """Return a frame of hours in a time zone, beside a number."""
+    hours = pd.date_range("2024-06-01", periods=rows, freq="h", tz="Europe/Berlin")
+    return pd.DataFrame({"seen": hours.as_unit("us"), "x": range(rows)})
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_times_are_drawn_in_their_zone_after_a_fit_was_read(tmp_path, kind):
+    """They came back in UTC without a zone, so that every clock was wrong."""
+    frame = {"pandas": lambda rows: rows, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}
+    rows = frame[kind](zoned(60))
+    fit = sw.GaussianCopula().fit(rows, sw.Schema.detect(rows))
+    fit.save(tmp_path / "model")
+    again = sw.load(tmp_path / "model").sample(5, seed=0)
+    drawn = fit.sample(5, seed=0)
+    assert str(again["seen"].dtype if kind != "arrow" else again["seen"].type).count("Berlin") == 1
+    assert again.equals(drawn)

@@ -11,9 +11,11 @@ foundations of differential privacy", proposition 2.1). What a fit was protected
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context
 from math import ceil, inf, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -236,9 +238,17 @@ class Ledgers:
 
 
 def _up(epsilon: float) -> str:
-    """Write an epsilon with three digits, rounded up (a float's own error is not rounded up)."""
+    """Write an epsilon with three decimals, rounded up (a float's own error is not rounded up).
+
+    A smaller one has three significant digits: with three decimals more would seem spent than was
+    allowed.
+    """
     if not isfinite(epsilon):
         return "infinite"
+    if 0.0 < epsilon < 0.001:
+        near = Context(prec=12).create_decimal_from_float(epsilon)
+        rounded = Context(prec=3, rounding=ROUND_CEILING).create_decimal(near)
+        return f"{float(rounded):g}"
     return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}"
 
 
@@ -257,7 +267,10 @@ def epsilon_of_row(
 
 @contextmanager
 def _instead_of(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `folder`, which takes its place once everything is written."""
+    """Yield an empty folder, whose files are those of `folder` once everything is written.
+
+    It takes the place of `folder`; where that has to stay, its files are moved there.
+    """
     target = folder.resolve()
     if target.exists() and not target.is_dir():
         raise InputError(f"{folder} is a file; name a folder to save the fit in")
@@ -267,8 +280,16 @@ def _instead_of(folder: Path) -> Iterator[Path]:
             f"{folder} holds {min(others)!r}, which is no part of a saved fit; name a new or an "
             "empty folder"
         )
+    has_to_stay = target.exists() and _has_to_stay(target)
+    if has_to_stay and any(target.iterdir()):
+        raise InputError(
+            f"{folder} holds a fit, and no other folder can take its place: it is a mounted "
+            "volume, the working folder, or in a folder that this user may not write in. Name a "
+            "new or an empty folder"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as beside:
+    home = target if has_to_stay else target.parent
+    with TemporaryDirectory(prefix=f".{target.name}-", dir=home) as beside:
         stage = Path(beside) / "new"
         stage.mkdir()
         if target.exists():
@@ -280,9 +301,29 @@ def _instead_of(folder: Path) -> Iterator[Path]:
             raise InputError(
                 f"{target}: {error}. See that the disk has room"
             ) from error
+        if has_to_stay:
+            _move_into(target, stage)
+            return
         if target.exists():
             target.replace(Path(beside) / "old")
         stage.replace(target)
+
+
+def _has_to_stay(folder: Path) -> bool:
+    """Return whether no other folder can take the place of this one."""
+    is_volume = os.path.ismount(folder)
+    is_working_folder = folder.samefile(".")
+    return is_volume or is_working_folder or not os.access(folder.parent, os.W_OK)
+
+
+def _move_into(target: Path, stage: Path) -> None:
+    """Move a fit's files into an empty folder; without the last one, none of them is read."""
+    if target.stat().st_mode != stage.stat().st_mode:
+        target.chmod(stage.stat().st_mode)
+    for path in list(stage.iterdir()):
+        if path.name != _FIT:
+            path.replace(target / path.name)
+    (stage / _FIT).replace(target / _FIT)
 
 
 def key_for(seed: Key | None) -> Key:
@@ -395,11 +436,14 @@ class Fit:
         )
 
     def _repr_html_(self) -> str:
+        spent = _up(self.epsilon)
+        if isfinite(self.budget.epsilon):
+            spent = f"{spent} of {self.budget.epsilon:g}"
         sent = sum(traffic.bytes_from_party for traffic in self.cost.parties.values())
         facts = {
             "method": self.info.title,
             "guarantee": self.info.guarantee if self.private else "NOT PRIVATE",
-            "epsilon": f"{_up(self.epsilon)} of {self.budget.epsilon:g}",
+            "epsilon": spent,
             "delta": f"{self.budget.delta:g}",
             "parties": listed(list(self.ledgers)),
             "columns": listed(self.schema.names),
@@ -510,8 +554,9 @@ class Fit:
             num_rows: How many; as many as were fitted, or as `given` has, if None.
             seed: The same seed gives the same rows; without one, every call gives others, and other
                 ids where these have a format. Ids without one count from 1 in every call.
-            given: What rows must have: a mapping of column to value (None, NaN or NA: missing),
-                or a frame with one row per wanted row, where a cell without a value is free.
+            given: What rows must have: a mapping of column to value (None, NaN or NA: missing; a
+                time without a zone is in UTC), or a frame with one row per wanted row, where a cell
+                without a value is free.
             balanced: A column of categories or booleans, whose classes are then equally frequent;
                 True for the target.
             tries: Most rows that a generator draws for each that is wanted (10,000 in any case);
@@ -823,8 +868,7 @@ class Fit:
 
     def _questions(self, seed: Key | None, tries: int = 100) -> Questions:
         check_process()
-        if tries < 1:
-            raise InputError(f"tries={tries} must be 1 or more")
+        whole("tries", tries, 1)
         model = self.model
         graph = (model.mrf, model.encoder) if isinstance(model, MarginalModel) else None
         return Questions(
@@ -847,7 +891,8 @@ class Fit:
                 whole once everything is written.
 
         Raises:
-            InputError: `folder` is a file, or holds what is no part of a fit; nothing is written.
+            InputError: `folder` is a file, holds what is no part of a fit, or holds a fit and
+                cannot be replaced, as the working folder; nothing is written.
         """
         with _instead_of(Path(folder)) as stage:
             self.model.save(stage)

@@ -710,8 +710,11 @@ class Table:
     # Frames of other libraries.
 
     def framed(self, frame: Frame) -> Table:
-        """Return the table as one from which `to_native` makes another kind of frame."""
-        origin = Origin(frame, units=self._origin.units)
+        """Return the table as one from which `to_native` makes another kind of frame.
+
+        Durations and time zones stay; all other types are those of the kind.
+        """
+        origin = Origin(frame, units=self._origin.units, zones=self._origin.zones)
         return Table(self._typed_view, origin)
 
     def to_native(self) -> Any:
