@@ -482,6 +482,17 @@ def test_a_copula_draws_from_its_conditional_normal():
     assert mean == pytest.approx([1.2], abs=0.3)  # five standard deviations
 
 
+def test_a_target_that_is_always_missing_is_not_predicted():
+    data = frame(200).assign(sex=pd.Series([None] * 200, dtype="str"))
+    generator = sw.GaussianCopula().fit(data, SCHEMA)
+    with pytest.raises(InputError, match=r"a missing value is likelier there\. Predict another"):
+        generator.predict(data.head(2), "sex")
+    with pytest.raises(
+        InputError, match=r"Leave such cells missing \(columns=\), or raise tries=9"
+    ):
+        generator.impute(data.head(2), tries=9)
+
+
 def test_a_model_without_a_formula_says_so():
     copula = sw.GaussianCopula().fit(frame(100), SCHEMA)
     with pytest.raises(QuestionError, match="has no formula"):

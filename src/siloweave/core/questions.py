@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from siloweave.core.conditional import Condition, Model, Wanted
-from siloweave.core.constrained import always_missing, condition_of, constrained_rows
+from siloweave.core.constrained import condition_of, constrained_rows
 from siloweave.errors import DataError, InputError, QuestionError, whole
 from siloweave.models.evidence import UNKNOWN, log_probability, shares
 from siloweave.models.mrf import MRF
@@ -207,11 +207,16 @@ class Questions:
         places = []
         while missed.size:
             if drawn_count >= most:
+                advice = (
+                    "Leave such cells missing (columns=), or raise "
+                    f"tries={self.wanted.tries}"
+                )
+                if question == "predict":  # which has no such arguments
+                    advice = "Predict another target"
                 raise InputError(
                     f"{question}: {missed.size:,} of {count:,} rows got no value in "
                     f"{', '.join(names)} in {drawn_count:,} draws: a missing value is likelier "
-                    "there. Leave such cells missing (columns=), or raise "
-                    f"tries={self.wanted.tries}"
+                    f"there. {advice}"
                 )
             rows = missed
             if drawn_count:  # few rows are missed now: each is drawn several times
@@ -387,7 +392,10 @@ class Questions:
         # A missing value is the last code, and no answer.
         values = mrf.domain.size_of(column.name) - column.missing
         if mrf.marginal((column.name,))[:values].sum() < _HALF_A_ROW:
-            raise always_missing(column.name)
+            raise InputError(
+                f"predict: target={column.name!r} is missing in every row of the model, so that it "
+                "has no value to predict; choose another target"
+            )
         try:
             value_shares = shares(mrf, codes, column.name)[:, :values]
         except DataError as error:
