@@ -123,6 +123,9 @@ def test_what_cannot_be_balanced_is_named(fitted):
         fitted.sample(5, balanced=True, seed=0)
     with pytest.raises(InputError, match="given and balanced both name 'sex'"):
         fitted.sample(5, given={"sex": "f"}, balanced="sex", seed=0)
+    for tries in (0, 2.5, "9", True):
+        with pytest.raises(InputError, match=r"tries=.* must be a whole number, 1 or more"):
+            fitted.sample(5, given={"sex": "f"}, tries=tries)
 
 
 def test_no_rows_and_nothing_given_are_drawn_too(fitted):

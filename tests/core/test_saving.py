@@ -149,3 +149,20 @@ def test_times_are_drawn_in_their_zone_after_a_fit_was_read(tmp_path, kind):
     drawn = fit.sample(5, seed=0)
     assert str(again["seen"].dtype if kind != "arrow" else again["seen"].type).count("Berlin") == 1
     assert again.equals(drawn)
+
+
+def test_a_path_may_begin_with_the_home_folder(fits, tmp_path, monkeypatch):
+    """A folder called ~ was made, from which a fit could not be read."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    fits["copula"].save("~/model")
+    assert sw.load("~/model").info == fits["copula"].info
+    sw.write_report(fits["copula"], "~/report.html")
+    pandas_frame().to_csv("~/rows.csv", index=False)
+    rows = sw.read("~/rows.csv")
+    sw.TwoRound(queries=2).fit([rows], SCHEMA, budget=Budget(2.0, 1e-6), folder="~/run")
+    assert names_in(tmp_path / "home") == ["model", "report.html", "rows.csv", "run"]
+    assert names_in(tmp_path / "here") == []

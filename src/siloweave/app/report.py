@@ -70,6 +70,7 @@ from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.column import LOW, Column
 from siloweave.tables.display import bound_words
 from siloweave.tables.drawn import drawn_as
+from siloweave.tables.files import user_path
 from siloweave.tables.forms import time_words
 from siloweave.tables.joining import beside
 from siloweave.tables.keys import Key, fold_in, generator
@@ -140,7 +141,7 @@ def write_page(
     """
     if path is None:
         return None
-    path = Path(path)
+    path = user_path(path)
     check_page(path)
     score_facts = _as_dict(scores)
     risk_facts = _as_dict(risks)
@@ -196,7 +197,7 @@ def write_report(
         ...     page.stat().st_size > 10_000
         True
     """
-    path = Path(path)
+    path = user_path(path)
     check_page(path)
     _check_audience(audience, data, risks)
 

@@ -31,7 +31,7 @@ from siloweave.core.conditional import (
     equally,
     imposed,
 )
-from siloweave.errors import InputError, whole
+from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import number_at, value_count
 from siloweave.tables.cells import CellValues, cells_of, options_of
@@ -81,7 +81,8 @@ def constrained_rows(
         InputError: A condition contradicts a constraint, or rows that keep one are too rare: the
             message names it.
     """
-    whole("tries", wanted.tries, 1)
+    if wanted.tries < 1:
+        raise InputError(f"tries={wanted.tries} must be 1 or more")
     may_be_missing = any(column.missing for column in model.schema.coded)
     avoids_gaps = may_be_missing and not wanted.missing
     if modelled.is_identity and not avoids_gaps:

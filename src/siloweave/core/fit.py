@@ -43,6 +43,7 @@ from siloweave.tables.arrays import Floats
 from siloweave.tables.constraints import Unique
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.drawn import drawn_anew, listed_instead
+from siloweave.tables.files import user_path
 from siloweave.tables.forks import check_process
 from siloweave.tables.keys import Key
 from siloweave.tables.modelled import Modelled
@@ -657,6 +658,7 @@ class Fit:
         check_process()
         rows_asked = None if num_rows is None else whole("num_rows", num_rows)
         wanted = Wanted(rows_asked, key_for(seed), **conditions)
+        whole("tries", wanted.tries, 1)
         modelled = self._redrawn
         may_be_missing = any(column.missing for column in self.schema.coded)
         if modelled.is_identity and may_be_missing and not wanted.missing:
@@ -894,7 +896,7 @@ class Fit:
             InputError: `folder` is a file, holds what is no part of a fit, or holds a fit and
                 cannot be replaced, as the working folder; nothing is written.
         """
-        with _instead_of(Path(folder)) as stage:
+        with _instead_of(user_path(folder)) as stage:
             self.model.save(stage)
             if self.like:
                 write(self.like, stage / _LIKE)
@@ -943,7 +945,7 @@ class Fit:
             InputError: This process was forked from one that had used siloweave.
         """
         check_process()
-        path = Path(folder)
+        path = user_path(folder)
         _check_version(path)
         try:
             saved = msgspec.json.decode((path / _FIT).read_bytes(), type=_Saved)

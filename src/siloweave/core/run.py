@@ -74,6 +74,7 @@ from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum, Computed
 from siloweave.tables.database import Database
+from siloweave.tables.files import user_path
 from siloweave.tables.joining import beside
 from siloweave.tables.moved import moved_cells, moved_note
 from siloweave.tables.read import Unread, read, rows_of, unread
@@ -227,7 +228,7 @@ class Synthesizer(MethodSettings):
             self,
             budget,
             seed=seed,
-            folder=None if folder is None else Path(folder),
+            folder=None if folder is None else user_path(folder),
             run=run,
             noise=noise,
             progress=progress,

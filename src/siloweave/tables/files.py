@@ -67,9 +67,25 @@ def is_text_file(path: Path) -> bool:
     return file_kind(path) in _TEXT_FILES
 
 
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path with the user's home folder for a ``~`` at its beginning.
+
+    A shell does so before a program sees the path, and polars where it opens a file. Names such as
+    ``~$a.xlsx`` stay.
+
+    Example:
+        >>> user_path("~/model") == Path.home() / "model", str(user_path("~$a.xlsx"))
+        (True, '~$a.xlsx')
+    """
+    place = Path(path)
+    if place.parts[:1] == ("~",):
+        return place.expanduser()
+    return place
+
+
 def table_file(path: str | os.PathLike[str]) -> Path:
     """Return a table's path; raises DataError unless it is a file of a known kind that is there."""
-    file = Path(path)
+    file = user_path(path)
     if file.is_dir() and any(file.glob("**/*.parquet")):
         return file
     if not stored(file).is_file():
