@@ -166,3 +166,20 @@ def test_a_path_may_begin_with_the_home_folder(fits, tmp_path, monkeypatch):
     sw.TwoRound(queries=2).fit([rows], SCHEMA, budget=Budget(2.0, 1e-6), folder="~/run")
     assert names_in(tmp_path / "home") == ["model", "report.html", "rows.csv", "run"]
     assert names_in(tmp_path / "here") == []
+
+
+def test_a_place_without_a_fit_is_named_with_where_one_is(fits, tmp_path):
+    fits["copula"].save(tmp_path / "run" / "model")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    for place, words in (
+        ("nowhere", "there is no folder '.*nowhere'; check the path"),
+        ("notes.txt", "is a file; give the folder in which the fit was saved"),
+        ("empty", "as a saved fit: it holds none; give the folder in which it was saved"),
+        ("run", "as a saved fit: it holds none; there is one in .*model"),
+    ):
+        with pytest.raises(DataError, match=words):
+            sw.load(tmp_path / place)
+    (tmp_path / "run" / "model" / "fit.json").unlink()
+    with pytest.raises(DataError, match=r"as a saved fit: .*fit\.json"):
+        sw.load(tmp_path / "run" / "model")

@@ -941,11 +941,13 @@ class Fit:
             loaders: Per name of a method, what reads its model.
 
         Raises:
-            DataError: A file is missing, cut or of another version, or of a method that is unknown.
+            DataError: The folder or a file is missing, cut or of another version, or of a method
+                that is unknown.
             InputError: This process was forked from one that had used siloweave.
         """
         check_process()
         path = user_path(folder)
+        _check_place(path)
         _check_version(path)
         try:
             saved = msgspec.json.decode((path / _FIT).read_bytes(), type=_Saved)
@@ -964,6 +966,24 @@ class Fit:
             saved.columns, saved.simulated,
             Schema.from_json(saved.declared) if saved.declared else None,
         )  # fmt: skip
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse a path where no fit was saved, and say where one is, if that can be seen."""
+    if not folder.exists():
+        raise DataError(f"there is no folder {str(folder)!r}; check the path")
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is a file; give the folder in which the fit was saved"
+        )
+    if any((folder / name).exists() for name in _FILES):
+        return
+    saved_below = sorted(path.parent for path in folder.glob(f"*/{_FIT}"))
+    if saved_below:
+        advice = f"; there is one in {saved_below[0]}"
+    else:
+        advice = "; give the folder in which it was saved"
+    raise DataError(f"{folder} cannot be read as a saved fit: it holds none{advice}")
 
 
 def _check_version(folder: Path) -> None:
