@@ -162,3 +162,5 @@ def test_shapes_show_no_id():
         "2 to 3 characters: digits, some with leading zeros"
     )
     assert shape_of(()) == "no ids"
+    digits = Table.from_columns({"a": (["0", "7"], None)})
+    assert shape_of(normal_ids(digits, ["a"]).values) == "1 character: digits"

@@ -386,9 +386,11 @@ def _shape(texts: Sequence[str]) -> str:
     for kind, is_of_kind in _KINDS.items():
         if any(map(is_of_kind, letters)):
             kinds.append(kind)
-    has_leading_zeros = any(text.startswith("0") for text in texts)
+    # A 0 alone is a number of its own.
+    has_leading_zeros = any(text.startswith("0") and text != "0" for text in texts)
     if kinds == ["digits"] and has_leading_zeros:
         kinds = ["digits, some with leading zeros"]
     sizes_text = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
+    characters = "character" if longest == 1 else "characters"
     # Letters of scripts without capitals are of no kind.
-    return f"{sizes_text} characters: {', '.join(kinds) or 'letters'}"
+    return f"{sizes_text} {characters}: {', '.join(kinds) or 'letters'}"
