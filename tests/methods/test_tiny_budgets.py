@@ -52,6 +52,13 @@ def test_distaim_checks_once_more_before_any_party_is_asked():
         run(rho=1e-9, key=0, budget=TINY)
 
 
+def test_distaim_names_the_epsilon_that_would_do_for_the_smallest_one():
+    """No price could be made of so small an epsilon, and the error spoke of that alone."""
+    parties = {name: rows(i, 3) for i, name in enumerate("abc")}
+    with pytest.raises(BudgetError, match=r"epsilon = 1e-06 .* Give epsilon = 0\.000\d+ or more"):
+        DistAIM().fit(parties, SCHEMA, budget=Budget(1e-6, 1e-6))
+
+
 def test_distaim_leaves_tables_closed_that_need_wider_noise(monkeypatch):
     parties = {name: rows(i, 3) for i, name in enumerate("abc")}
     plan = DistAIM(rounds=1, participation=1.0, bins=4, pairs_share=0.95)

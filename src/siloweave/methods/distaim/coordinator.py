@@ -58,7 +58,19 @@ Counts = npt.NDArray[np.int64]
 
 
 def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
-    """Return the price that a row pays ahead for all tables, out of the `rho` that is left.
+    """Return the price that a row pays ahead for all tables, out of the `rho` that is left."""
+    order = largest_order_for(rho_for(budget), budget.delta)
+    escape = min(_ESCAPES * budget.delta, 2.0**-20)
+    return PaidAhead(
+        total=rho_of_tables(budget, rho),
+        escape=escape,
+        largest_order=order,
+        moved=moved,
+    )
+
+
+def rho_of_tables(budget: Budget, rho: float) -> float:
+    """Return the zCDP of all tables, out of the `rho` that is left.
 
     A ledger reads `rho` at what the escapes leave of delta. That takes less zCDP than the budget
     does; twice the difference covers a delta of which naming categories has taken a tenth, too.
@@ -67,11 +79,7 @@ def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
         budget, delta=budget.delta * (1 - _ESCAPES)
     )
     reserve = 2 * (rho_for(budget) - rho_for(without_escapes))
-    order = largest_order_for(rho_for(budget), budget.delta)
-    escape = min(_ESCAPES * budget.delta, 2.0**-20)
-    return PaidAhead(
-        total=rho - reserve, escape=escape, largest_order=order, moved=moved
-    )
+    return rho - reserve
 
 
 def check_coins(
@@ -84,8 +92,9 @@ def check_coins(
     unit = marginal_sensitivity(budget.neighbours, norm="l2")
 
     def sigma_of(candidate: Budget) -> float:
-        price = price_of(candidate, share * rho_for(candidate), round(unit**2))
-        return unit * sqrt(tables / (2 * settings.pairs_share * price.total))
+        # Not its price, which is none where epsilon is so small that no order is left for coins.
+        rho = rho_of_tables(candidate, share * rho_for(candidate))
+        return unit * sqrt(tables / (2 * settings.pairs_share * rho))
 
     if sigma_of(budget) > MOST_SIGMA:
         enough = enough_epsilon(
