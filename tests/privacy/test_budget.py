@@ -10,6 +10,7 @@ from siloweave.privacy.budget import (
     Budget,
     Neighbours,
     Relation,
+    enough_epsilon,
     l1_score_sensitivity,
     marginal_sensitivity,
     r_score_sensitivity,
@@ -148,3 +149,15 @@ def test_a_sensitivity_is_not_computed_from_a_relation_alone():
 def test_an_unknown_norm_is_refused():
     with pytest.raises(InputError, match="norm = 'l3'"):
         marginal_sensitivity(Neighbours(), norm="l3")
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-9, 0.03, 0.99])
+def test_an_epsilon_that_suffices_is_found_soon_however_small_the_budget_is(epsilon):
+    tried = []
+
+    def suffices(budget):
+        tried.append(budget.epsilon)
+        return budget.epsilon >= 1.0
+
+    assert 1.0 <= enough_epsilon(Budget(epsilon, 1e-6), suffices) <= 1.17
+    assert len(tried) < 150

@@ -385,10 +385,12 @@ def _rho_for(epsilon: float, delta: float) -> float:
 def enough_epsilon(budget: Budget, suffices: Callable[[Budget], bool]) -> float:
     """Find an epsilon of two digits that suffices, at most about a tenth above the smallest."""
     epsilon = budget.epsilon
-    while not suffices(msgspec.structs.replace(budget, epsilon=epsilon)):
-        epsilon *= 1.05
+    # Large steps first, for a budget that is far too small. The next step always suffices.
+    for step in (1000.0, 2.0, 1.05):
+        while not suffices(msgspec.structs.replace(budget, epsilon=step * epsilon)):
+            epsilon *= step
     # 5 percent more, as rounding to two digits may take as much away.
-    return float(f"{1.05 * epsilon:.2g}")
+    return float(f"{1.05 * step * epsilon:.2g}")
 
 
 def _check_rho(name: str, rho: float) -> None:
