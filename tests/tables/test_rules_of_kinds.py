@@ -123,6 +123,9 @@ FRAMES = {
         "durations as text": ("x", texts("{}h {}min", whole(0, 9), whole(0, 60))),
         "degrees of a place": ("x", texts("{:.4f}N", RNG.normal(48, 1, ROWS))),
         "flags in one field": ("x", texts("{:08b}", whole(0, 256))),
+        "dates beside day numbers": (
+            "x", [*moments("%Y-%m-%d", rows=120), *whole(43000, 45000, rows=120)],
+        ),
         "dates in other forms": (
             "x", [*moments("%d/%m/%Y", rows=120), *moments("%Y-%m-%d", rows=120)],
         ),

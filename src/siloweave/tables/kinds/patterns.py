@@ -126,6 +126,8 @@ STREET = re.compile(rf"\b(?:{STREET_WORDS})\b|{STREET_ENDINGS}", re.IGNORECASE)
 
 # Dates and times
 
+DAY_NUMBER = re.compile(r"[1-6]\d{4}(?:\.\d+)?")
+"""A day as a spreadsheet counts it, such as 45231: of the years 1927 to 2091."""
 DURATION = re.compile(
     r"[-+\u2212]?(?:\d+ days?,? )?\d+:[0-5]\d(?::[0-5]\d)?(?:\.\d+)?|"
     r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}|"

@@ -171,6 +171,8 @@ NOT_MODELLED: tuple[Rule[Texts], ...] = (
               "degrees of a place (write them as numbers, below 0 in the west and the south)"),
     _left_out("flags in one field", Texts.are_flags,
               "flags of 0 and 1 in one field (give each a column of its own)"),
+    _left_out("dates beside day numbers", Texts.are_dates_and_day_numbers,
+              "dates, and days as a spreadsheet counts them (format all cells as dates)"),
     _left_out("dates in other forms", Texts.are_dated,
               "dates in several forms, or in one that is not read (write all alike, as "
               "2024-01-31 or 2024-01-31 18:05)"),

@@ -16,6 +16,7 @@ from siloweave.tables.kinds import names
 from siloweave.tables.kinds.patterns import (
     CHARACTER_CLASSES,
     COLON_PAIR,
+    DAY_NUMBER,
     DEGREES,
     DIALLED,
     DIGIT,
@@ -373,6 +374,14 @@ class Texts:
     def _are_dated(self) -> bool:
         """Whether texts look like dates, in whatever form."""
         return nearly_all(self._probe, looks_dated)
+
+    def are_dates_and_day_numbers(self) -> bool:
+        """Return whether texts are dates, and days as a spreadsheet counts them, such as 45231."""
+        if not self._may_be_divided:
+            return False
+        day_numbers = set(filter(DAY_NUMBER.fullmatch, self._probe))
+        others = [text for text in self._probe if text not in day_numbers]
+        return bool(day_numbers and others) and nearly_all(others, looks_dated)
 
     def are_dated(self) -> bool:
         """Return whether texts are dates in a form that is not read, or in several forms.
