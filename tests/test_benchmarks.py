@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 
@@ -99,12 +100,28 @@ def test_what_is_below_the_published_figure_is_counted(load, tmp_path):
     # Of ctgan on adult 90/79/83 are reached by 90; tabddpm's 99 is above all five of its own.
     assert "Of 92 published cells, ours is at or above 8, below 0 and not run for 84." in text
     # Discriminability has two definitions, so its cells are counted apart from the others.
-    assert rows_of(text, "discr. | 12")[0].startswith("| discr. | 12 | 0 | 2 | 0 | 10 | does not")
+    assert rows_of(text, "discr. | 12")[0].startswith("| discr. | 12 | 0 | 2 | 0 | 10 | 0 of 0 |")
     assert rows_of(text, "resemblance | 40")[0].startswith("| resemblance | 40 | 0 | 3 | 0 | 37 |")
     written(tmp_path, "neural_quality.jsonl", [line(model="tldm")])
     text = load("neural_page").page(tmp_path)
     assert "| adult | tldm | utility | 100 | 90.0 (89.0–91.0) | not run | 50.0 | 97.5 |  |" in text
     assert "at or above 1, below 2 and not run for 89." in text
+    assert "What raking adds" not in text
+
+
+def test_what_raking_adds_is_the_mean_of_the_runs_that_were_scored_both_ways(load, tmp_path):
+    better = line(seed=1)
+    other = line()
+    for run, drawn in ((better, 88.0), (other, 60.0)):
+        run["as_drawn"] = deepcopy(run["scores"])
+        for part in run["as_drawn"].values():
+            part["value"] = drawn
+    written(tmp_path, "neural_quality.jsonl", [better, other, line(seed=2)])
+    text = load("neural_page").page(tmp_path)
+    # The mean of 88 and 60 is below all that ctgan is published with; the third run is no part.
+    assert rows_of(text, "discr. | 12")[0].startswith("| discr. | 12 | 0 | 1 | 0 | 11 | 0 of 1 |")
+    assert "of the 2 runs that were" in text
+    assert "+16.0 (+2.0 to +30.0) to discr." in " ".join(text.split())
 
 
 def test_utilities_of_older_trees_are_marked_and_not_averaged_with_newer_ones(load, tmp_path):
