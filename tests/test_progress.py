@@ -80,7 +80,7 @@ def test_a_function_is_called_and_nothing_is_shown(name, monkeypatch):
     stream, heard = Terminal(), []
     monkeypatch.setattr(sys, "stderr", stream)
     CALLS[name](progress=lambda text, done: heard.append((text, done)))
-    assert heard
+    assert heard[-1][1] == 1.0
     assert all(text and 0.0 <= done <= 1.0 for text, done in heard)
     assert not stream.getvalue()
 

@@ -239,8 +239,8 @@ def test_a_run_goes_on_where_it_was(tmp_path):
     ]
     pd.testing.assert_frame_equal(again[0].sample(9, seed=0), again[1].sample(9, seed=0))
     assert again[0].heads == again[1].heads
-    assert seen[:4] == [0.5 / 3, 0.5 * 2 / 3, 0.5, 1.0]
-    assert seen[4:] == [1.0]  # the parties answered from memory
+    assert seen[:5] == [0.5 / 3, 0.5 * 2 / 3, 0.5, 1.0, 1.0]
+    assert seen[5:] == [1.0, 1.0]  # the parties answered from memory
 
 
 def test_a_run_does_not_go_on_with_other_rows_or_another_schema(tmp_path):

@@ -203,7 +203,7 @@ class Synthesizer(MethodSettings):
             at_once: Parties that this process simulates at the same time, where they train
                 networks; as many as there are cores if None. The result does not depend on it.
             progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-                a text and the share that is done.
+                a text and the share that is done, 1 at the end.
 
         Returns:
             A fit, which samples and holds the ledgers.
@@ -235,7 +235,9 @@ class Synthesizer(MethodSettings):
             sample=sample,
             at_once=whole("at_once", at_once, 1),
         )
-        return fit_parties(self, data, schema, job, names, learn=learn)
+        fitted = fit_parties(self, data, schema, job, names, learn=learn)
+        job.progress("done", 1.0)
+        return fitted
 
 
 def _needed_schema(title: str, schema: Any, *, encoder: bool) -> Any:
