@@ -226,3 +226,10 @@ def test_coins_that_were_dealt_before_a_crash_are_dealt_again(tmp_path, where):
         assert {step: second.answers[step] for step in first.answers} == first.answers
         assert [len(ledger.entries) for ledger in ledgers(folder)] == [1] * PARTIES
         assert again.epsilon <= BUDGET.epsilon
+
+
+def test_a_folder_that_is_a_file_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"folder='.*notes\.txt' is a file; name a new folder"):
+        AIM().fit("nowhere.csv", SCHEMA, budget=BUDGET, folder=tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "mine"

@@ -228,7 +228,7 @@ class Synthesizer(MethodSettings):
             self,
             budget,
             seed=seed,
-            folder=None if folder is None else user_path(folder),
+            folder=_folder_of_run(folder),
             run=run,
             noise=noise,
             progress=progress,
@@ -238,6 +238,18 @@ class Synthesizer(MethodSettings):
         fitted = fit_parties(self, data, schema, job, names, learn=learn)
         job.progress("done", 1.0)
         return fitted
+
+
+def _folder_of_run(folder: Path | str | None) -> Path | None:
+    """Return the folder of a run's ledgers and answers; InputError for a file."""
+    if folder is None:
+        return None
+    path = user_path(folder)
+    if path.is_file():
+        raise InputError(
+            f"folder={str(folder)!r} is a file; name a new folder, or that of the run to continue"
+        )
+    return path
 
 
 def _needed_schema(title: str, schema: Any, *, encoder: bool) -> Any:
