@@ -26,6 +26,7 @@ from siloweave.federation.course import FINISHED, STATUS, StatusFile, read_statu
 from siloweave.federation.exchanges import (
     ANSWER,
     LAST,
+    PARTING,
     REFUSAL,
     Exchange,
     Nonces,
@@ -193,6 +194,24 @@ def test_a_party_that_is_started_again_says_how_far_it_is(ends):
     assert _past_line(north, "small") == "study 'small' continues here: 1 question answered so far"
     noted.add(Exchange(bytes(31) + b"1", 600, 900, 1e9 + 7))
     assert "2 questions answered so far" in _past_line(north, "small")
+
+
+def test_a_party_that_hears_of_the_result_after_it_was_asked_again_has_finished(ends, capsys):
+    """A coordinator that is started again asks only what it has no answer to, and then parts."""
+    north = ends["north"]
+    noted = Nonces(north / "nonces")
+    for number, kind in enumerate((ANSWER, LAST, ANSWER)):
+        noted.add(Exchange(bytes([number]) * 32, 500, 700, 1e9 + number, kind=kind))
+    assert status_of(north).state == "not running"
+    noted.add(Exchange(bytes([9]) * 32, 500, 700, 1e9 + 9, kind=PARTING))
+    found = status_of(north)
+    assert (found.state, found.why, found.left) == (FINISHED, "", 0.0)
+    assert datetime.fromisoformat(found.ended).timestamp() == 1e9 + 1
+    assert main(["status", str(north)]) == 0
+    shown = capsys.readouterr().out
+    assert "at party north: finished at " in shown
+    assert "start it with" not in shown
+    assert "has finished here" in _past_line(north, "small")
 
 
 def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):

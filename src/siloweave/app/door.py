@@ -36,11 +36,11 @@ from siloweave.errors import (
 )
 from siloweave.federation import course, engine, local, processes, spool
 from siloweave.federation.exchanges import (
-    LAST,
     NONCES,
     PARTING,
     REFUSAL,
     exchanges_in,
+    finished_at,
 )
 from siloweave.federation.watch import Watch
 
@@ -247,16 +247,14 @@ class Door:
 def _past_line(folder: Path, study: str) -> str:
     """Say how far a study is at a party that is started again; empty before its first answer."""
     answers = exchanges_in(folder / NONCES)
-    # The coordinator's word that it has its result may follow the last answer.
-    ended = [answer.ended for answer in answers if answer.kind == LAST]
-    is_asked_again = bool(answers) and answers[-1].kind not in (LAST, PARTING)
-    if not ended or is_asked_again:
+    ended = finished_at(answers)
+    if not ended:
         count = sum(answer.kind not in (REFUSAL, PARTING) for answer in answers)
         if not count:
             return ""
         questions = count_of(count, "question", "questions")
         return f"study {study!r} continues here: {questions} answered so far"
-    clock = datetime.fromtimestamp(ended[-1]).astimezone().strftime("%H:%M:%S")
+    clock = datetime.fromtimestamp(ended).astimezone().strftime("%H:%M:%S")
     return (
         f"study {study!r} has finished here ({clock}); nothing is left to do. It stays only for a "
         "coordinator that lost its result"

@@ -36,12 +36,12 @@ from siloweave.app.presence import ERROR, PRESENCE, SeenProcess, look
 from siloweave.errors import of_system, printable
 from siloweave.federation import course
 from siloweave.federation.exchanges import (
-    LAST,
     NONCES,
     PARTING,
     REFUSAL,
     Exchange,
     exchanges_in,
+    finished_at,
 )
 from siloweave.privacy.journal import for_its_owner, write_whole
 from siloweave.progress import duration
@@ -555,17 +555,17 @@ def _alive(process: int) -> bool:
 
 def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
     """Return how far a study is at a party, by the questions that it answered."""
+    exchanges = exchanges_in(folder / NONCES)
     # That the coordinator has its result was no question of the study.
-    answers = [
-        exchange
-        for exchange in exchanges_in(folder / NONCES)
-        if exchange.kind != PARTING
-    ]
+    answers = [exchange for exchange in exchanges if exchange.kind != PARTING]
     process = look(folder)
     is_running = process is not None and process.is_running
     state = _PartyState(facts.state, facts.why)
     if not facts.state:
-        state = _party_state(folder, answers, process, facts.releases)
+        ended = finished_at(exchanges)
+        state = _PartyState(course.FINISHED, "", ended)
+        if not ended:
+            state = _party_state(folder, answers, process, facts.releases)
     repeated = 0
     if not facts.is_guessed:
         repeated = max(len(answers) - facts.count, 0)
@@ -613,11 +613,9 @@ def _party_state(
     process: SeenProcess | None,
     releases: int,
 ) -> _PartyState:
-    """Say what a party does that nothing hinders, by its answers and its process."""
+    """Say what a party does that nothing hinders and whose study has not finished."""
     is_running = process is not None and process.is_running
     last = answers[-1] if answers else None
-    if last is not None and last.kind == LAST:
-        return _PartyState(course.FINISHED, "", last.ended)
     # A party that was started again has refused nothing since.
     is_earlier = (
         is_running

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,18 @@ def exchanges_in(path: Path | None) -> list[Exchange]:
     whole_bytes = len(data) // _EXCHANGE.size * _EXCHANGE.size
     records = _EXCHANGE.iter_unpack(data[:whole_bytes])
     return [Exchange(*fields) for _, *fields in records]
+
+
+def finished_at(exchanges: Sequence[Exchange]) -> float:
+    """Return when a party answered a study to its end; 0 if it did not, or was asked again since.
+
+    A coordinator that is started again asks only what it has no answer to. Its word that it has
+    its result then follows other answers than the last one, and ends the study, too.
+    """
+    ends = [exchange.ended for exchange in exchanges if exchange.kind == LAST]
+    if not ends or exchanges[-1].kind not in (LAST, PARTING):
+        return 0.0
+    return ends[-1]
 
 
 class Nonces:
