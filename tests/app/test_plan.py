@@ -210,6 +210,27 @@ def test_a_partys_rows_are_compared_with_the_schema_where_they_are(ends, capsys,
     assert command in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("age,sex", "it lacks 'job'"),
+        ("age,sex,station", "it lacks 'job', and has 'station'"),
+        ("age,sex,job,ward", "it has 'ward'"),
+    ],
+)
+def test_rows_of_other_columns_are_odd_where_they_are(ends, capsys, names, said):
+    north = ends["north"]
+    rows = rows_of(north)
+    cells = [*rows.read_text().splitlines()[1].split(","), "x"]
+    line = ",".join(cells[: names.count(",") + 1])
+    rows.write_text("\n".join([names, *[line] * 40, ""]))
+    shown = printed(capsys, "party", "check", north, "--data", rows)
+    assert f"look at this first: {rows.name} does not fit: {said}. A start refuses it" in shown
+    assert "nothing is odd" not in shown
+    found = json.loads(printed(capsys, "party", "check", north, "--data", rows, "--json"))
+    assert said in found["misfits"][0]
+
+
 def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
     north = ends["north"]
     rows = rows_of(north)

@@ -54,7 +54,14 @@ from siloweave.app.account import (
     read_account,
     read_record,
 )
-from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
+from siloweave.app.check import (
+    RowsRead,
+    check_columns,
+    check_rows,
+    columns_in,
+    read_party_rows,
+    rows_taken,
+)
 from siloweave.app.ends import (
     COORDINATOR_KEY,
     COORDINATOR_PUBLIC,
@@ -748,6 +755,15 @@ def header_in(folder: Path, data: str | Path) -> tuple[str, bool]:
     except SiloweaveError as error:
         reason = str(error).removeprefix(f"party {entry.name!r}: ").rstrip(".")
         return f"{place} cannot be read: {reason}. {approve}", False
+    misfit = _header_misfit(fit, place)
+    if misfit:
+        return f"{misfit}. {approve}", False
+    count = len(fit.expected)
+    return f"{place}: first line read: {count} of {count} columns found", True
+
+
+def _header_misfit(fit: HeaderFit, place: str) -> str:
+    """Name the columns that rows lack, or have besides those of a study; empty if they fit."""
     clauses = []
     if fit.lacking:
         lacking = first_few([repr(name) for name in fit.lacking])
@@ -755,10 +771,29 @@ def header_in(folder: Path, data: str | Path) -> tuple[str, bool]:
     if fit.extra:
         extra = first_few([repr(name) for name in fit.extra])
         clauses.append(f"has {extra}" if clauses else f"it has {extra}")
-    if clauses:
-        return f"{place} does not fit: {', and '.join(clauses)}. {approve}", False
-    count = len(fit.expected)
-    return f"{place}: first line read: {count} of {count} columns found", True
+    if not clauses:
+        return ""
+    return f"{place} does not fit: {', and '.join(clauses)}"
+
+
+def check_rows_in(folder: Path, data: str | Path) -> RowsRead:
+    """Compare a party's rows with the study in a folder, for its owner.
+
+    A start refuses rows whose columns are not the study's, so these are named first.
+
+    Raises:
+        SiloweaveError: The folder is no party's, or the rows cannot be read.
+    """
+    study, _, _, _, entry = member(folder)
+    source = source_of(data)
+    place = source.address if isinstance(source, Database) else source.name
+    fit = header_fit(study, study.setup(), entry, source)
+    rows = read_party_rows(study, entry, source)
+    misfit = _header_misfit(fit, place)
+    if not misfit:
+        return rows
+    sentence = f"{misfit}. A start refuses it"
+    return msgspec.structs.replace(rows, misfits=(sentence, *rows.misfits))
 
 
 class StudyMark(NamedTuple):

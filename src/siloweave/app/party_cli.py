@@ -142,19 +142,18 @@ def check(
     data: Annotated[str, typer.Option("--data", help=_ROWS_HELP)],
     json: AsJson = False,
 ) -> None:
-    """Read the rows here, and name those that the study's schema does not allow.
+    """Read the rows here, and name what the study's schema does not allow.
 
     Nothing is sent, and nothing is written. What is shown has values of rows.
     """
-    from siloweave.app.check import read_party_rows
     from siloweave.app.console import print_party_rows
-    from siloweave.app.network import member
+    from siloweave.app.network import check_rows_in, member
     from siloweave.app.party_files import require_known_files
-    from siloweave.tables.database import source_of
 
-    study, _, _, _, entry = member(folder)
+    # Another end's folder is refused as such, before its files are.
+    member(folder)
     require_known_files(folder, data)
-    rows = read_party_rows(study, entry, source_of(data))
+    rows = check_rows_in(folder, data)
     print_party_rows(rows, json=json)
 
 
