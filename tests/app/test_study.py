@@ -475,6 +475,71 @@ def test_different_columns_without_ids_are_rows_in_one_order(tmp_path: Path):
         propose([tmp_path / "a.csv", tmp_path / "b.csv"])
 
 
+def test_files_with_ids_of_different_names_say_that_rows_must_be_in_one_order(tmp_path: Path):
+    """Rows of different people would be taken for one, and nothing would look wrong."""
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    paths[0].write_text("pid,age\n" + "".join(f"P{i:03d},{30 + i}\n" for i in range(20)))
+    paths[1].write_text("person,ill\n" + "".join(f"P{i:03d},no\n" for i in range(19, -1, -1)))
+    (caution,) = propose(paths).cautions
+    assert "row i of one file is taken to be the same person as row i of the others" in caution
+    assert "If these are one id, pid ('a'), person ('b'), give it one name" in caution
+    # Without ids nothing can be advised.
+    paths[1].write_text("ill\n" + "no\nyes\n" * 10)
+    (caution,) = propose(paths).cautions
+    assert caution.endswith("nothing checks that.")
+
+
+@pytest.mark.parametrize(
+    ("ids", "shape"),
+    [
+        (["x7", "x8", "x9"], "2 characters: small letters, digits"),
+        (["007", "008", "009"], "3 characters: digits, some with leading zeros"),
+        (["7", "x8", "x9"], None),
+    ],
+)
+def test_files_without_a_common_id_say_how_ids_are_written(tmp_path: Path, ids, shape):
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    paths[0].write_text("who,age\n7,30\n8,41\n9,52\n")
+    paths[1].write_text("who,ill\n" + "".join(f"{who},no\n" for who in ids))
+    cautions = [line for line in propose(paths).cautions if "is common to all" in line]
+    if shape is None:
+        assert cautions == []
+        return
+    (caution,) = cautions
+    assert (
+        f"no id in who is common to all files: 'a' has 1 character: digits; 'b' has {shape}"
+        in caution
+    )
+    assert "give rules below [alignment] in the study" in caution
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (
+            ["7", "8", "9", "8", "5"],
+            "2 rows without who, or with that of another row (line 3, line 5)",
+        ),
+        (["7", "8", "", "9"], "1 row without who, or with that of another row (line 4)"),
+    ],
+)
+def test_an_id_that_a_few_rows_lack_or_share_is_named_with_these(tmp_path: Path, ids, said):
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    paths[0].write_text("who,age\n7,30\n8,41\n9,52\n")
+    paths[1].write_text("who,ill\n" + "".join(f"{who},no\n" for who in ids))
+    with pytest.raises(RosterError) as raised:
+        propose(paths)
+    assert str(raised.value).endswith(f"'b' has {said}: mend them, if it is the id.")
+
+
+def test_a_column_that_tells_few_rows_apart_was_not_meant_as_an_id(tmp_path: Path):
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    paths[0].write_text("who,age\n7,30\n8,41\n9,52\n")
+    paths[1].write_text("who,ill\n7,no\n7,no\n7,no\n8,no\n")
+    with pytest.raises(RosterError, match=r"could be left out\.$"):
+        propose(paths)
+
+
 @pytest.mark.parametrize("ids", [["7", "8", "8"], ["7", "", "9"]])
 def test_columns_that_do_not_tell_rows_apart_are_no_ids(tmp_path: Path, ids: list[str]):
     rows = "".join(f"{who},{age}\n" for who, age in zip(ids, (30, 41, 52), strict=True))

@@ -579,8 +579,12 @@ def columns_in(
     return party.columns or names
 
 
-def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
+def same_columns(columns: Mapping[str, Sequence[str]], note: str = "") -> None:
     """Check that all parties hold the same columns.
+
+    Args:
+        columns: By party.
+        note: A sentence that an error ends with, after a space.
 
     Raises:
         RosterError: Naming two parties and the columns that only one of them has.
@@ -596,10 +600,10 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
         if parts:
             raise RosterError(
                 f"parties {first!r} and {second!r} hold different columns: {'; '.join(parts)}. "
-                'Parties must hold the same ones: rename them (rename = {theirs = "ours"} in the '
-                "study, below the party), or choose with columns = [...]. "
+                "Parties must hold the same ones: rename them in the files or in the study "
+                '(rename = {theirs = "ours"}, below the party), or choose with columns = [...]. '
                 "Columns of the same people have nothing in common but ids, which no two rows "
-                "of a file share, no row lacks, and none of which could be left out."
+                f"of a file share, no row lacks, and none of which could be left out.{note}"
             )
 
 

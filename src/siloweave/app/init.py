@@ -36,6 +36,7 @@ from siloweave.tables.dialect import Dialect
 from siloweave.tables.display import bound_words, listed
 from siloweave.tables.files import is_text_file, table_file
 from siloweave.tables.forms import pattern_words
+from siloweave.tables.ids import IdPolicy, normal_ids, shape_of
 from siloweave.tables.joining import stacked
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import read_as, readings, rows_of, unread
@@ -173,7 +174,7 @@ def propose(
         if words_of_file:
             file_lines.append(f"{party}: {words_of_file}")
     constraints = [rule.why for rule in schema.constraints]
-    cautions = _cautions(schema, units, tables, alike=on is None)
+    cautions = _cautions(schema, units, tables, on)
     return Proposal(
         study=study,
         schema=schema,
@@ -202,8 +203,7 @@ def _cautions(
     schema: Schema,
     units: Sequence[RepeatedId],
     tables: Mapping[str, Table],
-    *,
-    alike: bool,
+    on: Sequence[str] | None,
 ) -> Iterator[str]:
     """Yield what does not fit, or is an open question, for those who may see all rows.
 
@@ -211,7 +211,8 @@ def _cautions(
         schema: What was detected.
         units: Ids of which one has several rows.
         tables: Every party's rows.
-        alike: Whether all tables have the same columns, so that they can be compared.
+        on: The id columns by which tables of different columns are aligned; None where all have
+            the same columns, so that they can be compared.
     """
     num_columns = max(len(table.names) for table in tables.values())
     if num_columns > WIDE:
@@ -236,10 +237,58 @@ def _cautions(
                 f"{party}, {_places_of(table, notes)}: text in one column alone, as a source or a "
                 "note below a table has it. Delete the line if it is no row"
             )
-    if alike and len(tables) > 1:
+    if on is not None:
+        yield from _row_cautions(schema, tables, on)
+    elif len(tables) > 1:
         yield from map(str, differences(tables))
         for overlap in overlaps(tables):
             yield overlap.said()
+
+
+def _row_cautions(
+    schema: Schema, tables: Mapping[str, Table], on: Sequence[str]
+) -> Iterator[str]:
+    """Yield why rows of files with different columns may be of different people.
+
+    Args:
+        schema: What was detected.
+        tables: Every party's rows.
+        on: The id columns that all files have; empty where rows are in one order.
+    """
+    if not on:
+        ids = []
+        for party, table in tables.items():
+            names = [name for name in table.names if schema[name].is_id]
+            if names:
+                ids.append(f"{listed(names, 3)} ({party!r})")
+        advice = ""
+        if len(ids) == len(tables):
+            advice = (
+                f" If these are one id, {', '.join(ids)}, give it one name in all files, and run "
+                "init again: rows are then found by it."
+            )
+        yield (
+            "no column is in every file, so row i of one file is taken to be the same person as "
+            f"row i of the others, and nothing checks that.{advice}"
+        )
+        return
+    # Of random rows of two large tables few are of the same people.
+    if any(table.drawn_of is not None for table in tables.values()):
+        return
+
+    policy = IdPolicy(missing="drop", duplicates="first")
+    common: set[bytes] = set()
+    shapes = []
+    for party, table in tables.items():
+        with naming_party(party):
+            values = normal_ids(table, on, policy=policy).values
+        common = common & set(values) if shapes else set(values)
+        shapes.append(f"{party!r} has {shape_of(values)}")
+    if not common:
+        yield (
+            f"no id in {', '.join(on)} is common to all files: {'; '.join(shapes)}. If they are of "
+            "the same people, write ids alike, or give rules below [alignment] in the study"
+        )
 
 
 @dataclass(frozen=True)
@@ -549,8 +598,10 @@ def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
     # A column is one party's, or all parties have it and it is an id: else files of the same
     # columns were meant, and what differs is named.
     on = tuple(name for name, count in holder_counts.items() if count == len(tables))
-    if set(holder_counts.values()) - {1, len(tables)} or not _ids(tables, on):
+    if set(holder_counts.values()) - {1, len(tables)}:
         same_columns(columns)
+    if not _ids(tables, on):
+        same_columns(columns, _almost_ids(tables, on))
     row_counts = {
         party: table.drawn_of or table.num_rows for party, table in tables.items()
     }
@@ -574,6 +625,30 @@ def _ids(tables: Mapping[str, Table], on: Sequence[str]) -> bool:
         if all(_identify(table, remaining) for table in tables.values()):
             return False
     return True
+
+
+def _almost_ids(tables: Mapping[str, Table], on: Sequence[str]) -> str:
+    """Name the few rows by which columns that all files have are no ids; empty if they are many."""
+    for party, table in tables.items():
+        columns = [table.values(name).tolist() for name in on]
+        rows = list(zip(*columns, strict=True))
+        counts = Counter(rows)
+        is_missing = np.zeros(table.num_rows, dtype=bool)
+        for name in on:
+            is_missing |= table.missing(name)
+
+        odd_rows = []
+        for place, row in enumerate(rows):
+            if is_missing[place] or counts[row] > 1:
+                odd_rows.append(place)
+        # A column that tells few rows apart was never meant as an id.
+        if 0 < len(odd_rows) <= table.num_rows / 2:
+            count = count_of(len(odd_rows), "row", "rows")
+            return (
+                f" The file of {party!r} has {count} without {', '.join(on)}, or with that of "
+                f"another row ({_places_of(table, odd_rows)}): mend them, if it is the id."
+            )
+    return ""
 
 
 def _identify(table: Table, on: Sequence[str]) -> bool:
