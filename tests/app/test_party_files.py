@@ -1,5 +1,6 @@
 """A party's folder of a study: what others put there is named, and nothing starts beside it."""
 
+import os
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ from siloweave.app.party_files import require_known_files, unknown_files
 from siloweave.app.status import known_status
 from siloweave.errors import InputError, RosterError
 from siloweave.federation.frames import keys_for
+from siloweave.federation.site import FolderStore
 from tests.app.processes import provisioned, small
 
 
@@ -45,6 +47,21 @@ def put(path):
 def start(folder, end, *words):
     spool = folder.path / "spool"
     return folder.call("party", "start", end, "--spool", spool, "--wait", "1", *words)
+
+
+def test_nothing_is_open_to_others_whatever_the_umask(folder, monkeypatch):
+    small(folder)
+    tops = [folder.path / "new", folder.path / "state"]
+    monkeypatch.setenv("SILOWEAVE_STATE", str(tops[1] / "mine"))
+    earlier = os.umask(0)
+    try:
+        ends = provision(folder.path, tops[0] / "ends", trial=True)
+        FolderStore(ends["north"] / "alignment" / "store")
+    finally:
+        os.umask(earlier)
+    paths = [path for top in tops for path in (top, *top.rglob("*"))]
+    assert len(paths) > 20
+    assert [path for path in paths if path.stat().st_mode & 0o077] == []
 
 
 def test_a_new_folder_has_nothing_unknown(north):

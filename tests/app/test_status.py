@@ -211,7 +211,8 @@ def test_a_party_that_hears_of_the_result_after_it_was_asked_again_has_finished(
     shown = capsys.readouterr().out
     assert "at party north: finished at " in shown
     assert "start it with" not in shown
-    assert "has finished here" in _past_line(north, "small")
+    # With its day, as a party may be started again weeks later.
+    assert "study 'small' has finished here (2001-09-09 " in _past_line(north, "small")
 
 
 def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):

@@ -32,7 +32,14 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from siloweave.errors import InputError, LedgerError, count_of, number
-from siloweave.privacy.journal import NEW, Journal, read_lines, sync_folder, write_whole
+from siloweave.privacy.journal import (
+    NEW,
+    Journal,
+    folder_for_its_owner,
+    read_lines,
+    sync_folder,
+    write_whole,
+)
 from siloweave.privacy.ledger import KEY_FILE, Identity, fingerprint, verify
 
 ACCOUNT_FILE = "account.jsonl"
@@ -480,7 +487,7 @@ def _write_record(account: Account) -> None:
         delta=total.delta,
     )
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder_for_its_owner(file.parent)
         write_whole(file, msgspec.json.encode(record))
     except OSError as error:
         raise LedgerError(

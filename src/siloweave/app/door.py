@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import typer
 
 from siloweave.app.network import answers_in
 from siloweave.app.presence import Running
-from siloweave.app.status import known_status, logging_for
+from siloweave.app.status import clock, known_status, logging_for
 from siloweave.app.status_facts import remembered
 from siloweave.errors import (
     InputError,
@@ -254,9 +254,9 @@ def _past_line(folder: Path, study: str) -> str:
             return ""
         questions = count_of(count, "question", "questions")
         return f"study {study!r} continues here: {questions} answered so far"
-    clock = datetime.fromtimestamp(ended).astimezone().strftime("%H:%M:%S")
+    when = clock(datetime.fromtimestamp(ended, UTC))
     return (
-        f"study {study!r} has finished here ({clock}); nothing is left to do. It stays only for a "
+        f"study {study!r} has finished here ({when}); nothing is left to do. It stays only for a "
         "coordinator that lost its result"
     )
 

@@ -28,7 +28,7 @@ from siloweave.app.account import read_state, state_folder
 from siloweave.core.party import lost_ledger
 from siloweave.errors import LedgerError
 from siloweave.federation.site import answers_in
-from siloweave.privacy.journal import write_whole
+from siloweave.privacy.journal import folder_for_its_owner, write_whole
 from siloweave.privacy.ledger import Ledger
 
 _OLD = "lacks lines that this machine has seen, as in a copy of the study's folder, or in a backup"
@@ -155,6 +155,6 @@ class SeenLedger:
             )
 
         file = _record_file(self._number)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder_for_its_owner(file.parent)
         write_whole(file, msgspec.json.encode(new_record))
         self._noted = new_record

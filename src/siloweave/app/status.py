@@ -661,8 +661,13 @@ def _in_utc(seconds: float) -> str:
 
 
 def _clock(text: str) -> str:
-    """Return a time of a status by this machine's clock; with the day, if that is not today."""
-    at = datetime.fromisoformat(text).astimezone()
+    """Return a time of a status as `clock` has it."""
+    return clock(datetime.fromisoformat(text))
+
+
+def clock(time: datetime) -> str:
+    """Return a time by this machine's clock; with the day, if that is not today."""
+    at = time.astimezone()
     is_today = at.date() == datetime.now().astimezone().date()
     return at.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")
 

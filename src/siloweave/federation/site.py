@@ -68,7 +68,7 @@ from siloweave.privacy.events import (
     SampledSharedGaussian,
     SharedGaussian,
 )
-from siloweave.privacy.journal import write_whole
+from siloweave.privacy.journal import folder_for_its_owner, write_whole
 from siloweave.privacy.ledger import Entry, Ledger, verify
 from siloweave.privacy.mechanisms import Entropy, check_width
 from siloweave.progress import Progress, silent
@@ -262,7 +262,7 @@ class FolderStore:
         self._folder = folder
         self._secret = secret
         # 0o700: masks, noise streams and unsent replies lie here, for their owner alone.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder_for_its_owner(folder)
 
     def _path(self, name: str) -> Path:
         # A run's name comes from a peer; as a path it could lead out of the folder.

@@ -223,6 +223,15 @@ def for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def folder_for_its_owner(folder: Path) -> None:
+    """Make a folder that is missing, and those above it, with mode 0700; OSError as of `mkdir`."""
+    # `Path.mkdir` gives its mode to the last folder alone, and the umask decides on the others.
+    for above in reversed(folder.parents):
+        if not above.exists():
+            above.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_whole(
     path: Path,
     data: bytes,

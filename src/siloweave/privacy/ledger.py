@@ -172,7 +172,7 @@ class Identity:
             f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.new"
         )
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            journal.folder_for_its_owner(path.parent)
             journal.write_whole(temporary, text)
             # A link, and no rename, which would replace the key of a process that was first: that
             # process may have signed with it.
