@@ -291,7 +291,7 @@ def test_the_bound_in_all_counts_what_another_run_in_the_ledger_spent(tmp_path):
     found = refusal(tmp_path / "b", study, before, epsilon_in_all="1.7")
     assert f"{spent} of a row is spent before it" in found
     assert refusal(tmp_path / "c", study, entries_of(study.run_name, 5.0)) == ""
-    assert "deltas of 1 studies" in refusal(tmp_path / "d", study_in(tmp_path), before)
+    assert "deltas of 1 study add up" in refusal(tmp_path / "d", study_in(tmp_path), before)
 
 
 def test_epsilons_and_deltas_of_studies_add_up(tmp_path):

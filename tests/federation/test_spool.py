@@ -159,6 +159,13 @@ def test_no_name_of_a_party_leads_out_of_the_folder(tmp_path, name):
 def test_a_folder_that_cannot_be_used_is_a_clear_error_at_both_ends(tmp_path):
     (tmp_path / "spool").write_text("a file")
     for use in (spool_of, serve_from):
+        with pytest.raises(InputError, match="spool: is a file"):
+            use(tmp_path)
+    (tmp_path / "spool").unlink()
+    (tmp_path / "spool").mkdir()
+    for name in ("to-clinic", "from-clinic"):
+        (tmp_path / "spool" / name).write_text("a file")
+    for use in (spool_of, serve_from):
         with pytest.raises(InputError, match="cannot be used as a folder"):
             use(tmp_path)
 

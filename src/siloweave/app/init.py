@@ -278,7 +278,7 @@ def _row_cautions(
 
     policy = IdPolicy(missing="drop", duplicates="first")
     common: set[bytes] = set()
-    shapes = []
+    shapes: list[str] = []
     for party, table in tables.items():
         with naming_party(party):
             values = normal_ids(table, on, policy=policy).values

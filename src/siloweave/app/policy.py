@@ -421,10 +421,8 @@ class Policy(Section, frozen=True):
         added_delta = sum(cost.delta for cost in (budget, *others))
         remaining_delta = self.limit.delta - added_delta
         if remaining_delta < 0 or (events and remaining_delta == 0):
-            study_count = len(others) + 1
-            excess = (
-                f"with it, the deltas of {study_count} studies add up to {added_delta}"
-            )
+            studies = count_of(len(others) + 1, "study", "studies")
+            excess = f"with it, the deltas of {studies} add up to {added_delta}"
             yield self._too_much("delta", excess, self.limit)
             return
         earlier_epsilon = sum((cost.epsilon for cost in others), 0.0)

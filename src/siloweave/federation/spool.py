@@ -160,6 +160,10 @@ class _Box:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.parent.is_file():
+            raise InputError(
+                f"{path.parent}: is a file. Questions travel in a folder: give one, or a new name"
+            )
         self._is_shared = _is_shared(path.parent)
         mode = 0o2770 if self._is_shared else 0o700
         # Folders are made for their owner alone; `_own` opens them once they are seen to be ours.
