@@ -155,14 +155,18 @@ def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
     return all(made.get(name) == value for name, value in chosen.items())
 
 
+OF_THE_NOISY_COUNT = ("noise_multiplier", "rate", "levels")
+"""Settings of a private line that its budget and its noisy count of rows decide."""
+
+
 def comparable(settings: dict[str, Any], rows: int) -> dict[str, Any]:
     """Settings of a line of so many rows, with what was the only way when older ones were made.
 
     Diffusions of latents have no choices, so how these are learned says nothing of their lines.
-    Noise and rate of a private line come from its budget and its noisy count of rows.
+    What follows from the noisy count of rows of a private line says nothing of it either.
     """
     found = renamed(settings)
-    found = {n: value for n, value in found.items() if n not in ("noise_multiplier", "rate")}
+    found = {n: value for n, value in found.items() if n not in OF_THE_NOISY_COUNT}
     if "family" in found:
         found = {"families": {}, "scores": "mean", **found}
     if "timesteps" in found:

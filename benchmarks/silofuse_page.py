@@ -90,9 +90,9 @@ runs test nothing of it. `silofuse.py` would have to run `silofuse_autoencoders`
 parties, permuted.
 
 All our rows are raked to single columns, and much of resemblance is about single columns. The
-published rows are not raked. No run here was scored **as drawn**, so each line of `silofuse.jsonl`
-would have to be fitted again, which `silofuse.py` now scores both ways. On covertype the utility of
-our autoencoders is below the published one.
+published rows are not raked. No run over parties was scored **as drawn**, so each line of
+`silofuse.jsonl` would have to be fitted again, which `silofuse.py` now scores both ways. On
+covertype the utility of our autoencoders is below the published one.
 
 {floors}
 
