@@ -10,7 +10,6 @@ from __future__ import annotations
 from math import log, sqrt
 
 import numpy as np
-import polars as pl
 
 from siloweave.tables.aligned import Aligned, AlignedColumn
 from siloweave.tables.arrays import Ints
@@ -114,13 +113,13 @@ def shared_words(tables: Aligned, rows: str, others: str) -> str:
 
 def _row_numbers(tables: Aligned, names: tuple[str, ...]) -> dict[str, Ints]:
     """Number the rows of some tables; equal rows of any of them have equal numbers."""
-    columns = {}
+    numbers = np.zeros(sum(tables.num_rows[name] for name in names), dtype=np.int64)
     for column in tables.columns:
-        columns[column.name] = np.concatenate([column.values[name] for name in names])
-    # Two of a million rows that differ have one hash once in ten million tables. NaN, which stands
-    # for a missing number, equals itself here.
-    hashes = pl.DataFrame(columns).hash_rows(seed=0).to_numpy()
-    _, numbers = np.unique(hashes, return_inverse=True)
+        values = np.concatenate([column.values[name] for name in names])
+        # A missing number is NaN, which counts as equal to another one here.
+        levels, codes = np.unique(values, return_inverse=True)
+        # Renumbered after each column, so that the product stays below rows times levels.
+        _, numbers = np.unique(numbers * len(levels) + codes, return_inverse=True)
     ends = np.cumsum([tables.num_rows[name] for name in names])
     return dict(zip(names, np.split(numbers, ends[:-1]), strict=True))
 
