@@ -8,7 +8,7 @@ On the tables, bins, split and queries of flaim_adult.py. The floor has every co
 in the training rows, and nothing that links two; its likelihood counts half a row for a code that
 no training row has. The ceiling is the error of the rows held out, a tenth as many as the training
 rows, so as many rows would be nearer. Rows have no likelihood: its ceiling is that of AIM with all
-rows in one place and a budget whose noise is less than a row a cell. Neither end is private.
+rows in one place and a budget whose noise is one row a cell. Neither end is private.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from siloweave.protocols.workloads import workload_for
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Codes
 
-# With so much a cell has a noise of less than a row.
+# With so much the noise of a cell has a standard deviation of one row.
 AMPLE_BUDGET = sw.Budget(epsilon=1000, delta=1e-5)
 OUT = Path(__file__).parent / "results" / "flaim_floors.jsonl"
 

@@ -96,8 +96,8 @@ one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to
   its NLL a code that no training row has counts as half a row. ▽ marks a published figure above the
   floor: exact single columns by themselves would have less (`flaim_floors.py`).
 - **ceiling**: the error of the rows held out, a tenth as many as the training rows. Rows have no
-  NLL: its ceiling is that of AIM with all rows in one place at ε = 1,000, where a cell's noise is
-  less than a row.
+  NLL: its ceiling is that of AIM with all rows in one place at ε = 1,000, where the noise of a cell
+  has a standard deviation of one row.
 - Figures are mean ± standard deviation over the runs named; **MB** is what the busiest party sent
   and received; **s** is wall time on two cores that other work shared, so it is an upper bound
   and cannot rank methods; runs that it would have spoiled altogether have none.
