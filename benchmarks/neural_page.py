@@ -439,7 +439,7 @@ has the named separation (`budget_of_separation`).
   raked to these noisy counts.
 - AIM has its default workload, and takes Adult's `income` as its target like two of the networks.
   Its runs are older than decision 0053. The networks' runs on Adult at separations 0.15 and 0.2 are
-  older still, and were not scored as drawn; all others were made again on 2026-11-30.
+  older still, and were not scored as drawn; the networks' others were made again on 2026-11-30.
 
 Settings of DP-TabDDPM (decision 0019), the learning rate of DP-TLDM, and steps, rates and ratio of
 DP-CTGAN (also on housing, `neural_privacy_tuning.jsonl`) were chosen on splits of Adult. AIM's

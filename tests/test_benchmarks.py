@@ -188,6 +188,20 @@ def test_a_private_run_with_other_settings_has_a_row_of_its_own(load, tmp_path):
     ]  # fmt: skip
 
 
+def test_private_runs_of_unequal_noisy_counts_are_shown_raked_and_as_drawn(load, tmp_path):
+    private = {"model": "dp_tldm", "separation": 0.1, "epsilon": 1.0, "risks": []}
+    rows = [line(**private), line(**private, seed=1)]
+    for row, rate in zip(rows, (0.026, 0.028), strict=True):
+        row["settings"] = {"rate": rate, "levels": round(1 / rate), "noise_multiplier": 60 * rate}
+        row["as_drawn"] = {"utility": {**row["scores"]["utility"], "value": 1000 * rate}}
+    written(tmp_path, "neural_privacy.jsonl", rows)
+    text = load("neural_page").page(tmp_path)
+    assert any("| dp_tldm | 2 | 1.00 |" in one for one in rows_of(text, "0.1"))
+    # Of the first table that has such runs: scores that are missing were not run.
+    drawn = rows_of(text, "0.1 | dp_tldm | 90.0 ± 0.0")[0]
+    assert drawn.endswith("| 90.0 ± 0.0 | not run | 90.0 ± 0.0 | 27.0 ± 1.4 |")
+
+
 def test_settings_of_older_lines_are_compared_under_their_names_of_today(load):
     older = {"timesteps": 9, "reach": 4.0, "focus": 0.5, "choices": "surprise", "eta": 0.0}
     newer = {"clip_range": 4.0, "loss_weight": 0.5, "choices": "cross-entropy"}

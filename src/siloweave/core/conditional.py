@@ -274,12 +274,12 @@ def _conditions_of_values(
     """Return conditions that give all of `count` rows the same values."""
     _check_known(values, names)
     first_place = np.zeros(count, dtype=np.int64)
-    cells = []
+    conditions = []
     for name, value in values.items():
         column = schema[name]
         table = _cell(column, value)
         try:
-            cells.append(Condition.of(column, table, first_place))
+            conditions.append(Condition.of(column, table, first_place))
         except SchemaError as error:
             if not column.is_choice:
                 raise
@@ -289,7 +289,7 @@ def _conditions_of_values(
                 f"given: column {name!r}: {value!r} is not one of its categories; choose from "
                 f"{options}"
             ) from error
-    return cells
+    return conditions
 
 
 def _conditions_of_rows(

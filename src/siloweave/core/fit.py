@@ -978,11 +978,10 @@ def _check_place(folder: Path) -> None:
         )
     if any((folder / name).exists() for name in _FILES):
         return
-    saved_below = sorted(path.parent for path in folder.glob(f"*/{_FIT}"))
-    if saved_below:
-        advice = f"; there is one in {saved_below[0]}"
-    else:
-        advice = "; give the folder in which it was saved"
+    advice = "; give the folder in which it was saved"
+    folder_below = min((path.parent for path in folder.glob(f"*/{_FIT}")), default=None)
+    if folder_below is not None:
+        advice = f"; there is one in {folder_below}"
     raise DataError(f"{folder} cannot be read as a saved fit: it holds none{advice}")
 
 

@@ -385,7 +385,7 @@ def _rho_for(epsilon: float, delta: float) -> float:
 def enough_epsilon(budget: Budget, suffices: Callable[[Budget], bool]) -> float:
     """Find an epsilon of two digits that suffices, at most about a tenth above the smallest."""
     epsilon = budget.epsilon
-    # Large steps first, for a budget that is far too small. The next step always suffices.
+    # Large steps first, for a budget that is far too small. After each loop one step suffices.
     for step in (1000.0, 2.0, 1.05):
         while not suffices(msgspec.structs.replace(budget, epsilon=step * epsilon)):
             epsilon *= step
