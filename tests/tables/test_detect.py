@@ -498,6 +498,22 @@ def test_what_many_rows_share_stays_a_category():
         assert seen([values[n] for n in often], name).kind == "categorical", name
 
 
+def test_codes_of_a_csv_keep_the_zeros_at_their_ends(tmp_path):
+    """Of ICD-9, 250.1 and 250.10 are two codes; as numbers they would be one."""
+    codes = ["250.1", "250.10", "401.9", "428.0"]
+    path = tmp_path / "codes.csv"
+    path.write_text("icd9\n" + "\n".join(codes * 20) + "\n")
+    column = Schema.detect(path)["icd9"]
+    assert column.categories == tuple(codes)
+    assert Encoder(Schema((column,)).placed()).encode(read(path)).column("icd9").tolist() == [
+        0, 1, 2, 3,
+    ] * 20  # fmt: skip
+    # Where all have as many decimals, numbers are written as they were read.
+    path.write_text("icd9\n" + "\n".join(["250.10", "401.90", "428.00"] * 20) + "\n")
+    column = Schema.detect(path)["icd9"]
+    assert (column.categories, column.padded) == ((250.1, 401.9, 428.0), 2)
+
+
 def test_postcodes_that_are_whole_numbers_are_categories_or_not_modelled():
     """Their bounds and the numbers between them mean nothing."""
     towns = [10_115, 20_095, 50_667, 60_311, 80_331, 70_173]

@@ -963,6 +963,12 @@ def test_frames_of_polars_and_arrow_refuse_nested_columns_with_the_same_advice()
             Schema.detect(source)
 
 
+def test_a_column_of_complex_numbers_is_refused_with_what_to_do():
+    frame = pd.DataFrame({"n": [1, 2], "z": [1 + 2j, 3j]})
+    with pytest.raises(DataError, match=r"'z' has type complex128, .*one of the imaginary parts"):
+        Schema.detect(frame)
+
+
 @pytest.mark.parametrize(
     "values", [("1", '{"a": 2}'), ('"a"', '["b"]'), ("null", "[]"), ("1", "[1]"), ('"[1]"', "[2]")]
 )

@@ -140,6 +140,7 @@ FRAMES = {
     },
     "Categories": {
         "one text": ("x", ["Austria"] * ROWS),
+        "no and yes in several words": ("x", pick(["True", "yes", "1", "no", "False"])),
         "categories in several spellings": ("x", pick(["low", "Low", "high"])),
         "categories": ("x", pick(["low", "middle", "high"])),
     },

@@ -327,10 +327,18 @@ def pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
     """Return a pandas column's values, and which are missing.
 
     Values are int64, uint64, float64, bool, datetime64[us] in UTC, timedelta64[us] or objects.
+
+    Raises:
+        DataError: They are complex numbers.
     """
     if str(series.dtype) == "category":
         series = series.astype(object).infer_objects()
     kind = getattr(series.dtype, "kind", "O")
+    if kind == "c":
+        raise DataError(
+            f"column {series.name!r} has type {series.dtype}, which a table cannot hold; make one "
+            "column of the real parts and one of the imaginary parts"
+        )
     try:
         is_missing = series.isna()
     except InvalidOperation:

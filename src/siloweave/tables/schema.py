@@ -597,12 +597,11 @@ def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Co
 
     categories = finding.categories
     other = None
+    rare = 0
     if kind == "categorical":
-        categories, other = _categories(table, name, max_categories)
+        categories, other, rare = _categories(table, name, max_categories)
     if other is not None:
-        _, counts = table.counts(name)
         num_listed = len(categories) - 1
-        rare = sum(counts[num_listed:])
         facts["why"] += (
             f"; the {num_listed:,} most frequent are listed, and {rare:,} rows hold "
             "another, instead of which drawn rows have a listed one"
@@ -634,17 +633,24 @@ def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Co
     return Column(name, kind, (), low, high, **facts, from_data=from_data)
 
 
-def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], Any]:
-    """Return a column's categories, and one for all others if there are more than a limit."""
+def _categories(
+    table: Table, name: str, limit: int
+) -> tuple[tuple[Any, ...], Any, int]:
+    """Return a column's categories, and one for all others if there are more than a limit.
+
+    The last number is that of the rows which hold these others.
+    """
     levels = table.levels(name)
     if levels and len(levels) <= limit:
-        return levels, None
-    distinct, _ = table.counts(name)
+        return levels, None, 0
+    # Codes such as 250.10 and 250.1 are two; as numbers they would be one.
+    read_as = None if table.keeps_texts(name) else str
+    distinct, counts = table.counts(name, read_as)
     if len(distinct) <= limit or not isinstance(distinct[0], str):
-        return tuple(sorted(distinct)), None
+        return tuple(sorted(distinct)), None, 0
     # The last category is for the rest, so that there are as many as the limit.
     frequent = [value for value in distinct[: limit - 1] if value != UNLISTED]
-    return (*sorted(frequent), UNLISTED), UNLISTED
+    return (*sorted(frequent), UNLISTED), UNLISTED, sum(counts[len(frequent) :])
 
 
 def _bounds(table: Table, kind: Kind, finding: ColumnEvidence) -> tuple[Any, Any]:

@@ -454,6 +454,19 @@ class Table:
         column = self._origin.text_columns.get(name)
         return None if column is None else column.padded
 
+    def keeps_texts(self, name: str) -> bool:
+        """Return whether a column's numbers are written as their cells are, to every zero.
+
+        It is true of whatever is no text file. Where 428.0 stands beside 250.10, all numbers have
+        one decimal at least, and 250.10 would be written as 250.1.
+        """
+        padded = self.padded(name)
+        cells = self.cells(name)
+        if padded is None or cells.dtype != pl.String:
+            return True
+        written = with_zeros(self._typed_column(name), padded)
+        return bool((written == cells.str.strip_chars()).all())
+
     def value_labels(self, name: str) -> dict[str, str]:
         """Return the labels of a column's codes in a file of SPSS, Stata or SAS, by code.
 

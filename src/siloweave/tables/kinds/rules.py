@@ -196,6 +196,9 @@ NOT_MODELLED: tuple[Rule[Texts], ...] = (
 CATEGORIES: tuple[Rule[Texts], ...] = (
     Rule("one text", Texts.is_constant, "categorical",
          "constant: one text in every row"),
+    Rule("no and yes in several words", Texts.are_mixed_truths, "categorical",
+         "{column.num_spellings:,} different texts in {column.rows:,} rows: categories; all mean "
+         "no or yes: write them alike in the file if they mean the same"),
     Rule("categories in several spellings", Texts.are_alike_in_part, "categorical",
          "{column.num_spellings:,} different texts in {column.rows:,} rows: categories; "
          "{column.alike_in_words} from another in capital letters, spaces or look-alikes alone: "

@@ -73,6 +73,9 @@ from siloweave.tables.table import Table
 _PLAIN_MARKS = str.maketrans("‐‑‒–—−‘’´`“”„", "------''''\"\"\"")
 # Two words that mean false and true.
 _TRUTH = {"true", "false"}
+# What means one of the two in some language, or as a digit.
+_NO_WORDS = {"0", *(no for no, _ in NO_AND_YES)}
+_YES_WORDS = {"1", *(yes for _, yes in NO_AND_YES)}
 # A mark of a missing value has fewer characters.
 _LONGEST_MARK = 10
 
@@ -212,6 +215,19 @@ class Texts:
             if {no, yes} == set(spellings):
                 return spellings[no], spellings[yes]
         return None
+
+    def are_mixed_truths(self) -> bool:
+        """Return whether all texts mean no or yes, and one of the two is said in several words.
+
+        Letters alone, such as N, S and O, may be other codes: they count beside a word or digit.
+        """
+        words = set(self._spelling_by_word)
+        no_words = words & _NO_WORDS
+        yes_words = words & _YES_WORDS
+        is_mixed = max(len(no_words), len(yes_words)) > 1
+        has_word = any(len(word) > 1 or word.isdigit() for word in words)
+        has_both = bool(no_words) and bool(yes_words)
+        return words == no_words | yes_words and has_both and is_mixed and has_word
 
     def has_no_text(self) -> bool:
         """Return whether there is nothing but marks of missing values."""
