@@ -67,6 +67,20 @@ def test_check_forecasts_without_reading_rows(study):
     assert 0 < found["bytes_per_party"] - last < 10_000  # the ledger, at the end, and frames
 
 
+def test_check_says_that_rows_of_files_are_paired_by_their_order(study):
+    said = "row i of one party's file is taken to be the same person as row i of the others'"
+    assert any(said in sentence for sentence in study.json("check")["warnings"])
+    both = (study.path / "clinic.csv").read_text().splitlines()
+    jobs = (study.path / "office.csv").read_text().splitlines()
+    study.write("both.csv", "\n".join(map(",".join, zip(both, jobs, strict=True))) + "\n")
+    parts = {"clinic": '["age", "sex"]', "office": '["job"]'}
+    text = STUDY
+    for party, names in parts.items():
+        text = text.replace(f'"{party}.csv"', f'"both.csv"\ncolumns = {names}')
+    study.write("study.toml", text)
+    assert not any(said in sentence for sentence in study.json("check")["warnings"])
+
+
 def marginals_of(study, codes, clinic, office):
     """The study by SecureTwoRound, over columns of so many categories each."""
     columns = [

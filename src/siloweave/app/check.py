@@ -820,8 +820,15 @@ def warnings(study: Study) -> tuple[str, ...]:
         sentences.append(uncovered(study.alignment.on))
     sentences += _refusing_columns(schema, synth)
     # Parties of split columns have the same people on purpose, and may have them in one file.
+    parties_by_source = _parties_by_source(study)
+    share_one_file = len(study.parties) < 2 or len(parties_by_source) == 1
     if synth.method.split != "columns":
-        sentences += _same_files(study)
+        sentences += _same_files(study, parties_by_source)
+    elif study.alignment is None and not share_one_file:
+        sentences.append(
+            "there is no [alignment]: row i of one party's file is taken to be the same person as "
+            "row i of the others', and nothing checks that"
+        )
     sentences += _guarantee_warnings(synth, study.terms())
     return tuple(sentences)
 
@@ -904,8 +911,8 @@ def _implied_days(schema: Schema) -> Iterator[str]:
         )
 
 
-def _same_files(study: Study) -> Iterator[str]:
-    """Describe parties that name one file, or the same rows of a database."""
+def _parties_by_source(study: Study) -> dict[Path | Database, list[str]]:
+    """Return the parties that name each file, or the same rows of a database."""
     parties_by_source: dict[Path | Database, list[str]] = {}
     for party in study.parties:
         if not party.data:
@@ -914,6 +921,13 @@ def _same_files(study: Study) -> Iterator[str]:
         if isinstance(source, Path):
             source = source.resolve()
         parties_by_source.setdefault(source, []).append(party.name)
+    return parties_by_source
+
+
+def _same_files(
+    study: Study, parties_by_source: Mapping[Path | Database, Sequence[str]]
+) -> Iterator[str]:
+    """Describe parties that name one file, or the same rows of a database."""
     for source, names in parties_by_source.items():
         if len(names) < 2:
             continue

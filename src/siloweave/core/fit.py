@@ -888,6 +888,9 @@ class Fit:
 
         What stays with the parties (`shared` is False) only the folder's owner may read.
 
+        Of a method without a guarantee, drawn columns have the types of the frame that was given;
+        a fit that is read again has general ones: int64 for int8, text for a categorical type.
+
         Args:
             folder: A new or an empty one. One that holds a fit, of whatever kind, is replaced as a
                 whole once everything is written.
