@@ -364,6 +364,8 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, tuple[str, ...]]
     simulated: bool
     declared: str = ""  # a schema file's text
+    # Names of the types of the frame that was given; a guarantee's are the schema's.
+    types: dict[str, str] = msgspec.field(default_factory=dict)
     # None in fits of versions that bounded no unit but a row.
     rows_per_unit: int | None = None
     parties_per_unit: int = 1
@@ -888,9 +890,6 @@ class Fit:
 
         What stays with the parties (`shared` is False) only the folder's owner may read.
 
-        Of a method without a guarantee, drawn columns have the types of the frame that was given;
-        a fit that is read again has general ones: int64 for int8, text for a categorical type.
-
         Args:
             folder: A new or an empty one. One that holds a fit, of whatever kind, is replaced as a
                 whole once everything is written.
@@ -928,6 +927,7 @@ class Fit:
             phases=dict(self.cost.phases),
             num_rows=self.num_rows,
             frame=self.like.frame if self.like else None,
+            types=self.like.type_names if self.like else {},
             columns=dict(self.columns),
             simulated=self.simulated,
             declared="" if self.declared is None else self.declared.to_json(),
@@ -959,7 +959,9 @@ class Fit:
                     f"{path} holds a fit of {saved.info.name!r}, a method that this siloweave does "
                     "not know; read it with the version that wrote it"
                 )
-            like = read(path / _LIKE).framed(saved.frame) if saved.frame else None
+            like = None
+            if saved.frame:
+                like = read(path / _LIKE).framed(saved.frame, saved.types)
             model = loaders[saved.info.name](path)
         except (OSError, KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as a saved fit: {error}") from error

@@ -596,6 +596,77 @@ def with_declared(
     return declared_types
 
 
+# Types by their names, as a saved fit has them
+
+
+# Before the name of the class of a pandas column's objects.
+_OBJECTS_OF = "objects of "
+_ORDERED = "ordered category"
+
+
+def type_name(dtype: Any) -> str:
+    """Return the name by which `named_type` finds a type of a frame again.
+
+    Example:
+        >>> type_name(ObjectsOf(Decimal, 2)), type_name(np.dtype("int8"))
+        ('objects of Decimal, 2', 'int8')
+    """
+    if isinstance(dtype, ObjectsOf):
+        decimals = "" if dtype.decimals is None else f", {dtype.decimals}"
+        return f"{_OBJECTS_OF}{dtype.python_type.__name__}{decimals}"
+    if str(dtype) == "category" and dtype.ordered:
+        return _ORDERED
+    return str(dtype)
+
+
+def named_type(kind: str, name: str) -> Any:
+    """Return the type of a kind of frame that has a name, see `type_name`; None if it is unknown.
+
+    Types that list values are found without them: a schema has these.
+
+    Example:
+        >>> named_type("pandas", "objects of Decimal, 2")
+        ObjectsOf(python_type=<class 'decimal.Decimal'>, decimals=2)
+    """
+    finders = {"pandas": _pandas_type, "polars": _polars_type, "arrow": _arrow_type}
+    with suppress(ImportError):
+        return finders[kind](name) if kind in finders else None
+    return None
+
+
+def _pandas_type(name: str) -> Any:
+    """Return the type of pandas that has a name, see `named_type`."""
+    for python_type in _OBJECTS:
+        prefix = _OBJECTS_OF + python_type.__name__
+        if name == prefix:
+            return ObjectsOf(python_type)
+        decimals = name.removeprefix(f"{prefix}, ")
+        if decimals != name and decimals.isdecimal():
+            return ObjectsOf(python_type, int(decimals))
+    pandas = import_module("pandas")
+    if name in ("category", _ORDERED):
+        return pandas.CategoricalDtype(ordered=name == _ORDERED)
+    with suppress(TypeError, ValueError):
+        return pandas.api.types.pandas_dtype(name)
+    return None
+
+
+def _polars_type(name: str) -> Any:
+    """Return the type of polars that has a name, see `named_type`."""
+    if name.startswith("Enum("):
+        return pl.Enum([])
+    found = getattr(pl, name, None)
+    is_type = isinstance(found, type) and issubclass(found, pl.DataType)
+    return found if is_type else None
+
+
+def _arrow_type(name: str) -> Any:
+    """Return the type of arrow that has a name, see `named_type`."""
+    with suppress(ValueError):
+        return import_module("pyarrow").type_for_alias(name)
+    return None
+
+
 # Time zones
 
 

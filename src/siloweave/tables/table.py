@@ -30,12 +30,14 @@ from siloweave.tables.forms import numbers_among
 from siloweave.tables.native_types import (
     POLARS_TYPES,
     arrow_table,
+    named_type,
     normal_frame,
     numpy_values,
     pandas_series,
     places_among,
     polars_frame,
     series_of,
+    type_name,
     with_declared,
 )
 from siloweave.tables.nested import check_single_values
@@ -722,12 +724,26 @@ class Table:
 
     # Frames of other libraries.
 
-    def framed(self, frame: Frame) -> Table:
+    @property
+    def type_names(self) -> dict[str, str]:
+        """The names of the types that the source has for columns, as `framed` takes them."""
+        return {name: type_name(dtype) for name, dtype in self._origin.dtypes.items()}
+
+    def framed(
+        self, frame: Frame, type_names: Mapping[str, str] | None = None
+    ) -> Table:
         """Return the table as one from which `to_native` makes another kind of frame.
 
-        Durations and time zones stay; all other types are those of the kind.
+        Durations and time zones stay; all other types are those of the kind, or the named ones.
         """
-        origin = Origin(frame, units=self._origin.units, zones=self._origin.zones)
+        dtypes = {}
+        for name, wanted in (type_names or {}).items():
+            dtype = named_type(frame, wanted)
+            if dtype is not None:
+                dtypes[name] = dtype
+        origin = Origin(
+            frame, dtypes, units=self._origin.units, zones=self._origin.zones
+        )
         return Table(self._typed_view, origin)
 
     def to_native(self) -> Any:
