@@ -287,7 +287,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 _MIXED_UP = {
-    "study": "it is of another study, or of another roster",
+    "study": "it is of another study (a spool folder carries one alone) or of another roster",
     "sender": "it comes from another sender",
     "to": "it is meant for someone else",
     "answers": "it answers another question, or comes again",
