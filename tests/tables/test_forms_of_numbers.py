@@ -99,3 +99,29 @@ def test_periods_of_years_are_categories():
 def test_categories_that_look_alike_are_named(pair):
     column = Schema.detect(pd.DataFrame({"x": RNG.choice([*pair, "Bern"], ROWS)}))["x"]
     assert "1 differs from another in capital letters, spaces or look-alikes alone" in column.why
+
+
+@pytest.mark.parametrize(("separator", "mark"), [(",", "."), (";", ",")])
+def test_a_mark_is_one_of_decimals_where_other_columns_have_it_so(tmp_path, separator, mark):
+    """An imputed 10.251 among whole years of school is no ten thousand."""
+    years = [*map(str, RNG.integers(1, 18, ROWS - 20)), *["10" + mark + "251"] * 20]
+    wages = [f"{wage:.2f}".replace(".", mark) for wage in RNG.uniform(1, 9, ROWS)]
+    lines = ["school" + separator + "wage"]
+    lines += [separator.join(row) for row in zip(years, wages, strict=True)]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(lines) + "\n")
+    column = Schema.detect(path)["school"]
+    assert (column.kind, column.decimals) == ("continuous", 3)
+    assert column.high == 17
+
+    # Without such a column, whole numbers have it between thousands.
+    path.write_text("\n".join(["school" + separator + "x", *(y + separator + "1" for y in years)]))
+    if mark == ".":
+        assert Schema.detect(path)["school"].format == "1.234"
+
+
+def test_two_marks_in_one_number_are_between_thousands_whatever_other_columns_have(tmp_path):
+    path = tmp_path / "rows.csv"
+    numbers = [f"{n:,}".replace(",", ".") for n in RNG.integers(1_000_000, 9_000_000, ROWS)]
+    path.write_text("\n".join(["x,y", *(f"{number},0.5" for number in numbers)]))
+    assert Schema.detect(path)["x"].format == "1.234"

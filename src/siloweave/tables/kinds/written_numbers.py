@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -124,7 +124,32 @@ class WrittenNumbers:
             return None
         dialect = self.column.table.dialect
         has_semicolons = dialect is not None and dialect.separator == ";"
-        return _marks_of(self._bodies, comma=has_semicolons)
+        return _marks_of(
+            self._bodies,
+            comma=has_semicolons,
+            has_decimals_elsewhere=self._has_decimals_elsewhere,
+        )
+
+    def _has_decimals_elsewhere(self, mark: str) -> bool:
+        """Return whether another column of a text file surely has a mark before decimals."""
+        table = self.column.table
+        if table.frame != "csv":
+            return False
+        number = re.compile(rf"[-+]?\d+(?:{re.escape(mark)}\d+)?")
+        # Behind a mark of thousands there are three digits.
+        decimals = re.compile(rf"{re.escape(mark)}(?:\d{{1,2}}|\d{{4,}})$")
+        for name in table.names:
+            if name == self.name:
+                continue
+            kind = table.kind(name)
+            if kind == "numbers" and table.decimal(name) == mark:
+                return True
+            if kind != "text":
+                continue
+            texts = list(table.text_counts(name))[:PROBE]
+            if any(map(decimals.search, texts)) and nearly_all(texts, number.fullmatch):
+                return True
+        return False
 
     @cached_property
     def _decimals(self) -> tuple[int, int]:
@@ -391,10 +416,15 @@ def _brackets_in_words(
     )
 
 
-def _marks_of(bodies: Sequence[str], *, comma: bool) -> Marks | None:
+def _marks_of(
+    bodies: Sequence[str], *, comma: bool, has_decimals_elsewhere: Callable[[str], bool]
+) -> Marks | None:
     """Return the thousands and decimal marks of written numbers; None if they are no numbers.
 
-    Where `comma` is true a comma is a decimal mark, as in files of semicolons, if both may be.
+    Args:
+        bodies: The digits and marks of each number.
+        comma: Whether a comma is a decimal mark, as in files of semicolons, if both may be.
+        has_decimals_elsewhere: Whether another column has a mark before decimals.
     """
     characters = {*"".join(bodies)}
     marks = characters - {*"0123456789"}
@@ -409,7 +439,11 @@ def _marks_of(bodies: Sequence[str], *, comma: bool) -> Marks | None:
             return None
         decimal = max(points, key=with_both[0].rfind)
         thousands = "," if decimal == "." else "."
-    elif len(points) == 1 and not spaces and _groups(bodies, points[0], comma):
+    elif (
+        len(points) == 1
+        and not spaces
+        and _groups(bodies, points[0], comma, has_decimals_elsewhere)
+    ):
         thousands = points[0]
         decimal = ""
     else:
@@ -432,13 +466,18 @@ def _marks_of(bodies: Sequence[str], *, comma: bool) -> Marks | None:
     return None
 
 
-def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:
+def _groups(
+    bodies: Sequence[str],
+    mark: str,
+    comma: bool,
+    has_decimals_elsewhere: Callable[[str], bool],
+) -> bool:
     """Return whether a mark surely divides thousands; in 1,234 it could be a decimal mark."""
     marked = [body for body in bodies if mark in body]
     if any(body.count(mark) > 1 for body in marked):
         return True
     one_thousand = re.compile(rf"[1-9]\d{{0,2}}[{mark}]\d{{3}}")
-    if not all(map(one_thousand.fullmatch, marked)):
+    if not all(map(one_thousand.fullmatch, marked)) or has_decimals_elsewhere(mark):
         return False
     unmarked = [body for body in bodies if mark not in body]
     # 1234 beside 1,234 has no mark where one of thousands would be.
