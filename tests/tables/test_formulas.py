@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.errors import SchemaError
+from siloweave.errors import InputError, SchemaError
 from siloweave.tables.modelled import Modelled
 
 BORN = sw.Column("born", "datetime", low="1900-01-01", high="2024-12-31", missing=True)
@@ -123,7 +123,7 @@ def test_a_column_follows_from_its_sources(name):
     inside = modelled.inside(table)
     assert set(inside.names) == set(modelled.schema.names)
     back, bad = modelled.outside(inside, modelled.schema, table)
-    assert not bad.any()
+    assert not any(mask.any() for mask in bad.values())
     wanted = [row[-1] for row in rows]
     if columns[-1].kind == "datetime":
         wanted = [pd.Timestamp(day) for day in wanted]
@@ -217,11 +217,27 @@ def test_a_computed_column_may_be_a_source():
     table = table_of((A, B), [(9, 4), (3, 5)])
     back, bad = modelled.outside(table, modelled.schema, table)
     assert back.values("area").tolist() == [20, -10]
-    assert not bad.any()
+    assert not any(mask.any() for mask in bad.values())
 
 
 def test_rows_whose_result_leaves_the_bounds_are_drawn_again():
     columns = (A, B, sw.Column("product", "integer", low=0, high=100))
-    modelled = Modelled(sw.Schema(columns, (sw.Computed("product", "product", ("a", "b")),)))
+    rule = sw.Computed("product", "product", ("a", "b"))
+    modelled = Modelled(sw.Schema(columns, (rule,)))
     table = table_of((A, B), [(50, 50), (2, 3)])
-    assert modelled.outside(table, modelled.schema, table)[1].tolist() == [True, False]
+    _, bad = modelled.outside(table, modelled.schema, table)
+    assert bad[rule.words].tolist() == [True, False]
+
+
+def test_the_error_of_rows_that_are_too_rare_names_what_they_break_and_the_bounds():
+    columns = (A, B, sw.Column("product", "integer", low=0, high=1), sw.Column("c", "boolean"))
+    pairs = sw.FixedCombinations(("c", "d"), ((False, "x"), (True, "y")))
+    columns = (*columns, sw.Column("d", "categorical", categories=("x", "y")))
+    rule = sw.Computed("product", "product", ("a", "b"))
+    schema = sw.Schema(columns, (pairs, rule)).with_fallbacks()
+    frame = pd.DataFrame({"a": [0, 1, 1, 40] * 50, "b": [1, 0, 1, 0] * 50})
+    frame = frame.assign(product=frame.a * frame.b, c=[False, True] * 100, d=["x", "y"] * 100)
+    fitted = sw.AIM().fit(frame, schema, budget=sw.Budget(8.0, 1e-5), seed=0)
+    said = r"constraint product = a \* b: .* break it or the bounds of 'product': .*loosen"
+    with pytest.raises(InputError, match=said):
+        fitted.sample(5, given={"a": 40, "b": 1}, seed=0)

@@ -36,7 +36,7 @@ from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import number_at, value_count
 from siloweave.tables.cells import CellValues, cells_of, options_of
 from siloweave.tables.column import Column
-from siloweave.tables.constraints import CategoryRanges, Unique
+from siloweave.tables.constraints import CategoryRanges, ColumnSum, Computed, Unique
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import Modelled, WantedCells, written
 from siloweave.tables.modelled import broken as broken_rows
@@ -162,8 +162,8 @@ class _Drawing:
         wanted = msgspec.structs.replace(self.wanted, **facts)
         return self.model.draw(wanted, self.otherwise, self.model_like)
 
-    def _as_declared(self, rows: Table) -> tuple[Table, Bools]:
-        """Turn a model's rows into rows of the declared columns; return also which cannot be."""
+    def _as_declared(self, rows: Table) -> tuple[Table, dict[str, Bools]]:
+        """Turn a model's rows into the declared columns; see `Modelled.outside`."""
         return self.modelled.outside(rows, self.model.schema, self.like)
 
     def _given(self, rows: _Rows, seed: Key, extra: Sequence[Condition]) -> Any:
@@ -193,7 +193,7 @@ class _Drawing:
         self, rows: _Rows, count: int | None, seed: Key, extra: Sequence[Condition] = ()
     ) -> tuple[Table, dict[str, Bools]]:
         """Draw new rows for some of the wanted ones; return them, and which of them break which."""
-        table, bad = self._as_declared(
+        table, unmet = self._as_declared(
             self._of_model(count, self._given(rows, seed, extra), seed)
         )
         table = with_single_values(table, self.schema, self.like)
@@ -206,10 +206,9 @@ class _Drawing:
         broken = self.rules.broken(table)
         for name in self.present:
             broken[_value_of(name)] = table.missing(name)
-        if bad.any():
-            for rule in self.schema.constraints:
-                if rule.words in broken:
-                    broken[rule.words] |= bad & self.modelled.keeps(rule)
+        for words, mask in unmet.items():
+            if words in broken:
+                broken[words] |= mask
         return table, broken
 
     def _drawn_again(
@@ -417,11 +416,16 @@ class _Drawing:
                     f"for fewer rows, raise tries={self.wanted.tries}, or leave missing values in"
                 )
         given = ", with what is given" if self.cells else ""
+        bounds = ""
+        for rule in self.schema.constraints:
+            if rule.words == worst and isinstance(rule, Computed | ColumnSum):
+                computed = rule.column if isinstance(rule, Computed) else rule.total
+                bounds = f" or the bounds of {computed!r}"
         return InputError(
             f"constraint {worst}: {missed:,} of {count:,} rows could not be drawn. Of "
-            f"{drawn_count:,} rows of the model{given}, {failures[worst]:,} break it: rows that "
-            f"keep it are too rare. Ask for fewer rows, raise tries={self.wanted.tries}, or loosen "
-            "the constraint"
+            f"{drawn_count:,} rows of the model{given}, {failures[worst]:,} break it{bounds}: rows "
+            f"that keep it are too rare. Ask for fewer rows, raise tries={self.wanted.tries}, or "
+            f"loosen the constraint{bounds}"
         )
 
 

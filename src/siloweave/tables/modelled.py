@@ -1338,10 +1338,12 @@ class Modelled:
                 gaps[name] = is_missing | gaps.get(name, False)
         return {name: gaps[name] for name in gaps if name not in table.names}
 
-    def _decoded(self, table: Table, schema: Schema) -> _Decoded:
-        """Rebuild columns from drawn ones; return them, their inputs, and the rows to drop."""
+    def _decoded(
+        self, table: Table, schema: Schema
+    ) -> tuple[dict[str, CellValues], dict[str, _Mask]]:
+        """Rebuild columns from drawn ones; return them with their inputs, and `outside`'s rows."""
         cells: dict[str, CellValues] = {}
-        unmet: _Mask = np.zeros(table.num_rows, dtype=np.bool_)
+        unmet: dict[str, _Mask] = {}
         for transform in self._transforms:
             for name in transform.inputs:
                 if name not in cells:
@@ -1353,12 +1355,13 @@ class Modelled:
                 learned = cells_of(column, table)
             decoded = transform.decode(column, learned, cells)
             cells |= decoded.columns
-            unmet |= decoded.unmet
-        return _Decoded(cells, unmet)
+            words = transform.rule.words
+            unmet[words] = decoded.unmet | unmet.get(words, False)
+        return cells, unmet
 
     def outside(
         self, table: Table, schema: Schema, like: Table | None
-    ) -> tuple[Table, _Mask]:
+    ) -> tuple[Table, dict[str, _Mask]]:
         """Turn drawn rows into the declared columns; return also which rows could not be turned.
 
         Args:
@@ -1367,7 +1370,8 @@ class Modelled:
             like: The result's frame and types are those of this table.
 
         Returns:
-            All modelled columns, and the rows that are to be drawn again.
+            All modelled columns, and the rows that are to be drawn again by the words of the
+            constraint that they cannot meet.
         """
         table = self._with_gaps(table, schema)
         cells, unmet = self._decoded(table, schema)
