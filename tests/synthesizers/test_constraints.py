@@ -215,6 +215,22 @@ def test_parties_cannot_add_up_each_others_columns():
         )
 
 
+def test_combinations_of_two_parties_with_rare_numbers_are_refused_before_anything_is_paid():
+    """Their numbers are drawn inside bins, and hardly one of them is in a combination."""
+    prices = (30.5, 48.2, 60.1)
+    frame = pd.DataFrame({"year": [1971, 1975, 1979] * 40, "price": prices * 40})
+    year = sw.Column("year", "integer", low=1970, high=1980)
+    price = sw.Column("price", "continuous", low=0, high=90, decimals=1)
+    pairs = ((1971, prices[0]), (1975, prices[1]), (1979, prices[2]))
+    rule = sw.FixedCombinations(("year", "price"), pairs)
+    facts = sw.Schema((year, price), (rule,)).with_fallbacks()
+    parts = {"north": frame[["year"]], "south": frame[["price"]]}
+    with pytest.raises(InputError, match=r"of which 'price' may be many other numbers"):
+        sw.SecureTwoRound().fit(
+            parts, facts, budget=sw.Budget(9.0, 1e-6, relation=sw.Relation.REPLACE_ONE)
+        )
+
+
 GIVEN = {
     "one of a combination": {"prefix": 80},
     "all of it": {"town": "Graz", "country": "AT", "prefix": 80},

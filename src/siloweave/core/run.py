@@ -71,8 +71,14 @@ from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import LEDGER_FILE
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, shows_progress, silent
+from siloweave.tables.bins import value_count
 from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.constraints import ColumnSum, Computed
+from siloweave.tables.constraints import (
+    ColumnSum,
+    Computed,
+    Constraint,
+    FixedCombinations,
+)
 from siloweave.tables.database import Database
 from siloweave.tables.files import user_path
 from siloweave.tables.joining import beside
@@ -84,6 +90,8 @@ from siloweave.tables.units import check_unit
 
 _LOCAL_STUDY = b"{}"
 """What parties of this process compare as the study: they have its very objects."""
+# Where combinations have fewer than one in so many of a column's numbers, hardly a row is drawn.
+_RARE = 10
 
 Opener = Callable[[Setup, Mapping[str, Any], Job], Carrier]
 """Opens the parties of a fit: from the setup, every party's table by name, and the job."""
@@ -503,17 +511,11 @@ def check_named(setup: Setup, *, far: bool = False) -> None:
     apart = not setup.shared
     split_rules = modelled.declared.constraints if setup.columns else ()
     for rule in split_rules:
-        if not modelled.local(rule) and (
-            apart or isinstance(rule, ColumnSum | Computed)
-        ):
-            why = (
-                "stay apart (shared=False)"
-                if apart
-                else "can be computed by none of them"
-            )
+        why = "" if modelled.local(rule) else _why_not_split(rule, setup, apart=apart)
+        if why:
             raise InputError(
-                f"constraint {rule.words}: names columns of several parties, which {why}. Take "
-                "it out of the schema"
+                f"constraint {rule.words}: names columns of several parties, {why}. Take it out of "
+                "the schema"
             )
         if far and apart and not modelled.always(rule):
             raise InputError(
@@ -523,6 +525,25 @@ def check_named(setup: Setup, *, far: bool = False) -> None:
                 "it out of the schema, or share the columns"
             )
     synth.method.check_schema(synth, setup.schema)
+
+
+def _why_not_split(rule: Constraint, setup: Setup, *, apart: bool) -> str:
+    """Say why drawn rows cannot keep a constraint on columns of several parties; else empty."""
+    if apart:
+        return "which stay apart (shared=False)"
+    if isinstance(rule, ColumnSum | Computed):
+        return "which can be computed by none of them"
+    if isinstance(rule, FixedCombinations) and rule.rows:
+        for name, values in zip(
+            rule.columns, zip(*rule.rows, strict=True), strict=True
+        ):
+            column = setup.declared[name]
+            if column.is_binned and _RARE * len({*values}) < value_count(column):
+                return (
+                    f"of which {name!r} may be many other numbers: hardly any drawn row would be "
+                    "one of the combinations"
+                )
+    return ""
 
 
 # The run
