@@ -240,6 +240,20 @@ def test_rows_outside_the_schema_are_refused_without_showing_them(column, values
     assert SECRET not in str(caught.value)
 
 
+def test_a_number_beyond_a_bound_by_a_rounding_error_is_on_it():
+    """3 * 1.1 is 3.3000000000000003, where the bound is 3.3."""
+    column = Column("x", "continuous", low=-3.3, high=3.3, decimals=1)
+    computed = Table.from_columns({"x": (np.array([3 * 1.1, -3 * 1.1, 0.1]), None)})
+    encoder = Encoder(Schema((column,)), bins=4)
+    assert encoder.encode(computed).column("x").tolist() == [3, 0, 2]
+    moving = Schema((column,)).with_fallbacks().placed()
+    assert not Encoder(moving, bins=4).read(computed).moved
+    Features.fit(computed, Schema((column,)), key=0)
+    beyond = Table.from_columns({"x": (np.array([3.3000001, 0.0, 0.0]), None)})
+    with pytest.raises(SchemaError, match="1 row is outside its bounds"):
+        encoder.encode(beyond)
+
+
 def test_unseen_goes_to_other_if_declared():
     own = encoder(Column("x", "categorical", ("a", "rest", "b"), other="rest", missing=True))
     assert own.encode(frame(x=["b", "new", None, "rest"])).column("x").tolist() == [2, 1, 3, 1]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.tables.bins import is_date
+from siloweave.tables.cells import without_errors_at_bounds
 from siloweave.tables.column import Column
 from siloweave.tables.schema import Schema
 from siloweave.tables.table import Table
@@ -89,6 +90,8 @@ def _beyond(column: Column, table: Table) -> Iterator[str]:
     present = values.present
     if not values.have_order or (present.dtype.kind == "M") != column.is_datetime:
         return
+    if column.is_continuous:
+        present = without_errors_at_bounds(column, present)
     for side, bound in (("below", column.low), ("above", column.high)):
         if bound is None:
             continue

@@ -33,6 +33,7 @@ from siloweave.tables.bins import (
     step_of,
 )
 from siloweave.tables.column import Column, Value
+from siloweave.tables.decimals import rounding_error
 from siloweave.tables.forms import RESOLUTIONS, numbers_among
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.table import Table, check_numbers
@@ -185,6 +186,8 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
         values = nearest.fill_null(0).to_numpy()
         is_number = ~is_missing & ~is_unread & ~is_infinite
         is_fraction = ~is_whole.to_numpy() & is_number
+    else:
+        values = without_errors_at_bounds(column, values)
 
     # What becomes of those that are no value of the column.
     if column.outside != "move":
@@ -197,6 +200,20 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
             check_numbers(name, num_infinite, num_fractions)
     is_changed = is_fraction | is_infinite
     return _in_bounds(column, values, is_missing, is_unread, is_changed)
+
+
+def without_errors_at_bounds(column: Column, values: Floats) -> Floats:
+    """Return the numbers of a column, of which those beyond a bound by a rounding error are on it.
+
+    3 * 1.1 is 3.3000000000000003, and is not above 3.3.
+    """
+    if column.low is None or column.high is None:
+        return values
+    low = float(number_at(column, column.low))
+    high = float(last_of(column))
+    error = rounding_error(low, high)
+    is_inside = (values >= low - error) & (values <= high + error)
+    return np.where(is_inside, np.clip(values, low, high), values)
 
 
 def _mask(booleans: pl.Series) -> Bools:

@@ -44,6 +44,7 @@ from siloweave.tables.cells import check_days, check_fit
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
 from siloweave.tables.column import Column
 from siloweave.tables.database import BYTES, Database, DatabaseKind, quoted
+from siloweave.tables.decimals import rounding_error
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import DATETIME, DURATION, LARGEST, texts_of
 from siloweave.tables.read import read, rows_of
@@ -781,7 +782,9 @@ class _Coding:
         lowest = self.encoder.edges(self.column.name)[0]
         last = last_of(self.column)
         if self.column.is_continuous:
-            is_above = f"{number.value} > {self._real(float(last))}"
+            error = rounding_error(float(lowest), float(last))
+            lowest = lowest - error
+            is_above = f"{number.value} > {self._real(float(last) + error)}"
         else:
             is_above = f"NOT ({number.is_below(int(last) + 1)})"
         return number.is_below(lowest), is_above

@@ -93,6 +93,16 @@ def decimals_but_errors(numbers: NDArray[np.float64]) -> int | None:
     return None
 
 
+def rounding_error(low: float, high: float) -> float:
+    """Return by how much a number between two bounds is off, at most, that was computed.
+
+    Example:
+        >>> 3 * 1.1 <= 3.3, 3 * 1.1 <= 3.3 + rounding_error(0.0, 3.3)
+        (False, True)
+    """
+    return _ERROR * max(abs(low), abs(high))
+
+
 def rounded_outwards(low: float, high: float, decimals: int) -> tuple[float, float]:
     """Round bounds to decimals, so that both stay beyond the numbers between them."""
     unit = 10.0**decimals
