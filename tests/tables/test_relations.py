@@ -454,6 +454,26 @@ def test_a_source_that_hardly_matters_makes_no_computed_column():
     assert rules_of(frame, sw.Computed) == []
 
 
+def test_a_column_of_tiny_numbers_follows_from_no_other():
+    """What floats lose is a share of its own numbers, and not of 1."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({
+        name: np.exp(rng.normal(-40 * place, 1, ROWS)) for place, name in enumerate("abcdef", 1)
+    })  # fmt: skip
+    assert rules_of(frame, sw.Computed) == []
+    frame["copy"] = frame["b"] * 1.8
+    assert [rule.words for rule in rules_of(frame, sw.Computed)] == ["copy = b, times 1.8"]
+
+
+def test_of_two_ways_to_round_the_simpler_factor_is_named():
+    """What stands before the last three digits: rounded to the nearest, 1006 would do, too."""
+    rng = np.random.default_rng(0)
+    thousands = np.arange(ROWS) % 56 + 1
+    pay = thousands * 1000 + rng.integers(0, 400 + 5 * thousands)
+    found = rules_of(pd.DataFrame({"pay": pay, "thousands": thousands}), sw.Computed)
+    assert [rule.words for rule in found] == ["thousands = pay, divided by 1000, rounded down"]
+
+
 def two_units(rows=ROWS):
     """What exports have twice: in two units, with an offset, and dates with their parts."""
     rng = np.random.default_rng(0)

@@ -21,7 +21,12 @@ from siloweave.tables.bins import step_of
 from siloweave.tables.cells import CellValues
 from siloweave.tables.column import Column
 from siloweave.tables.constraints import Computed, Rounding
-from siloweave.tables.formulas import CALENDAR, does_follow, raw_values
+from siloweave.tables.formulas import (
+    CALENDAR,
+    does_follow,
+    raw_values,
+    smallest_size,
+)
 
 # So many rows rule out most pairs of columns.
 _PROBES = 32
@@ -147,13 +152,16 @@ def _of_number(
     target_values = np.asarray(values[target.name], dtype=np.float64)
     if not _decides(sources[0], target_values):
         return None
-    # Without an offset first, which is the simpler rule.
+    # Without an offset first, which is the simpler rule; then the factor of fewest digits.
+    rules = []
     for rounding in _roundings(target):
         least, most = _before_rounding(target, target_values, rounding)
         low, high = _factor_ends(sources, least, most)
         if _are_feasible(low, high)[0]:
             factor = _simplest_factor(float(low[0]), float(high[0]))
-            return _rule(source, target, factor, 0.0, rounding)
+            rules.append(_rule(source, target, factor, 0.0, rounding))
+    if rules:
+        return min(rules, key=lambda rule: _digits_of_factor(rule.factor))
     for rounding in _roundings(target):
         least, most = _before_rounding(target, target_values, rounding)
         for factor in _OFFSET_FACTORS:
@@ -211,7 +219,7 @@ def _before_rounding(
     elif target.decimals is not None:
         unit = 10.0**-target.decimals
     share = _LOST if unit else _NEAR
-    near = share * np.maximum(np.abs(values), 1.0)
+    near = share * np.maximum(np.abs(values), smallest_size(target))
     if rounding == "down":
         return values - near, values + unit - near
     return values - unit / 2 - near, values + unit / 2 + near
@@ -229,7 +237,8 @@ def _factor_ends(sources: Floats, least: Floats, most: Floats) -> tuple[Floats, 
         Two arrays of shape (sources,); where no factor does it, the first is the larger one.
     """
     is_zero = sources == 0
-    with np.errstate(divide="ignore", invalid="ignore"):
+    # A source near 0 allows any factor, however large.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         first = least / sources
         second = most / sources
     low = np.where(is_zero, -np.inf, np.minimum(first, second)).max(axis=1)
@@ -265,9 +274,25 @@ def _simplest_factor(low: float, high: float) -> float:
     if low <= 0 <= high:
         return factor
     divisor = _shortest(1 / high, 1 / low)
-    if len(repr(divisor)) < len(repr(factor)):
+    if abs(divisor) > 1 and _digits_of(divisor) < _digits_of(factor):
         return 1 / divisor
     return factor
+
+
+def _digits_of_factor(factor: float) -> int:
+    """Return how many digits a factor has, itself or as a divisor.
+
+    Example:
+        >>> _digits_of_factor(0.001), _digits_of_factor(1 / 2.54)
+        (1, 3)
+    """
+    return min(_digits_of(factor), _digits_of(1 / factor)) if factor else 1
+
+
+def _digits_of(number: float) -> int:
+    """Return how many digits a number has, without zeros before and behind them."""
+    mantissa, _, _ = f"{abs(number):.{_DIGITS - 1}e}".partition("e")
+    return len(mantissa.replace(".", "").rstrip("0")) or 1
 
 
 def _shortest(low: float, high: float) -> float:

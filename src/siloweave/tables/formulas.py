@@ -177,6 +177,16 @@ def rounded_values(rule: Calculation, column: Column, values: _Array) -> _Array:
     return np.round(units * unit, decimals)
 
 
+def smallest_size(column: Column) -> float:
+    """Return the size up to which numbers of a column count as near 0: 1, or that of its bounds.
+
+    What floats lose is a share of a number, and of this for numbers near 0.
+    """
+    if column.is_datetime or column.low is None or column.high is None:
+        return 1.0
+    return min(1.0, max(abs(float(column.low)), abs(float(column.high))))
+
+
 def does_follow(
     rule: Calculation, column: Column, values: _Array, raw: _Array
 ) -> Bools:
@@ -186,7 +196,7 @@ def does_follow(
     has_unit = column.is_whole or column.decimals is not None
     # Large whole numbers that differ by one differ by a tiny share.
     share = _LOST if has_unit else _NEAR
-    tolerance = share * np.maximum(np.abs(raw), 1.0)
+    tolerance = share * np.maximum(np.abs(raw), smallest_size(column))
     if rule.rounding != "nearest":
         expected = rounded_values(rule, column, raw)
         return np.asarray(np.abs(values - expected) <= tolerance)

@@ -50,7 +50,12 @@ from siloweave.tables.constraints import (
     Rounding,
 )
 from siloweave.tables.conversions import conversions, varied_rows
-from siloweave.tables.formulas import CALENDAR, does_follow, raw_values
+from siloweave.tables.formulas import (
+    CALENDAR,
+    does_follow,
+    raw_values,
+    smallest_size,
+)
 from siloweave.tables.table import Table
 
 WIDE = 300
@@ -957,6 +962,7 @@ def _sample(columns: Sequence[Column], cells: _Cells, rows: Ints) -> _Sample:
 def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
     """Yield recipes of two dates, with the columns that agree with them."""
     units = _units(targets.columns)[:, None]
+    sizes = _sizes(targets.columns)[:, None]
     for recipe in _OF_DATES:
         for first, second in permutations(range(len(dates.columns)), 2):
             sources = (dates.columns[first], dates.columns[second])
@@ -966,7 +972,7 @@ def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
             # A column that is the same in all of these rows would agree with too much.
             if not np.ptp(raw):
                 continue
-            agrees = _agrees(recipe, raw, targets.values, units).all(axis=1)
+            agrees = _agrees(recipe, raw, targets.values, units, sizes).all(axis=1)
             for place in np.flatnonzero(agrees):
                 yield recipe, sources, targets.columns[place]
 
@@ -977,6 +983,7 @@ def _of_numbers(numbers: _Sample, target: Column) -> Iterator[_Candidate]:
     count = len(columns)
     target_place = [column.name for column in columns].index(target.name)
     unit = _units((target,))
+    size = _sizes((target,))
     pairs = np.arange(count * count)
     for recipe in _OF_NUMBERS:
         first = pairs // count
@@ -990,7 +997,8 @@ def _of_numbers(numbers: _Sample, target: Column) -> Iterator[_Candidate]:
         for values in numbers.values.T:
             pair_values = [values[first], values[second]]
             raw, is_undefined = raw_values(rule, columns[:2], pair_values)
-            agrees = _agrees(recipe, raw, values[target_place], unit) & ~is_undefined
+            agrees = _agrees(recipe, raw, values[target_place], unit, size)
+            agrees &= ~is_undefined
             first = first[agrees]
             second = second[agrees]
             if not first.size:
@@ -1009,12 +1017,21 @@ def _units(columns: Sequence[Column]) -> Floats:
     return np.array(units)
 
 
+def _sizes(columns: Sequence[Column]) -> Floats:
+    """Return the size up to which numbers of each column count as near 0."""
+    return np.array([smallest_size(column) for column in columns])
+
+
 def _agrees(
-    recipe: _Recipe, raw: NDArray[Any], values: NDArray[Any], units: NDArray[Any]
+    recipe: _Recipe,
+    raw: NDArray[Any],
+    values: NDArray[Any],
+    units: NDArray[Any],
+    sizes: NDArray[Any],
 ) -> Bools:
     """Return whether values may be a recipe's results after rounding."""
     # What floats lose in a product or a ratio.
-    near = 1e-9 * np.maximum(np.abs(raw), 1.0)
+    near = 1e-9 * np.maximum(np.abs(raw), sizes)
     # By how many units rounding may make a number smaller.
     below = 1.0 if recipe.rounding == "down" else 0.5
     is_high_enough = values >= raw - below * units - near
