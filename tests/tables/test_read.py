@@ -234,8 +234,14 @@ def test_unreadable_files(tmp_path):
         read(tmp_path / "none.csv")
     with pytest.raises(DataError, match=r"must end in \.csv.*\.parquet"):
         read(file("t.doc", b"a\n1\n"))
-    with pytest.raises(DataError, match=r"must end in .*; unpack it"):
-        read(file("t.csv.zip", b"PK"))
+    for name, advice in {
+        "t.csv.zip": "unpack it",
+        "t.csv.bz2": "unpack it, or store it as .gz",
+        "t.arff": "write a CSV, in Weka",
+        "t.RData": "write a CSV, by write.csv in R",
+    }.items():
+        with pytest.raises(DataError, match=f"must end in .*; {advice}"):
+            read(file(name, b"PK"))
     with pytest.raises(DataError, match=r"cannot read a LazyFrame.*frame\.collect\(\)"):
         read(pl.LazyFrame({"a": [1]}))
     with pytest.raises(DataError, match="is empty"):

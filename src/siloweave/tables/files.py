@@ -35,6 +35,11 @@ _ADVICE = {
     ".xlsm": "save it as .xlsx",
     ".xlsb": "save it as .xlsx",
     ".ods": "save it as .xlsx",
+    ".arff": "write a CSV, in Weka or from scipy.io.arff.loadarff",
+    ".rds": "write a CSV, by write.csv in R",
+    ".rdata": "write a CSV, by write.csv in R",
+    ".bz2": "unpack it, or store it as .gz",
+    ".xz": "unpack it, or store it as .gz",
 }
 SKIP_ADVICE = "or count them: --skip, skip = ... in the study, or read(skip=...)"
 """How lines above the names are declared."""
