@@ -75,8 +75,8 @@ resemblances is about single columns, so a resemblance of ours above the publish
 raking and not from the network. Fed-TGAN was scored both ways, and raking alone decided most of its
 comparisons ([figures](#how-many-published-cells-are-reached)).
 
-**As drawn** are the same model's rows without raking. Most runs were made again on 2026-11-30, to
-be scored both ways. Where the column says "not run", that is left to do.
+**As drawn** are the same model's rows without raking. All runs were made again on 2026-11-30, to be
+scored both ways.
 
 None of the models is a paper's own, whatever its name: settings, features and steps are ours.
 Figures published for SiloFuse's GAN(conv) stand beside CTAB-GAN, those for its LatentDiff and E2E
@@ -438,8 +438,8 @@ has the named separation (`budget_of_separation`).
 - All methods count single columns first (decisions 0026 and 0027), and rows of the networks are
   raked to these noisy counts.
 - AIM has its default workload, and takes Adult's `income` as its target like two of the networks.
-  Its runs are older than decision 0053. The networks' runs on Adult at separations 0.15 and 0.2 are
-  older still, and were not scored as drawn; the networks' others were made again on 2026-11-30.
+  Its runs are older than decision 0053. The networks' were made again on 2026-11-30, to be scored
+  as drawn, too.
 
 Settings of DP-TabDDPM (decision 0019), the learning rate of DP-TLDM, and steps, rates and ratio of
 DP-CTGAN (also on housing, `neural_privacy_tuning.jsonl`) were chosen on splits of Adult. AIM's
