@@ -498,6 +498,18 @@ def test_what_many_rows_share_stays_a_category():
         assert seen([values[n] for n in often], name).kind == "categorical", name
 
 
+def test_a_mark_beside_whole_numbers_in_a_frame_makes_no_codes_of_them(tmp_path):
+    """Polars reads a column of a CSV as text where NA stands in it."""
+    numbers = [str(n) for n in random().integers(0, 12, ROWS)]
+    frame = pl.DataFrame({"visits": [*numbers, "NA"]})
+    assert seen(numbers, "visits").kind == "categorical"  # whoever gives text means it
+    path = tmp_path / "visits.csv"
+    frame.write_csv(path)
+    for source in (frame, path):
+        column = Schema.detect(source)["visits"]
+        assert (column.kind, column.missing_values) == ("integer", ("NA",))
+
+
 def test_codes_of_a_csv_keep_the_zeros_at_their_ends(tmp_path):
     """Of ICD-9, 250.1 and 250.10 are two codes; as numbers they would be one."""
     codes = ["250.1", "250.10", "401.9", "428.0"]

@@ -969,6 +969,14 @@ def test_frames_of_polars_and_arrow_refuse_nested_columns_with_the_same_advice()
             Schema.detect(source)
 
 
+def test_a_frame_of_any_library_with_a_nameless_column_is_refused():
+    """Polars itself would call it column_0."""
+    frame = pl.DataFrame({"": [1, 2], "a": [3, 4]})
+    for source in (frame, frame.to_arrow(), pd.DataFrame({"": [1, 2], "a": [3, 4]})):
+        with pytest.raises(DataError, match=r"names that are empty, or no text: \[''\]; rename"):
+            read(source)
+
+
 def test_a_column_of_complex_numbers_is_refused_with_what_to_do():
     frame = pd.DataFrame({"n": [1, 2], "z": [1 + 2j, 3j]})
     with pytest.raises(DataError, match=r"'z' has type complex128, .*one of the imaginary parts"):

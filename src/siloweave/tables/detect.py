@@ -343,9 +343,11 @@ def _written_numbers(texts: Texts) -> ColumnEvidence | None:
     if finding is not None or not numbers.are_digits:
         return finding
 
-    # Few whole numbers that a frame holds as text are codes.
+    # Few whole numbers that a frame holds as text are codes, unless a mark such as NA made text of
+    # them.
     form = numbers.form
-    if form is not None and numbers.whole_numbers.kinds <= FEW_CODES:
+    are_few = numbers.whole_numbers.kinds <= FEW_CODES
+    if form is not None and are_few and not texts.marks:
         return None
     finding = judged_by(WHOLE_NUMBERS, numbers.whole_numbers)
     number_form = form if finding.kind == "integer" else None

@@ -167,6 +167,7 @@ def read_as(
         unread(source)
         return _read_file(table_file(source), dialect, columns)
     if isinstance(source, pl.DataFrame):
+        check_names(source.columns, "the frame")
         return _read_arrays(source, "polars", dict(source.schema))
 
     # Pandas and pyarrow are recognised by their names: they may not be installed.
