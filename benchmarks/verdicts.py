@@ -202,7 +202,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim(
             "The utilities that are printed for models without privacy.",
             "exceeded",
-            "In 11 of 12 cells, raked and as drawn; TLDM on Adult has 99.9 where the paper has 100.",
+            "In 11 of 12 cells, raked and as drawn; TLDM on Adult has 99.9 where the paper has "
+            "100.",
             _BELOW,
         ),
         Claim(
