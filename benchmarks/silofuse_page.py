@@ -179,10 +179,12 @@ def section(name: str, rows: list[Row], central: list[Row], results: Path) -> st
             at_one_place.append((f"central {model}", found, paper or NOTHING))
     methods = over_parties + at_one_place
 
+    # Other parties and orders stand in a table of their own, see `robustness`.
     figures = [
         [measure, method, *beside(paper[place], found, score)]
         for measure, score, place in MEASURES
         for method, found, paper in methods
+        if not method.endswith(FIGURE_11)
     ]
     # Central runs were not attacked.
     ends = [privacy_end(end, name, results) for end in ("copy", "held out")]
