@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.column import LOW, Column
+from siloweave.tables.decimals import ERROR
 from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, written_time
 from siloweave.tables.parsing import UNITS
 from siloweave.tables.table import Table
@@ -263,6 +264,16 @@ def last_of(column: Column) -> int | float:
     if column.is_continuous:
         return float(column.high or 0.0)
     return last_at(column, column.high)
+
+
+def rounding_error(low: float, high: float) -> float:
+    """Return by how much a number between two bounds is off, at most, that was computed.
+
+    Example:
+        >>> 3 * 1.1 <= 3.3, 3 * 1.1 <= 3.3 + rounding_error(0.0, 3.3)
+        (False, True)
+    """
+    return ERROR * max(abs(low), abs(high))
 
 
 def last_at(column: Column, value: object) -> int | float:

@@ -30,10 +30,10 @@ from siloweave.tables.bins import (
     has_implied_days,
     last_of,
     number_at,
+    rounding_error,
     step_of,
 )
 from siloweave.tables.column import Column, Value
-from siloweave.tables.decimals import rounding_error
 from siloweave.tables.forms import RESOLUTIONS, numbers_among
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.table import Table, check_numbers

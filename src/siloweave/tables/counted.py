@@ -38,13 +38,13 @@ from siloweave.tables.bins import (
     last_of,
     octave_starts,
     octaves,
+    rounding_error,
     step_of,
 )
 from siloweave.tables.cells import check_days, check_fit
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
 from siloweave.tables.column import Column
 from siloweave.tables.database import BYTES, Database, DatabaseKind, quoted
-from siloweave.tables.decimals import rounding_error
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import DATETIME, DURATION, LARGEST, texts_of
 from siloweave.tables.read import read, rows_of

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 MOST_DECIMALS = 15
 """Decimals of a number, at most: a double holds no more digits."""
+ERROR = 2.0**-46
+"""Sums and products of a column's numbers are off by this share of the largest, at most."""
 
-# Sums and products of a column's numbers are off by this share of the largest, at most.
-_ERROR = 2.0**-46
 # What is left of numbers that cancel, such as .1 + .2 - .3, is this share of the largest.
 _REST = 2.0**-50
 # A number is off by no more than this share of itself: 1e-6 beside 1e9 is no error.
@@ -80,27 +80,17 @@ def decimals_but_errors(numbers: NDArray[np.float64]) -> int | None:
     largest = float(sizes.max(initial=0.0))
     for decimals in range(MOST_DECIMALS + 1):
         # Between two numbers with so many decimals, this share is within an error of either.
-        chance = 2.0 * _ERROR * largest * 10.0**decimals
+        chance = 2.0 * ERROR * largest * 10.0**decimals
         if not 0.0 < chance <= _CHANCE:
             break
         rounded = np.round(numbers, decimals)
         error = np.abs(rounded - numbers)
         is_rest = (rounded == 0.0) & (sizes <= _REST * largest)
-        is_error = (error <= _ERROR * largest) & (error <= _OWN_ERROR * sizes)
+        is_error = (error <= ERROR * largest) & (error <= _OWN_ERROR * sizes)
         if (is_error | is_rest).all():
             evidence = -len(numbers) * log(chance)
             return decimals if evidence > _EVIDENCE else None
     return None
-
-
-def rounding_error(low: float, high: float) -> float:
-    """Return by how much a number between two bounds is off, at most, that was computed.
-
-    Example:
-        >>> 3 * 1.1 <= 3.3, 3 * 1.1 <= 3.3 + rounding_error(0.0, 3.3)
-        (False, True)
-    """
-    return _ERROR * max(abs(low), abs(high))
 
 
 def rounded_outwards(low: float, high: float, decimals: int) -> tuple[float, float]:
