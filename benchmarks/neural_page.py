@@ -75,8 +75,8 @@ resemblances is about single columns, so a resemblance of ours above the publish
 raking and not from the network. Fed-TGAN was scored both ways, and raking alone decided most of its
 comparisons ([figures](#how-many-published-cells-are-reached)).
 
-**As drawn** are the same model's rows without raking. All runs were made again on 2026-11-30, to be
-scored both ways.
+**As drawn** are the same model's rows without raking. All runs were made again from 2026-11-28 to
+30, to be scored both ways.
 
 None of the models is a paper's own, whatever its name: settings, features and steps are ours.
 Figures published for SiloFuse's GAN(conv) stand beside CTAB-GAN, those for its LatentDiff and E2E

@@ -90,7 +90,7 @@ from siloweave.tables.units import check_unit
 
 _LOCAL_STUDY = b"{}"
 """What parties of this process compare as the study: they have its very objects."""
-# Where combinations have fewer than one in so many of a column's numbers, hardly a row is drawn.
+# Where fewer than one in so many numbers of a column is in a combination, a drawn one hardly is.
 _RARE = 10
 
 Opener = Callable[[Setup, Mapping[str, Any], Job], Carrier]

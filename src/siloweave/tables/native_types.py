@@ -655,9 +655,9 @@ def _polars_type(name: str) -> Any:
     """Return the type of polars that has a name, see `named_type`."""
     if name.startswith("Enum("):
         return pl.Enum([])
-    found = getattr(pl, name, None)
-    is_type = isinstance(found, type) and issubclass(found, pl.DataType)
-    return found if is_type else None
+    dtype = getattr(pl, name, None)
+    is_type = isinstance(dtype, type) and issubclass(dtype, pl.DataType)
+    return dtype if is_type else None
 
 
 def _arrow_type(name: str) -> Any:

@@ -597,13 +597,13 @@ def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Co
 
     categories = finding.categories
     other = None
-    rare = 0
+    num_rare = 0
     if kind == "categorical":
-        categories, other, rare = _categories(table, name, max_categories)
+        categories, other, num_rare = _categories(table, name, max_categories)
     if other is not None:
         num_listed = len(categories) - 1
         facts["why"] += (
-            f"; the {num_listed:,} most frequent are listed, and {rare:,} rows hold "
+            f"; the {num_listed:,} most frequent are listed, and {num_rare:,} rows hold "
             "another, instead of which drawn rows have a listed one"
         )
 
