@@ -28,6 +28,11 @@ def fitted():
 
 
 @pytest.fixture(scope="module")
+def residual():
+    return diffusion.fit(toy(4000), BLOCKS, replace(SMALL, residual=True), key=KEY, labels="y")
+
+
+@pytest.fixture(scope="module")
 def labelled():
     return diffusion.fit(toy(4000), BLOCKS, SMALL, key=KEY, labels="y")
 
@@ -54,6 +59,17 @@ def test_every_sampler_recovers_mixture_and_joint(fitted, sampler, steps, eta):
     X = fitted.sample(2000, key=KEY, sampler=sampler, steps=steps, eta=eta)
     assert_like_the_toy(X)
     assert X[:, 1:4].sum(1).tolist() == [1.0] * 2000
+
+
+def test_residual_blocks_learn_mixture_and_joint_too(residual):
+    assert_like_the_toy(residual.sample(2000, key=KEY))
+
+
+def test_residual_blocks_have_one_width():
+    with pytest.raises(InputError, match=r"hidden=\(16, 8\) must be one width.*residual=False"):
+        DiffusionSettings(hidden=(16, 8), residual=True)
+    with pytest.raises(InputError, match=r"hidden=\(\) must be one width"):
+        DiffusionSettings(hidden=[], residual=True)
 
 
 def test_settings_say_how_much_noise_is_put_back(fitted):
@@ -148,12 +164,14 @@ def test_one_key_one_model_one_table():
     assert not np.array_equal(X, other.sample(50, key=KEY))
 
 
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("labels", [None, "y"])
-def test_a_stored_model_draws_the_same_rows(tmp_path, labels):
-    model = diffusion.fit(toy(30), BLOCKS, TINY, key=KEY, labels=labels)
+def test_a_stored_model_draws_the_same_rows(tmp_path, labels, residual):
+    settings = replace(TINY, residual=residual)
+    model = diffusion.fit(toy(30), BLOCKS, settings, key=KEY, labels=labels)
     model.save(tmp_path / "m.safetensors")
     again = TabDDPMModel.load(tmp_path / "m.safetensors")
-    assert (again.settings, again.layout, again.label) == (TINY, model.layout, model.label)
+    assert (again.settings, again.layout, again.label) == (settings, model.layout, model.label)
     assert np.array_equal(model.sample(50, key=KEY), again.sample(50, key=KEY))
 
 

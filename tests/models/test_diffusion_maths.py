@@ -23,7 +23,15 @@ from siloweave.models.denoiser import (
     row_losses,
 )
 from siloweave.models.diffusion import kept_variance, walk
-from siloweave.models.nets import MLP, Dense, Options, averaged, fresh
+from siloweave.models.nets import (
+    MLP,
+    Dense,
+    Options,
+    ResidualBlocks,
+    averaged,
+    fresh,
+    normalised,
+)
 from siloweave.models.settings import CHOICE_LOSSES, DiffusionSettings
 from siloweave.models.train import Descent
 from siloweave.privacy import gradients
@@ -369,9 +377,10 @@ def test_layouts_go_both_ways_and_put_equal_sizes_together():
     assert np.array_equal(layout.join(numbers, codes), X)
 
 
-def test_private_gradients_know_every_layer_of_the_denoiser():
+@pytest.mark.parametrize("residual", [False, True])
+def test_private_gradients_know_every_layer_of_the_denoiser(residual):
     """Book-kept sums agree with a gradient per row, so no parameter is left out."""
-    settings = DiffusionSettings(hidden=(6, 6), embed=4, timesteps=10)
+    settings = DiffusionSettings(hidden=(6, 6), embed=4, timesteps=10, residual=residual)
     net = Denoiser(6, 6, 2, settings, key=KEY)
     rows = Rows(jax.random.normal(KEY, (5, 2)), jnp.ones((5, 1), jnp.int32), jnp.arange(5) % 2)
     descent = Told(settings, ((1, 4),))
@@ -388,6 +397,36 @@ def test_private_gradients_know_every_layer_of_the_denoiser():
     norms = np.linalg.norm(flat, axis=1)
     assert np.asarray(kept.norms) == pytest.approx(norms * mask, rel=1e-3)
     assert np.asarray(total) == pytest.approx((np.minimum(1, 0.5 / norms) * mask) @ flat, abs=1e-4)
+
+
+def test_a_residual_block_is_the_published_formula():
+    net = ResidualBlocks(3, 1, 2, condition=4, key=KEY, act="tanh")
+    x, condition = np.array([[1.0, 2.0, 6.0]]), np.array([[0.5, -1.0, 0.25, 2.0]])
+
+    def dense(layer, x):
+        return x @ np.asarray(layer.weight) + np.asarray(layer.bias)
+
+    def standard(x):
+        return (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+
+    (block,) = net.blocks
+    scale, shift = np.split(dense(block.modulation, condition), 2, axis=1)
+    read = (1 + scale) * standard(x) + shift
+    h = x + dense(block.second, np.tanh(dense(block.first, read)))
+    expected = dense(net.last, np.tanh(standard(h)))
+    found = net(jnp.asarray(x), jnp.asarray(condition))
+    assert np.asarray(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_residual_blocks_drop_units_where_a_key_is_given():
+    net = ResidualBlocks(40, 2, 3, condition=4, key=KEY, dropout=0.5)
+    x, condition = jnp.ones((2, 40)).at[:, :7].set(3.0), jnp.ones((1, 4))
+    assert np.array_equal(net(x, condition), net(x, condition))
+    assert not np.array_equal(net(x, condition, key=KEY), net(x, condition))
+
+
+def test_equal_units_are_normalised_to_nothing_and_nothing_is_divided_by_0():
+    assert np.asarray(normalised(jnp.full((2, 5), 7.0))).tolist() == [[0.0] * 5] * 2
 
 
 def test_the_moving_average_moves_by_its_share():

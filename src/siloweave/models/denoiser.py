@@ -45,7 +45,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.models.nets import MLP, Array, Dense, Groups, Options, TimeEmbedding
+from siloweave.models.nets import (
+    MLP,
+    Array,
+    Dense,
+    Groups,
+    Options,
+    ResidualBlocks,
+    TimeEmbedding,
+)
 from siloweave.models.settings import DiffusionSettings
 from siloweave.models.sphere_codes import curve
 from siloweave.tables.arrays import Floats, Ints
@@ -205,11 +213,13 @@ class Rows(NamedTuple):
 class Denoiser(eqx.Module):
     """A network from a noisy row, its time and its label to what was there before the noise."""
 
-    project: Dense  # noisy row to `embed` units
-    time: TimeEmbedding  # time to `embed` units, added
-    # One-hot label to `embed` units, through a SiLU, added; None without one.
+    project: Dense  # noisy row to the units that the body reads
+    time: TimeEmbedding  # time to `embed` units
+    # One-hot label to `embed` units, through a SiLU, added to the time's; None without one.
     label: Dense | None
-    body: MLP  # to one output per number and one per option
+    # To one output per number and one per option. Dense layers read the sum of row and time, and
+    # residual blocks are told the time in each block.
+    body: MLP | ResidualBlocks
 
     def __init__(
         self,
@@ -222,31 +232,50 @@ class Denoiser(eqx.Module):
     ) -> None:
         row_key, time_key, label_key, body_key = jax.random.split(key, 4)
         embed = settings.embed
-        self.project = Dense(fan_in, embed, key=row_key)
+        width = settings.hidden[0] if settings.residual else embed
+        self.project = Dense(fan_in, width, key=row_key)
         self.time = TimeEmbedding(embed, key=time_key)
         self.label = None
         if labels:
             # One input of a one-hot row is 1, so first weights are those of a fan-in of 1.
             self.label = Dense(labels, embed, key=label_key, scale=labels**0.5)
-        self.body = MLP(
-            embed,
-            settings.hidden,
-            fan_out,
-            key=body_key,
-            act=settings.act,
-            dropout=settings.dropout,
-            residual=settings.residual,
-        )
+        if settings.residual:
+            self.body = ResidualBlocks(
+                width,
+                len(settings.hidden),
+                fan_out,
+                condition=embed,
+                key=body_key,
+                act=settings.act,
+                dropout=settings.dropout,
+            )
+        else:
+            self.body = MLP(
+                width,
+                settings.hidden,
+                fan_out,
+                key=body_key,
+                act=settings.act,
+                dropout=settings.dropout,
+            )
 
     def __call__(
         self, x: Array, t: Array, labels: Array, *, key: Array | None = None
     ) -> Array:
         """Map (batch, fan_in), times in 0 ... 1000 (batch,) or (1,), labels (batch,)."""
-        h = self.project(x) + self.time(t)
-        if self.label is not None:
-            one_hot = jax.nn.one_hot(labels, self.label.weight.shape[0])
-            h = h + jax.nn.silu(self.label(one_hot))
-        return self.body(h, key=key)
+        h = self.project(x)
+        if isinstance(self.body, MLP):
+            summed = self._with_label(h + self.time(t), labels)
+            return self.body(summed, key=key)
+        condition = self._with_label(self.time(t), labels)
+        return self.body(h, jax.nn.silu(condition), key=key)
+
+    def _with_label(self, h: Array, labels: Array) -> Array:
+        """Return h with what the network makes of labels added to it; h itself without a label."""
+        if self.label is None:
+            return h
+        one_hot = jax.nn.one_hot(labels, self.label.weight.shape[0])
+        return h + jax.nn.silu(self.label(one_hot))
 
 
 def grouped(groups: Groups, codes: Array) -> list[Array]:

@@ -34,6 +34,8 @@ Activation = Callable[[Array], Array]
 Groups = tuple[tuple[int, int], ...]
 """(how many, of which size) of categoricals that follow one another."""
 _Tree = TypeVar("_Tree")
+# Added to a variance that is divided by, so that equal entries stay finite.
+_LEAST_VARIANCE = 1e-5
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
@@ -75,8 +77,6 @@ class MLP(eqx.Module):
     act: str = eqx.field(static=True)  # name of the activation
     # Share of hidden units dropped when a key is given.
     dropout: float = eqx.field(static=True)
-    # Whether equally wide hidden layers add their input.
-    residual: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -87,7 +87,6 @@ class MLP(eqx.Module):
         key: Array,
         act: str = "relu",
         dropout: float = 0.0,
-        residual: bool = False,
     ) -> None:
         # An unknown name is refused now, not in the first call.
         activation(act)
@@ -100,7 +99,6 @@ class MLP(eqx.Module):
         )
         self.act = act
         self.dropout = dropout
-        self.residual = residual
 
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         """Map (batch, fan_in) to (batch, fan_out); `key` switches dropout on."""
@@ -111,11 +109,89 @@ class MLP(eqx.Module):
             keys = jax.random.split(key, count)
         # The last layer has no activation and no dropout: its key is not used.
         for layer, layer_key in zip(self.layers[:-1], keys, strict=False):
-            h = act(layer(x))
-            if self.residual and x.shape == h.shape:
-                h = x + h
-            x = dropped(h, self.dropout, layer_key)
+            x = dropped(act(layer(x)), self.dropout, layer_key)
         return self.layers[-1](x)
+
+
+class _Block(eqx.Module):
+    """Two dense layers whose output is added to their input; see `ResidualBlocks`."""
+
+    modulation: Dense  # condition to a scale and a shift of every unit
+    first: Dense
+    second: Dense
+
+    def __init__(self, width: int, condition: int, *, key: Array) -> None:
+        modulation_key, first_key, second_key = jax.random.split(key, 3)
+        self.modulation = Dense(condition, 2 * width, key=modulation_key)
+        self.first = Dense(width, width, key=first_key)
+        self.second = Dense(width, width, key=second_key)
+
+    def __call__(
+        self, x: Array, condition: Array, act: Activation, dropout: float, key: Any
+    ) -> Array:
+        scale, shift = jnp.split(self.modulation(condition), 2, axis=-1)
+        modulated = (1.0 + scale) * normalised(x) + shift
+        hidden = dropped(act(self.first(modulated)), dropout, key)
+        return x + self.second(hidden)
+
+
+class ResidualBlocks(eqx.Module):
+    """Blocks of two dense layers each, and a dense layer behind them.
+
+    A block adds to its input what it makes of it. It reads its input normalised, each row by
+    itself, and scaled and shifted unit by unit as a condition says (adaptive layer normalisation;
+    Peebles & Xie 2023, "Scalable diffusion models with transformers", section 3.2).
+    """
+
+    blocks: tuple[_Block, ...]
+    last: Dense
+    act: str = eqx.field(static=True)  # name of the activation
+    # Share of hidden units dropped when a key is given.
+    dropout: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        width: int,
+        count: int,
+        fan_out: int,
+        *,
+        condition: int,
+        key: Array,
+        act: str = "silu",
+        dropout: float = 0.0,
+    ) -> None:
+        """Make `count` blocks of `width` units, conditioned on vectors of `condition` entries."""
+        # An unknown name is refused now, not in the first call.
+        activation(act)
+        last_key, *block_keys = jax.random.split(key, count + 1)
+        self.blocks = tuple(
+            _Block(width, condition, key=block_key) for block_key in block_keys
+        )
+        self.last = Dense(width, fan_out, key=last_key)
+        self.act = act
+        self.dropout = dropout
+
+    def __call__(
+        self, x: Array, condition: Array, *, key: Array | None = None
+    ) -> Array:
+        """Map (batch, width) to (batch, fan_out); `key` switches dropout on.
+
+        The condition is (batch, its entries), or (1, its entries) for one that all rows have.
+        """
+        act = activation(self.act)
+        keys: Sequence[Array | None] | Array = [None] * len(self.blocks)
+        if key is not None and self.dropout:
+            keys = jax.random.split(key, len(self.blocks))
+        for block, block_key in zip(self.blocks, keys, strict=True):
+            x = block(x, condition, act, self.dropout, block_key)
+        return self.last(act(normalised(x)))
+
+
+def normalised(x: Array) -> Array:
+    """Return x with mean 0 and variance 1 along the last axis (Ba, Kiros & Hinton 2016)."""
+    centred = x - x.mean(-1, keepdims=True)
+    variance = (centred**2).mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + _LEAST_VARIANCE)
 
 
 class TimeEmbedding(eqx.Module):

@@ -376,8 +376,8 @@ class DiffusionSettings:
     """Settings of TabDDPM.
 
     Attributes:
-        hidden: Widths of the hidden layers.
-        embed: Width of the first projection and of the time embedding.
+        hidden: Widths of the hidden layers, or of the residual blocks.
+        embed: Width of the time embedding, and of the first projection without residual blocks.
         timesteps: Steps between a row and noise, the paper's T.
         schedule: "cosine" or "linear".
         steps: Gradient steps.
@@ -390,7 +390,9 @@ class DiffusionSettings:
         decay: Share of the old weights in their moving average.
         dropout: Share of hidden units dropped in training.
         act: Activation of the hidden layers.
-        residual: Whether hidden layers of equal width add to their input.
+        residual: Whether the network has residual blocks, all of one width, which read their input
+            normalised, and scaled and shifted by the time (`nets.ResidualBlocks`). False is the
+            paper's: dense layers, and the time is added once, before the first.
         prediction: What the network predicts of numbers: "noise" (the paper's), "clean" (the row
             before the noise), or "velocity", a mixture of both that is well scaled at every time.
         loss_weight: Squared errors of numbers are weighed by (1 - ᾱ)^loss_weight, so early times
@@ -449,6 +451,11 @@ class DiffusionSettings:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.residual and len(set(self.hidden)) != 1:
+            raise InputError(
+                f"hidden={self.hidden!r} must be one width, once for each block, where residual is "
+                "True: give equal widths, or residual=False for layers of different widths"
+            )
 
     def taken(self, rows: int, weights: int = 0) -> int:
         """Return the number of steps in a fit to so many rows, for a network of so many weights.
@@ -470,7 +477,12 @@ class DiffusionSettings:
 
 
 POINTS_DIFFUSION = DiffusionSettings(
-    hidden=(384, 384, 384), steps=40_000, waves=6, work=25.0, matched=8192
+    hidden=(256, 256),
+    steps=40_000,
+    residual=True,
+    waves=6,
+    work=45.0,
+    matched=8192,
 )
 """Of our own diffusion of sphere codes without a budget, whoever holds the rows: decision 0007."""
 
