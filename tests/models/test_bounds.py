@@ -42,7 +42,7 @@ def wrong_values(field, default):
         return ("none such",)
     if field == "betas":
         return PAIRS
-    if field in ("epochs", "matched"):
+    if field in ("epochs", "matched", "passes_from"):
         return (-1, 1.5)
     if field == "waves":
         return (-1, 1.5, 17)

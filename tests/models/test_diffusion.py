@@ -90,6 +90,13 @@ def test_few_rows_are_not_seen_too_often():
     assert diffusion.fit(X, BLOCKS, replace(TINY, steps=5), key=KEY).settings.steps == 5
 
 
+def test_smaller_tables_are_used_less_often_where_the_settings_say_from_when():
+    settings = DiffusionSettings(steps=10**6, batch=100, passes=500, passes_from=10_000)
+    steps = {rows: settings.taken(rows) for rows in (100, 2_500, 10_000, 20_000)}
+    assert steps == {100: 50, 2_500: 6_250, 10_000: 50_000, 20_000: 100_000}
+    assert replace(settings, passes=None).taken(100) == 10**6
+
+
 def test_labels_follow_their_law(labelled):
     assert_like_the_toy(labelled.sample(2000, key=KEY, steps=25))
     assert labelled.label_shares == pytest.approx((0.5, 0.5), abs=0.03)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from math import ceil, inf, log2
+from math import ceil, inf, log2, sqrt
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
@@ -99,7 +99,7 @@ _BOUNDS = {
     ),
     "pool": or_none(COUNT),
     "latent": or_none(UNITS),
-    **dict.fromkeys(("epochs", "matched"), at_least(0)),
+    **dict.fromkeys(("epochs", "matched", "passes_from"), at_least(0)),
     "waves": at_least(0, most=16),
     "timesteps": at_least(2, most=100_000),
     "per_bit": at_least(1, whole=False),
@@ -384,6 +384,8 @@ class DiffusionSettings:
         passes: How often a fit uses each row at most; None is no bound. Tables of few rows take
             fewer steps for it: more steps would memorise the rows. Private fits and joint
             trainings take all `steps`.
+        passes_from: Tables of fewer rows than this are used less often than `passes`: a quarter of
+            the rows half as often, with the root of their number. 0 uses all tables alike.
         batch: Rows of a gradient step.
         learning_rate: Learning rate at the start; it falls linearly to 0.
         weight_decay: Weight decay of AdamW.
@@ -431,6 +433,7 @@ class DiffusionSettings:
     schedule: str = "cosine"
     steps: int = 10_000
     passes: float | None = 500.0
+    passes_from: int = 0
     batch: int = 256
     learning_rate: float = 2e-3
     weight_decay: float = 1e-4
@@ -463,6 +466,8 @@ class DiffusionSettings:
         Example:
             >>> DiffusionSettings(steps=10_000, batch=256, passes=500).taken(512)
             1000
+            >>> DiffusionSettings(steps=10_000, batch=256, passes=500, passes_from=2048).taken(512)
+            500
             >>> DiffusionSettings(batch=256, work=1.0).taken(10**6, weights=500_000)
             1303
         """
@@ -470,7 +475,10 @@ class DiffusionSettings:
         # As many as the settings say, or as few as passes or work allow.
         bounds = [self.steps]
         if self.passes is not None:
-            bounds.append(ceil(self.passes * rows / batch))
+            passes = self.passes
+            if rows < self.passes_from:
+                passes *= sqrt(rows / self.passes_from)
+            bounds.append(ceil(passes * rows / batch))
         if self.work is not None and weights:
             bounds.append(ceil(self.work * 1e12 / (_MULTIPLIED * weights * batch)))
         return min(bounds)
@@ -479,6 +487,8 @@ class DiffusionSettings:
 POINTS_DIFFUSION = DiffusionSettings(
     hidden=(256, 256),
     steps=40_000,
+    passes_from=9_000,
+    learning_rate=1e-3,
     residual=True,
     waves=6,
     work=45.0,
