@@ -80,7 +80,6 @@ _CTAB_EPOCHS = {
 # Our diffusion's network until 2026-11-30 (decision 0007): its lines are not made again yet.
 _DENSE: dict[str, Any] = {
     "hidden": [384, 384, 384], "residual": False, "work": 25.0, "passes_from": 0,
-    "learning_rate": 2e-3,
 }  # fmt: skip
 SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {
     "point_diff": {"diffusion": _DENSE},

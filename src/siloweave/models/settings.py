@@ -488,7 +488,6 @@ POINTS_DIFFUSION = DiffusionSettings(
     hidden=(256, 256),
     steps=40_000,
     passes_from=9_000,
-    learning_rate=1e-3,
     residual=True,
     waves=6,
     work=45.0,
