@@ -75,10 +75,10 @@ proposed on bank_marketing and covertype; adult, churn and intrusion judge.
 
 DETECTOR_NOTES = {
     "bank_marketing": """
-The two fits of `point_diff` differ by 9 points, and each by 3 at most when its rows are drawn or
-judged again. Detectors use `euribor3m`, with the day of the week and the other rates of a month. In
-22 % of one fit's rows as drawn, and in 18 % of the other's, no real row has that rate on that day
-of the week. This was looked up by hand: `tabular.py` has no command for it.
+Two fits with *three layers of 384* differ by 9 points, and each by 3 at most when its rows are
+drawn or judged again. Detectors use `euribor3m`, with the day of the week and the other rates of a
+month. In 22 % of one fit's rows as drawn, and in 18 % of the other's, no real row has that rate on
+that day of the week. This was looked up by hand: `tabular.py` has no command for it.
 """,
 }
 """What detectors use on a table, where it was looked up."""

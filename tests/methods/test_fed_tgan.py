@@ -200,7 +200,7 @@ def test_a_batch_is_divided_by_rows_and_every_party_takes_as_many_steps():
     assert [learner.batch(rows, 120) for rows in (30, 90, 120)] == [15, 45, 60]
     assert learner.batch(1, 10**6) == 1  # a party of one row takes part in every step
     assert [learner.steps(rows, 120, None) for rows in (30, 90, 120)] == [12, 12, 12]
-    few = pooled(2, steps=40_000, passes=3.0)
+    few = pooled(2, steps=40_000, passes=3.0, passes_from=0)
     assert few.steps(30, 600, None) == 3 * 600 // 60  # passes of all rows
 
 
@@ -227,7 +227,7 @@ def test_drawn_numbers_are_matched_to_the_rows_of_all_parties():
     parties = {"north": table(300, 1), "south": table(200, 2)}
 
     def drawn_ages(matched):
-        hurried = points(timesteps=20, learning_rate=0.1, matched=matched)
+        hurried = points(timesteps=20, learning_rate=0.3, matched=matched)
         fitted = fit(parties, sw.FedPointDiff, settings=hurried, rounds=1)
         diffusion = fitted.model.net.net.distribution.diffusion
         latents = diffusion.sample(3000, key=jax.random.key(3))
