@@ -217,8 +217,8 @@ class Denoiser(eqx.Module):
     time: TimeEmbedding  # time to `embed` units
     # One-hot label to `embed` units, through a SiLU, added to the time's; None without one.
     label: Dense | None
-    # To one output per number and one per option. Dense layers read the sum of row and time, and
-    # residual blocks are told the time in each block.
+    # To one output per number and one per option. Dense layers read the sum of row and time;
+    # residual blocks read the row, and each is conditioned on the time.
     body: MLP | ResidualBlocks
 
     def __init__(

@@ -53,9 +53,10 @@ of the paper's model. Defaults, with what the paper states in brackets:
   0007); relations between numbers of different parties are not seen.
 * The denoiser is a projection to 128 units, to which time and class are added, and two layers of
   512, SiLU, without dropout (eight bilinear layers, GELU, dropout of .01). With points it has two
-  residual blocks of 256 units instead, which are told time and class, and sees numbers as waves
-  (decision 0007). It learns the velocity, errors weighed by (1 - ᾱ)^.5 (the clean latent, by the
-  paper's formula, or the noise, by its text).
+  residual blocks of 256 units instead, each conditioned on time and class, and sees numbers as
+  waves (decision 0007).
+* It learns the velocity, errors weighed by (1 - ᾱ)^.5 (the clean latent, by the paper's formula, or
+  the noise, by its text).
 * T is 1,000 (200), and 50 steps are walked by a second-order solver that puts noise back (25; the
   sampler is not named).
 * Autoencoders take 4,000 steps and the diffusion at most 10,000, of 256 rows, or with points
