@@ -127,7 +127,12 @@ class _Block(eqx.Module):
         self.second = Dense(width, width, key=second_key)
 
     def __call__(
-        self, x: Array, condition: Array, act: Activation, dropout: float, key: Any
+        self,
+        x: Array,
+        condition: Array,
+        act: Activation,
+        dropout: float,
+        key: Array | None,
     ) -> Array:
         scale, shift = jnp.split(self.modulation(condition), 2, axis=-1)
         modulated = (1.0 + scale) * normalised(x) + shift
@@ -140,7 +145,8 @@ class ResidualBlocks(eqx.Module):
 
     A block adds to its input what it makes of it. It reads its input normalised, each row by
     itself, and scaled and shifted unit by unit as a condition says (adaptive layer normalisation;
-    Peebles & Xie 2023, "Scalable diffusion models with transformers", section 3.2).
+    Peebles & Xie 2023, "Scalable diffusion models with transformers", section 3.2; first weights
+    are those of other dense layers here, where theirs are 0).
     """
 
     blocks: tuple[_Block, ...]
