@@ -489,6 +489,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
         (sw.MDTGAN, {"average": 0.5}, r"average=0\.5.*MD-TGAN has"),
         (sw.FedTabDDPM, {"steps": 5}, "^steps=5 does nothing here: rounds and epochs"),
         (sw.DPTabDDPM, {"matched": 9}, "^matched=9 would read the mean and spread"),
+        (sw.DPTabDDPM, {"self_conditioned": True}, "^self_conditioned=True shows the network"),
         (
             sw.FedPointDiff,
             {"diffusion": {"minutes": 5.0}},

@@ -12,7 +12,7 @@ from siloweave.models import diffusion
 from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.settings import DiffusionSettings
 from siloweave.models.train import Descent, State
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
 KEY = jax.random.key(5)
@@ -70,6 +70,32 @@ def test_residual_blocks_have_one_width():
         DiffusionSettings(hidden=(16, 8), residual=True)
     with pytest.raises(InputError, match=r"hidden=\(\) must be one width"):
         DiffusionSettings(hidden=[], residual=True)
+
+
+def test_blocks_have_a_rate_of_their_own():
+    settings = replace(TINY, residual=True, weight_decay=0.0)
+    whole, half = (replace(settings, block_rate=rate) for rate in (1.0, 0.5))
+    net = diffusion.network(Layout(BLOCKS), whole, None, KEY)
+    rows = diffusion.rows_of(toy(30), Layout(BLOCKS), None)
+
+    def moved(settings):
+        descent = diffusion.descent(settings, Layout(BLOCKS), None)
+        state, _ = descent(descent.start(net), rows, KEY)
+        return jax.tree.map(lambda after, before: np.asarray(after - before), state.net, net)
+
+    by_whole, by_half = moved(whole), moved(half)
+    assert np.array_equal(by_half.project.weight, by_whole.project.weight)
+    assert np.array_equal(by_half.body.last.weight, by_whole.body.last.weight)
+    for block, wholly in zip(by_half.body.blocks, by_whole.body.blocks, strict=True):
+        for name in ("modulation", "first", "second"):
+            step = getattr(wholly, name).weight
+            assert np.abs(step).max() > 1e-4
+            assert getattr(block, name).weight == pytest.approx(0.5 * step, abs=1e-6)
+
+
+def test_without_blocks_there_is_no_rate_of_theirs():
+    with pytest.raises(InputError, match=r"block_rate=0\.5 has no effect.*residual=True"):
+        DiffusionSettings(block_rate=0.5)
 
 
 def test_settings_say_how_much_noise_is_put_back(fitted):

@@ -108,6 +108,7 @@ def test_what_it_cannot_do_is_said():
         ("diffusion.passes", None),
         ("diffusion.loss_weight", 0.5),
         ("diffusion.clip_range", 3.0),
+        ("diffusion.self_conditioned", True),
     ],
 )
 def test_what_a_joint_training_makes_no_use_of_is_refused_by_name(name, value):

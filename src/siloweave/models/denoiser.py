@@ -454,6 +454,8 @@ class NumberHead:
     # Categoricals among the numbers: it gives logarithms for them.
     sphere_codes: SphereCodes = ()
     waves: int = 0  # frequencies at which a plain number is shown as well
+    # Whether the network is shown what it last said of the sphere codes.
+    self_conditioned: bool = False
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -465,6 +467,13 @@ class NumberHead:
         """Which numbers are no part of a sphere code."""
         return self.evidence.plain
 
+    @cached_property
+    def shown(self) -> Ints:
+        """Which numbers the network's last estimates are shown of: those of sphere codes."""
+        if not self.self_conditioned:
+            return np.arange(0)
+        return np.setdiff1d(np.arange(self.count), self.plain)
+
     @property
     def parts(self) -> int:
         """How many plain numbers and sphere codes there are."""
@@ -475,7 +484,7 @@ class NumberHead:
         """How many inputs `network_input` makes of the numbers."""
         options = len(self.evidence.options.categorical)
         waves = 2 * self.waves * len(self.plain)  # a sine and a cosine each
-        return self.count + options + waves
+        return self.count + options + waves + len(self.shown)
 
     @property
     def outputs(self) -> int:
@@ -483,8 +492,14 @@ class NumberHead:
         options = len(self.evidence.options.categorical)
         return len(self.plain) + options
 
-    def network_input(self, numbers: Array, alpha_bar: Array) -> Array:
-        """Return the network's input, (batch, inputs): numbers, options by evidence, and waves."""
+    def network_input(
+        self, numbers: Array, alpha_bar: Array, estimates: Array
+    ) -> Array:
+        """Return the network's input, (batch, inputs): numbers, options by evidence, and waves.
+
+        A self-conditioned network also reads its last `estimates` of the clean sphere codes; they
+        are (batch, d), zeros where there are none.
+        """
         parts = [numbers]
         if self.sphere_codes:
             log_evidence = self.evidence.alone(numbers, alpha_bar)
@@ -493,6 +508,8 @@ class NumberHead:
         if self.waves:
             plain_numbers = numbers[:, self.plain]
             parts.append(expected_waves(plain_numbers, alpha_bar, self.waves))
+        if len(self.shown):
+            parts.append(estimates[:, self.shown])
         if len(parts) == 1:
             return numbers
         return jnp.concatenate(parts, axis=-1)
@@ -570,16 +587,26 @@ def row_losses(
     d = rows.numbers.shape[1]
     c = rows.codes.shape[1]
     T = len(alpha_bars)
-    head = NumberHead(d, settings.prediction, sphere_codes, settings.waves)
+    head = NumberHead(
+        d,
+        settings.prediction,
+        sphere_codes,
+        settings.waves,
+        settings.self_conditioned,
+    )
     options = Options(groups)
     noise_key, dropout_key = jax.random.split(key)
 
     # Ho, Jain & Abbeel 2020, Algorithm 1: a time, the row's noise at it, and the prediction.
     noised = _noised(rows, noise_key, alpha_bars, options)
-    numbers_input = head.network_input(noised.numbers, noised.alpha_bar)
-    x = inputs(groups, numbers_input, noised.codes)
     # The network's clock runs from 0 to 1000, however many times there are.
-    out = net(x, noised.times * (1000 / T), rows.labels, key=dropout_key)
+    clock = noised.times * (1000 / T)
+    estimates = jnp.zeros_like(noised.numbers)
+    if len(head.shown):
+        estimates = _estimates(net, noised, clock, rows.labels, groups, head)
+    numbers_input = head.network_input(noised.numbers, noised.alpha_bar, estimates)
+    x = inputs(groups, numbers_input, noised.codes)
+    out = net(x, clock, rows.labels, key=dropout_key)
     of_numbers = out[:, : head.outputs]
     logits = out[:, head.outputs :]
 
@@ -614,6 +641,31 @@ def row_losses(
     last = float(alpha_bars[-1])
     prior = sum(prior_divergence(last, size) for size in options.sizes)
     return loss / max(head.parts, 1) + (bound + prior) / c
+
+
+def _estimates(
+    net: Denoiser,
+    noised: _Noised,
+    clock: Array,
+    labels: Array,
+    groups: Groups,
+    head: NumberHead,
+) -> Array:
+    """Return what the network makes of every second row's clean numbers, and zeros, (batch, d).
+
+    So it learns both: to begin, and to go on from an estimate. No gradient passes through (Chen,
+    Zhang & Hinton 2023, algorithm 1, where a coin decides for a batch). Times are spread evenly
+    over the batch, and so over every second row of it.
+    """
+    every_second = slice(None, None, 2)
+    none = jnp.zeros_like(noised.numbers)
+    numbers = noised.numbers[every_second]
+    alpha_bar = noised.alpha_bar[every_second]
+    numbers_input = head.network_input(numbers, alpha_bar, none[every_second])
+    x = inputs(groups, numbers_input, noised.codes[every_second])
+    out = net(x, clock[every_second], labels[every_second])
+    clean = head.clean(out[:, : head.outputs], numbers, alpha_bar)
+    return none.at[every_second].set(jax.lax.stop_gradient(clean))
 
 
 def spread_times(start: Array, n: int, T: int) -> Array:

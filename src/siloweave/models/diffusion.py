@@ -44,6 +44,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+import optax
 
 from siloweave.errors import InputError, whole
 from siloweave.models.denoiser import (
@@ -65,6 +66,7 @@ from siloweave.models.nets import (
     Array,
     Groups,
     Options,
+    ResidualBlocks,
     fresh,
     load_arrays,
     padded,
@@ -366,7 +368,7 @@ def _walked(
         uniform = jax.random.uniform(drawing_key, (n, d + codes.shape[1]))
 
         # What the network says of the clean row.
-        numbers_input = head.network_input(numbers, now["kept"])
+        numbers_input = head.network_input(numbers, now["kept"], last)
         x = inputs(groups, numbers_input, codes)
         out = net(x, now["times"][None], labels)
         of_numbers, logs = outputs(groups, out, head.outputs)
@@ -453,8 +455,25 @@ def _with_fixed(
 # The model
 
 
+def _in_blocks(net: Denoiser) -> Any:
+    """Return for each array of a denoiser, or of a step of one, whether a residual block has it."""
+    assert isinstance(net.body, ResidualBlocks)
+    nowhere = jax.tree.map(lambda _: False, net)
+    blocks = jax.tree.map(lambda _: True, net.body.blocks)
+    return eqx.tree_at(lambda denoiser: denoiser.body.blocks, nowhere, blocks)
+
+
 class _Descent(Descent):
     sphere_codes: SphereCodes = eqx.field(static=True, default=())
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """That of all descents, but residual blocks move at their own rate."""
+        moving = super().optimiser
+        block_rate = self.settings.block_rate
+        if block_rate == 1:
+            return moving
+        return optax.chain(moving, optax.masked(optax.scale(block_rate), _in_blocks))
 
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
         settings = self.settings
@@ -738,6 +757,7 @@ def _number_head(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
         settings.prediction,
         diffused.sphere_codes,
         settings.waves,
+        settings.self_conditioned,
     )
 
 

@@ -65,8 +65,10 @@ WIDTHS = Bound(
     lambda value: _each(UNITS, value) and len(value) <= 64,
 )
 
-# Multiplications a weight and row of one step: Kaplan et al. 2020, section 2.1.
+# Multiplications a weight and row of one step: Kaplan et al. 2020, section 2.1. Two of the six make
+# the network's output, and self-conditioning makes that once more of every second row.
 _MULTIPLIED = 6
+_MULTIPLIED_AGAIN = 1
 
 ACTIVATIONS = ("relu", "silu", "gelu", "tanh", "leaky_relu")
 """Of hidden layers."""
@@ -87,9 +89,8 @@ _BOUNDS = {
     **dict.fromkeys(("embed", "noise"), UNITS),
     **dict.fromkeys(("batch", "steps", "pac", "channels", "ratio"), COUNT),
     **dict.fromkeys(("made", "rounds", "critic_steps"), COUNT),
-    **dict.fromkeys(
-        ("rate", "critic_rate", "generator_rate", "learning_rate"), POSITIVE
-    ),
+    **dict.fromkeys(("rate", "critic_rate", "generator_rate"), POSITIVE),
+    **dict.fromkeys(("learning_rate", "block_rate"), POSITIVE),
     **dict.fromkeys(("temperature", "epsilon"), POSITIVE),
     **dict.fromkeys(("penalty", "identifiability_weight", "weight_decay"), AMOUNT),
     **dict.fromkeys(("loss_weight", "divergence", "jitter"), AMOUNT),
@@ -388,6 +389,7 @@ class DiffusionSettings:
             the rows half as often, with the root of their number. 0 uses all tables alike.
         batch: Rows of a gradient step.
         learning_rate: Learning rate at the start; it falls linearly to 0.
+        block_rate: Learning rate of the weights in residual blocks, as a share of that of others.
         weight_decay: Weight decay of AdamW.
         decay: Share of the old weights in their moving average.
         dropout: Share of hidden units dropped in training.
@@ -395,6 +397,11 @@ class DiffusionSettings:
         residual: Whether the network has residual blocks, all of one width, which read their input
             normalised, and scaled and shifted by the time (`nets.ResidualBlocks`). False is the
             paper's: dense layers, and the time is added once, before the first.
+        self_conditioned: Whether the network is shown, besides a noisy row, its own estimate of the
+            clean sphere codes at the step before (self-conditioning; Chen, Zhang & Hinton 2023,
+            "Analog bits"), so that categories agree. In training it is shown its estimate at the
+            same time, of every second row. Where no categories are sphere codes, nothing is shown.
+            Private fits and joint trainings refuse it.
         prediction: What the network predicts of numbers: "noise" (the paper's), "clean" (the row
             before the noise), or "velocity", a mixture of both that is well scaled at every time.
         loss_weight: Squared errors of numbers are weighed by (1 - ᾱ)^loss_weight, so early times
@@ -436,11 +443,13 @@ class DiffusionSettings:
     passes_from: int = 0
     batch: int = 256
     learning_rate: float = 2e-3
+    block_rate: float = 1.0
     weight_decay: float = 1e-4
     decay: float = 0.999
     dropout: float = 0.0
     act: str = "silu"
     residual: bool = False
+    self_conditioned: bool = False
     prediction: str = "velocity"
     loss_weight: float = 0.0
     choices: str = "cross-entropy"
@@ -458,6 +467,11 @@ class DiffusionSettings:
             raise InputError(
                 f"hidden={self.hidden!r} must be one width, once for each block, where residual is "
                 "True: give equal widths, or residual=False for layers of different widths"
+            )
+        if self.block_rate != 1 and not self.residual:
+            raise InputError(
+                f"block_rate={self.block_rate!r} has no effect without residual blocks: give "
+                "residual=True, or leave it at 1"
             )
 
     def taken(self, rows: int, weights: int = 0) -> int:
@@ -480,17 +494,22 @@ class DiffusionSettings:
                 passes *= sqrt(rows / self.passes_from)
             bounds.append(ceil(passes * rows / batch))
         if self.work is not None and weights:
-            bounds.append(ceil(self.work * 1e12 / (_MULTIPLIED * weights * batch)))
+            multiplied = _MULTIPLIED
+            if self.self_conditioned:
+                multiplied += _MULTIPLIED_AGAIN
+            bounds.append(ceil(self.work * 1e12 / (multiplied * weights * batch)))
         return min(bounds)
 
 
 POINTS_DIFFUSION = DiffusionSettings(
     hidden=(256, 256),
-    steps=40_000,
+    steps=60_000,
     passes_from=9_000,
+    block_rate=0.5,
     residual=True,
+    self_conditioned=True,
     waves=6,
-    work=45.0,
+    work=54.0,
     matched=8192,
 )
 """Of our own diffusion of sphere codes without a budget, whoever holds the rows: decision 0007."""
@@ -567,6 +586,7 @@ _SEPARATE = (
         "diffusion.choices",
         "diffusion.clip_range",
     ),
+    *("diffusion.block_rate", "diffusion.self_conditioned"),
     *("diffusion.waves", "diffusion.work", "diffusion.matched"),
     *("diffusion.minutes", "diffusion.watched"),
 )

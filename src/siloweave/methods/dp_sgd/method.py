@@ -362,6 +362,11 @@ def _refuse_unpaid(settings: DiffusionSettings, where: str = "") -> None:
             f"{where}matched={settings.matched!r} would read the mean and spread of the rows, "
             "which nobody has paid for; leave it at 0"
         )
+    if settings.self_conditioned:
+        raise InputError(
+            f"{where}self_conditioned=True shows the network its estimate of every second row of a "
+            "batch, and a private step takes each row by itself: leave it at False"
+        )
     for name in ("minutes", "watched"):
         value = getattr(settings, name)
         if value:
