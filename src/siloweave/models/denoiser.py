@@ -497,8 +497,8 @@ class NumberHead:
     ) -> Array:
         """Return the network's input, (batch, inputs): numbers, options by evidence, and waves.
 
-        A self-conditioned network also reads its last `estimates` of the clean sphere codes; they
-        are (batch, d), zeros where there are none.
+        A self-conditioned network also reads its last `estimates` of the clean sphere codes. They
+        are (batch, d): zeros before the first.
         """
         parts = [numbers]
         if self.sphere_codes:
