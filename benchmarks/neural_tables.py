@@ -79,7 +79,8 @@ _CTAB_EPOCHS = {
 }  # fmt: skip
 # Our diffusion's network until 2026-11-30 (decision 0007): its lines are not made again yet.
 _DENSE: dict[str, Any] = {
-    "hidden": [384, 384, 384], "residual": False, "work": 25.0, "passes_from": 0,
+    "hidden": [384, 384, 384], "residual": False, "block_rate": 1.0, "self_conditioned": False,
+    "steps": 40_000, "work": 25.0, "passes_from": 0,
 }  # fmt: skip
 SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {
     "point_diff": {"diffusion": _DENSE},

@@ -6,7 +6,7 @@ import pytest
 from siloweave.errors import DataError
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder
-from siloweave.tables.encodings import ATOM_ROWS, NumberLink, Ranks, ranks_of_values
+from siloweave.tables.encodings import ATOM_ROWS, NumberLink, Quotient, Ranks, ranks_of_values
 from siloweave.tables.features import Features
 from siloweave.tables.summaries import agreed_features, summarise
 
@@ -111,6 +111,82 @@ def test_a_copy_in_some_rows_and_a_sum_that_one_row_breaks_are_drawn_exactly():
     assert np.isclose(made.values("total"), sums, rtol=1e-12).mean() > 0.999
     copies = made.values("copied") == made.values("first")
     assert copies.mean() == pytest.approx(0.14, abs=0.02)
+
+
+def rates(rows, decimals):
+    """Return two counts, of which most rows have the same total, and their rounded quotient."""
+    total = np.where(RANDOM.random(rows) < 0.5, 255, RANDOM.integers(1, 255, rows)).astype(float)
+    part = np.floor(RANDOM.random(rows) * (total + 1))
+    rate = part / total
+    if decimals is not None:
+        rate = np.round(rate, decimals)
+    broken = RANDOM.random(rows) < 0.1
+    rate[broken] = np.round(RANDOM.random(broken.sum()), 2)
+    return continuous(part=part, total=total, rate=rate)
+
+
+@pytest.mark.parametrize("decimals", [2, None])
+def test_a_quotient_of_two_columns_is_drawn_as_one(decimals):
+    rows = 4000
+    table, schema = rates(rows, decimals)
+    features = Features.fit(table, schema, numeric="ranks", key=0)
+    found = features.encodings[2]
+    assert found.relations == found.quotients == (Quotient(("part", "total"), decimals),)
+    assert Features.from_json(features.to_json()) == features
+
+    vectors = features.encode(table, key=0)
+    (option,) = (b for b in features.blocks if b.column == "rate" and b.kind == "categorical")
+    is_linked = vectors[:, option.start : option.stop].argmax(1) == found.options - 1
+    assert is_linked.mean() == pytest.approx(0.9, abs=0.05)
+    # The rate is drawn by chance; a row that has the option has the quotient nevertheless.
+    numbers = [b.start for b in features.blocks if b.kind == "number"]
+    vectors[:, numbers[-1]] = RANDOM.normal(size=rows)
+    made = features.decode(vectors, key=0)
+    quotients = made.values("part") / made.values("total")
+    if decimals is not None:
+        quotients = np.round(quotients, decimals)
+    assert np.array_equal(made.values("rate")[is_linked], quotients[is_linked])
+
+
+def test_a_quotient_by_zero_is_drawn_as_the_number_that_it_is():
+    table, schema = rates(4000, 2)
+    features = Features.fit(table, schema, numeric="ranks", key=0)
+    values = {name: table.values(name).copy() for name in table.names}
+    values["total"][:50] = 0.0
+    zeros, _ = continuous(**values)
+    vectors = features.encode(zeros, key=0)
+    made = features.decode(vectors, key=0)
+    assert np.isfinite(made.values("rate")).all()
+    assert np.abs(made.values("rate")[:50] - values["rate"][:50]).max() < 0.02
+
+
+def test_quotients_that_are_0_or_1_or_a_copy_say_nothing():
+    rows = 3000
+    part = RANDOM.integers(0, 2, rows) * RANDOM.integers(30, 90, rows)
+    total = np.where(RANDOM.random(rows) < 0.7, part, RANDOM.integers(30, 90, rows)) + 0.0
+    # It is part / total wherever that is 0 or 1, and has nothing to do with it elsewhere.
+    is_plain = (part == 0) | (part == total)
+    rate = np.where(is_plain, (part > 0) + 0.0, np.round(RANDOM.random(rows), 2))
+    table, schema = continuous(part=part + 0.0, total=total, rate=rate)
+    features = Features.fit(table, schema, numeric="ranks", key=0)
+    assert features.encodings[2].relations == ()
+
+
+def test_whole_numbers_are_no_quotients():
+    rows = 3000
+    first, second = (RANDOM.integers(1, 400, rows) + 0.0 for _ in range(2))
+    table, schema = continuous(a=first, b=second, c=np.round(first / second))
+    features = Features.fit(table, schema, numeric="ranks", key=0)
+    assert features.encodings[2].relations == ()
+
+
+def test_a_sum_in_the_later_half_of_a_sorted_table_is_found():
+    rows = 4000
+    a, b = (np.round(RANDOM.normal(size=rows) * 40, 2) for _ in range(2))
+    total = np.where(np.arange(rows) < rows / 2, np.round(RANDOM.normal(size=rows), 2), a + b)
+    table, schema = continuous(a=a, b=b, total=total)
+    features = Features.fit(table, schema, numeric="ranks", key=0)
+    assert features.encodings[2].relations == (NumberLink(("a", "b"), (1, 1)),)
 
 
 def test_chance_and_a_code_for_missing_are_no_relation():

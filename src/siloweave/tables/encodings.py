@@ -727,7 +727,9 @@ class NumberLink(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     signs: tuple[int, ...]
 
-    def sums(self, values: Mapping[str, tuple[Floats, Bools]]) -> tuple[Floats, Bools]:
+    def computed(
+        self, values: Mapping[str, tuple[Floats, Bools]]
+    ) -> tuple[Floats, Bools]:
         """Return the sum in every row, and where it is known, from values and their gaps."""
         terms = []
         gaps = []
@@ -737,6 +739,32 @@ class NumberLink(msgspec.Struct, frozen=True):
             gaps.append(is_missing)
         has_sum = ~np.any(gaps, axis=0)
         return np.where(has_sum, sum(terms), 0.0), has_sum
+
+
+class Quotient(msgspec.Struct, frozen=True):
+    """Two columns of which a value is the quotient in some rows, such as a rate of two counts.
+
+    Args:
+        columns: What is divided, and by what; both before the linked one in the schema's order.
+        decimals: To which the quotient is rounded; None where it is exact.
+    """
+
+    columns: tuple[str, str]
+    decimals: int | None = None
+
+    def computed(
+        self, values: Mapping[str, tuple[Floats, Bools]]
+    ) -> tuple[Floats, Bools]:
+        """Return the quotient in every row, not rounded, and where it is known."""
+        (divided, no_divided), (by, no_by) = (values[name] for name in self.columns)
+        has_quotient = ~no_divided & ~no_by & (by != 0)
+        quotients = np.zeros(len(divided))
+        np.divide(divided, by, out=quotients, where=has_quotient)
+        return quotients, has_quotient
+
+
+Relation = NumberLink | Quotient
+"""From what a value may be computed."""
 
 
 class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
@@ -770,7 +798,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     missing: bool = False
 
     @property
-    def relations(self) -> tuple[NumberLink, ...]:
+    def relations(self) -> tuple[Relation, ...]:
         """The links by which a value is computed in some rows: none but in `LinkedEncoding`."""
         return ()
 
@@ -857,24 +885,26 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         is_missing = options == after_links
         return values, is_missing
 
-    def sums_into(
+    def computed_into(
         self, values: Floats, options: Ints, others: Mapping[str, tuple[Floats, _Mask]]
     ) -> Floats:
-        """Replace joined values by the sums of other columns wherever a link was chosen.
+        """Replace joined values by what other columns make wherever a link was chosen.
 
         `others` are the columns before this one as they were decoded, with their origins. A row in
-        which one of them is missing keeps its own value, and so does one whose sum is out of
-        bounds; all rows do where a column is not there at all.
+        which one of them is missing keeps its own value, and so does one whose sum or quotient is
+        out of bounds; all rows do where a column is not there at all.
         """
         joined = values.copy()
         for place, link in enumerate(self.relations):
             if any(name not in others for name in link.columns):
                 continue  # a condition decodes its column alone
-            sums, has_sum = link.sums(others)
-            sums = rounded(sums - self.origin, self.resolution)
+            computed, is_known = link.computed(others)
+            if isinstance(link, Quotient) and link.decimals is not None:
+                computed = np.round(computed, link.decimals)
+            computed = rounded(computed - self.origin, self.resolution)
             is_chosen = options == self._first_link + place
-            is_inside = (self.low <= sums) & (sums <= self.high)
-            joined = np.where(is_chosen & has_sum & is_inside, sums, joined)
+            is_inside = (self.low <= computed) & (computed <= self.high)
+            joined = np.where(is_chosen & is_known & is_inside, computed, joined)
         return joined
 
     def _tidy(self, values: Floats) -> Floats:
@@ -916,15 +946,17 @@ class LinkedEncoding(NumericEncoding, frozen=True, tag="linked"):
     In these rows its number is there as well.
 
     Args:
-        links: What a value may be computed from. The scale has no modes.
+        links: Columns or sums that a value may be computed from. The scale has no modes.
+        quotients: Quotients that it may be computed from.
     """
 
     links: tuple[NumberLink, ...] = ()
+    quotients: tuple[Quotient, ...] = ()
 
     @property
-    def relations(self) -> tuple[NumberLink, ...]:
-        """The links by which a value is computed in some rows."""
-        return self.links
+    def relations(self) -> tuple[Relation, ...]:
+        """The links by which a value is computed in some rows, quotients last."""
+        return (*self.links, *self.quotients)
 
 
 ColumnEncoding = CategoricalEncoding | NumericEncoding | LinkedEncoding

@@ -424,7 +424,7 @@ class Features:
         """The columns from which others are computed."""
         names: set[str] = set()
         for encoding in self._linked:
-            for link in encoding.links:
+            for link in encoding.relations:
                 names |= {*link.columns}
         return frozenset(names)
 
@@ -462,9 +462,9 @@ class Features:
             numeric: What a continuum becomes: ``quantile``, its normal score (values that occur
                 often are spread over their share of the distribution where the column has no
                 others); ``ranks``, its normal score, where every value that five rows share is
-                spread over its share, and columns that equal another or a sum of two in some rows
-                get an option for it; ``modes``, a mode of a variational mixture and the place in
-                it; ``standard``, deviations from the mean.
+                spread over its share, and columns that equal another or a sum or quotient of two in
+                some rows get an option for it; ``modes``, a mode of a variational mixture and the
+                place in it; ``standard``, deviations from the mean.
             key: No fit draws from it as yet: mixtures start from quantiles and use all rows.
 
         Raises:
@@ -484,9 +484,9 @@ class Features:
             encodings.append(encoding_of_options(column.name, weights, options))
         # Links need the scales of all columns, so they come last.
         if numeric == "ranks":
-            numbers = _numbers_with_links(table, schema, encodings)
+            numbers, spikes = _numbers_with_links(table, schema, encodings)
             if len(numbers) > 1:
-                encodings = with_links(encodings, numbers)
+                encodings = with_links(encodings, numbers, spikes)
         return cls(schema, tuple(encodings))
 
     @classmethod
@@ -648,9 +648,9 @@ class Features:
                 columns[column.name] = labels_of(column, codes)
                 continue
             joined, is_missing = encoding.join(options, numbers)
-            # A sum is of columns before this one, which are decoded by now.
+            # It is computed from columns before this one, which are decoded by now.
             if encoding.relations:
-                joined = encoding.sums_into(joined, options, decoded)
+                joined = encoding.computed_into(joined, options, decoded)
             if encoding.column in terms:
                 decoded[encoding.column] = joined + encoding.origin, is_missing
             gaps = is_missing if encoding.missing else None
@@ -685,12 +685,13 @@ def _fitted_numeric(column: Column, table: Table, numeric: Numeric) -> NumericEn
 
 def _numbers_with_links(
     table: Table, schema: Schema, encodings: Sequence[ColumnEncoding]
-) -> dict[str, tuple[Floats, Bools]]:
-    """Return the numeric columns between which links are searched for, in order.
+) -> tuple[dict[str, tuple[Floats, Bools]], dict[str, Bools]]:
+    """Return the numeric columns between which links are searched for, in order, and their spikes.
 
-    These have a continuum. Spikes count as missing, since an option of their own draws them.
+    These columns have a continuum. Values and gaps come first, and then which rows have a spike.
     """
     columns: dict[str, tuple[Floats, Bools]] = {}
+    spikes: dict[str, Bools] = {}
     for encoding in encodings:
         column = schema[encoding.column]
         if not isinstance(encoding, NumericEncoding) or not encoding.number:
@@ -699,9 +700,11 @@ def _numbers_with_links(
             continue
         values, is_missing = numbers_of(column, table)
         numbers = values.astype(np.float64)
-        is_spike = np.isin(numbers, np.array(encoding.spikes) + encoding.origin)
-        columns[column.name] = numbers, is_missing | is_spike
-    return columns
+        columns[column.name] = numbers, is_missing
+        spikes[column.name] = np.isin(
+            numbers, np.array(encoding.spikes) + encoding.origin
+        )
+    return columns, spikes
 
 
 def check_rows(schema: Schema, table: Table) -> None:
