@@ -73,8 +73,9 @@ training rows that the best of seven membership attacks finds at 1 % false alarm
 
 Settings of `point_diff` were chosen on california_housing, heloc and census, the rate of its blocks
 and its steps on covertype too, and constraints that are proposed on bank_marketing and covertype.
-Adult and churn judge. So does intrusion, but for the rate of other weights: when it was chosen, by
-census and california_housing, runs of intrusion with both were known.
+Adult and churn judge. Intrusion no longer does: when the rate of other weights was chosen, by
+census and california_housing, its runs with both were known, and quotients are drawn exactly since
+detectors used them there.
 """
 
 DETECTOR_NOTES = {

@@ -204,7 +204,7 @@ def _sums(names: Sequence[str]) -> list[Relation]:
 def _quotients(names: Sequence[str], column: str, numbers: _Numbers) -> list[Relation]:
     """Return all quotients of two columns with the decimals of a third.
 
-    There are none of a whole number: by chance, many quotients are rounded to it.
+    A whole number has no candidates: by chance, many quotients are rounded to it.
     """
     values, is_missing = numbers[column]
     decimals = _decimals(values[~is_missing])
