@@ -61,7 +61,9 @@ Where a method rakes its rows, a second line has them as drawn.
 - *fed_point_diff* trains over five parties, each with rows that are alike. For *point_diff at each
   party* every one of them is fitted alone, and their drawn rows are put together.
 
-Seconds are of a fit, wall and processor, on a machine that other work shared.
+Seconds are of a fit, wall and processor, on a machine that other work shared. Numbers that a peer
+draws beyond the bounds are set to the nearer one. Two fits of peers to california_housing end in
+errors of their own: ARF's in a distribution of width 0, NRGBoost's in an assertion on its bins.
 """
 
 
@@ -298,19 +300,19 @@ def older_networks(rows: list[Row]) -> str:
         elif not diffusion.get("self_conditioned"):
             unshown.add(label)
 
-    text = ""
+    paragraphs = []
     if dense:
-        text += (
+        paragraphs.append(
             "Since 2026-11-30 the networks of `point_diff`, `silofuse` and `fed_point_diff` have "
             "residual blocks (decision 0007). Runs of before that have three dense layers of 384 "
-            f"units: {', '.join(sorted(dense))}. "
+            f"units: {', '.join(sorted(dense))}."
         )
     if unshown:
-        text += (
+        paragraphs.append(
             "Blocks of some runs learned at the same rate as other weights, and these networks "
             f"were not shown their estimates of categories: {', '.join(sorted(unshown))}."
         )
-    return fill(text, 100) + "\n" if text else ""
+    return "\n\n".join(fill(text, 100) for text in paragraphs) + "\n"
 
 
 def ours(rows: list[Row]) -> list[Row]:

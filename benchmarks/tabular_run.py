@@ -402,6 +402,7 @@ def peers(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
             "peer": job["method"], "train": str(train), "sample": str(sample),
             "categorical": [c.name for c in columns if c.kind in ("categorical", "boolean")],
             "whole": [c.name for c in columns if c.kind == "integer"],
+            "bounds": {c.name: [c.low, c.high] for c in columns if c.low is not None},
             "rows": table.train.num_rows, "seed": job["seed"], "threads": job["threads"],
             "settings": job["settings"],
         }  # fmt: skip

@@ -3,7 +3,7 @@
     python tabular_peers.py JOB
 
 JOB is JSON: peer, train (Parquet), sample (the Parquet file to write), categorical and whole (names
-of columns), rows (to draw), seed, threads, settings; for a peer with a guarantee epsilon, delta,
+of columns), bounds (of each number), rows (to draw), seed, threads, settings; for a peer with a guarantee epsilon, delta,
 checkout (mbi_aim.py says of what) and domain (of every column its categories as texts, or its
 bounds and decimals). Prints one line of JSON: the release, seconds and processor seconds of the fit
 and of drawing.
@@ -242,6 +242,8 @@ def main():
             rows[name] = pd.to_numeric(rows[name]).astype(float)
             if name in job["whole"]:
                 rows[name] = rows[name].round()
+            # Some peers draw beyond all rows; ours know the bounds.
+            rows[name] = rows[name].clip(*job["bounds"][name])
     rows.to_parquet(job["sample"])
     fit, sample = (
         [after - before for before, after in zip(*pair, strict=True)] for pair in pairwise(marks)
