@@ -3,10 +3,10 @@
     python tabular_peers.py JOB
 
 JOB is JSON: peer, train (Parquet), sample (the Parquet file to write), categorical and whole (names
-of columns), bounds (of each number), rows (to draw), seed, threads, settings; for a peer with a guarantee epsilon, delta,
-checkout (mbi_aim.py says of what) and domain (of every column its categories as texts, or its
-bounds and decimals). Prints one line of JSON: the release, seconds and processor seconds of the fit
-and of drawing.
+of columns), bounds (of each number), rows (to draw), seed, threads, settings; for a peer with a
+guarantee epsilon, delta, checkout (mbi_aim.py says of what) and domain (of every column its
+categories as texts, or its bounds and decimals). Prints one line of JSON: the release, seconds and
+processor seconds of the fit and of drawing.
 
 Each peer gets the table as its documentation asks, and its own defaults but for the settings in
 `SETTINGS`, which keep a fit of 10,000 rows within minutes of two cores.
