@@ -227,7 +227,7 @@ def test_drawn_numbers_are_matched_to_the_rows_of_all_parties():
     parties = {"north": table(300, 1), "south": table(200, 2)}
 
     def drawn_ages(matched):
-        hurried = points(timesteps=20, learning_rate=0.3, matched=matched)
+        hurried = points(timesteps=20, learning_rate=0.6, matched=matched)
         fitted = fit(parties, sw.FedPointDiff, settings=hurried, rounds=1)
         diffusion = fitted.model.net.net.distribution.diffusion
         latents = diffusion.sample(3000, key=jax.random.key(3))
