@@ -1,5 +1,7 @@
 """Numbers whose shared values are drawn exactly, and relations among numbers."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -158,6 +160,18 @@ def test_a_quotient_by_zero_is_drawn_as_the_number_that_it_is():
     made = features.decode(vectors, key=0)
     assert np.isfinite(made.values("rate")).all()
     assert np.abs(made.values("rate")[:50] - values["rate"][:50]).max() < 0.02
+
+
+def test_the_largest_and_the_smallest_numbers_are_divided_without_a_word():
+    rows = 400
+    largest, smallest = (RANDOM.uniform(1, 1.7, rows) * size for size in (1e99, 1e-300))
+    columns = {"a": largest, "b": smallest, "c": RANDOM.random(rows)}
+    table = Table.from_columns({name: (values, None) for name, values in columns.items()})
+    made = [Column(n, "continuous", low=v.min(), high=v.max()) for n, v in columns.items()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        features = Features.fit(table, Schema(tuple(made)), numeric="ranks", key=0)
+    assert all(encoding.relations == () for encoding in features.encodings)
 
 
 def test_quotients_that_are_0_or_1_or_a_copy_say_nothing():

@@ -759,8 +759,9 @@ class Quotient(msgspec.Struct, frozen=True):
         (divided, no_divided), (by, no_by) = (values[name] for name in self.columns)
         has_quotient = ~no_divided & ~no_by & (by != 0)
         quotients = np.zeros(len(divided))
-        np.divide(divided, by, out=quotients, where=has_quotient)
-        return quotients, has_quotient
+        with np.errstate(over="ignore"):  # one that is no float64 is not known
+            np.divide(divided, by, out=quotients, where=has_quotient)
+        return quotients, has_quotient & np.isfinite(quotients)
 
 
 Relation = NumberLink | Quotient
