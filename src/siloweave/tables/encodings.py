@@ -745,7 +745,7 @@ class Quotient(msgspec.Struct, frozen=True):
     """Two columns of which a value is the quotient in some rows, such as a rate of two counts.
 
     Args:
-        columns: What is divided, and by what; both before the linked one in the schema's order.
+        columns: Dividend and divisor, both before the linked one in the schema's order.
         decimals: To which the quotient is rounded; None where it is exact.
     """
 

@@ -105,9 +105,9 @@ def with_links(
         relations = _relations(column, earlier_names, without_spikes, of_quotients)
         if relations:
             fields = msgspec.structs.asdict(encoding)
-            links = tuple(one for one in relations if isinstance(one, NumberLink))
-            quotients = tuple(one for one in relations if isinstance(one, Quotient))
-            encoding = LinkedEncoding(**fields, links=links, quotients=quotients)
+            sums = tuple(found for found in relations if isinstance(found, NumberLink))
+            quotients = tuple(found for found in relations if isinstance(found, Quotient))
+            encoding = LinkedEncoding(**fields, links=sums, quotients=quotients)
         linked.append(encoding)
     return linked
 
