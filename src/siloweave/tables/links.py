@@ -106,7 +106,9 @@ def with_links(
         if relations:
             fields = msgspec.structs.asdict(encoding)
             sums = tuple(found for found in relations if isinstance(found, NumberLink))
-            quotients = tuple(found for found in relations if isinstance(found, Quotient))
+            quotients = tuple(
+                found for found in relations if isinstance(found, Quotient)
+            )
             encoding = LinkedEncoding(**fields, links=sums, quotients=quotients)
         linked.append(encoding)
     return linked
