@@ -457,6 +457,19 @@ class NumberHead:
     # Whether the network is shown what it last said of the sphere codes.
     self_conditioned: bool = False
 
+    @classmethod
+    def of(
+        cls, count: int, sphere_codes: SphereCodes, settings: DiffusionSettings
+    ) -> NumberHead:
+        """Return how settings have the outputs for so many numbers read."""
+        return cls(
+            count,
+            settings.prediction,
+            sphere_codes,
+            settings.waves,
+            settings.self_conditioned,
+        )
+
     @cached_property
     def evidence(self) -> Evidence:
         """What noisy sphere codes say of their options."""
@@ -587,13 +600,7 @@ def row_losses(
     d = rows.numbers.shape[1]
     c = rows.codes.shape[1]
     T = len(alpha_bars)
-    head = NumberHead(
-        d,
-        settings.prediction,
-        sphere_codes,
-        settings.waves,
-        settings.self_conditioned,
-    )
+    head = NumberHead.of(d, sphere_codes, settings)
     options = Options(groups)
     noise_key, dropout_key = jax.random.split(key)
 

@@ -752,13 +752,7 @@ def network(
 
 def _number_head(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
     """Return how the network's outputs for the numbers of a layout are read."""
-    return NumberHead(
-        len(diffused.numbers),
-        settings.prediction,
-        diffused.sphere_codes,
-        settings.waves,
-        settings.self_conditioned,
-    )
+    return NumberHead.of(len(diffused.numbers), diffused.sphere_codes, settings)
 
 
 def fit(
