@@ -30,6 +30,7 @@ import one_row
 import person_steps
 import private_counts
 import private_ideas_page
+import raked_rows
 import raking_trap
 import results_headlines
 import results_split
@@ -259,7 +260,7 @@ def measured() -> str:
     results = HERE / "results"
     neural = neural_page.page(results) + private_counts.page(results)
     neural += neural_speed_page.page(results)
-    neural += raking_trap.page(results)
+    neural += raking_trap.page(results) + raked_rows.page(results)
     tabular = tabular_page.page(results) + detector_agreement.page(results)
     parts = [verdicts.page(), deeper(text), neural, tabular, silofuse_page.page(results)]
     parts.append(columns_split_page.page(results))

@@ -64,6 +64,7 @@ STARTS = {
     "Workload and bins": "workload-and-bins",
     "Speed beside the peers": "neural-speed",
     "Raked rows fool a detector that stops early": "detectors",
+    "How far raking deceives a detector": "detectors",
     "Tables by TabSyn's protocol": "tabsyns-protocol",
     "XGB-C2ST by scikit-learn's trees": "detectors",
     "Columns split": "columns-split",

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import sources
-from tabular_run import CEILING, FLOOR, TABLES
+from tabular_run import BOUNDS, TABLES
 
 HERE = Path(__file__).parent
 OUT = HERE / "results" / "tabular.jsonl"
@@ -45,7 +45,6 @@ SEEDS = (0, 1, 2)
 OURS = ("tabddpm", "point_diff", "gaussian_copula")
 PEERS = ("TabularARGN", "ARF", "NRGBoost", "UnmaskingTrees", "ForestFlow")
 PRIVATE_PEERS = ("AIM of mbi",)
-BOUNDS = (FLOOR, CEILING)
 KEY = ("table", "method", "label", "seed", "rows_asked")
 """What distinguishes one run from another."""
 Job = dict[str, Any]

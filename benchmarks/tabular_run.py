@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ import msgspec
 import numpy as np
 import sources
 from flaim_adult import commit
+from margins import resampled
 from neural_run import machine, peak_mb, since, spent
 from neural_tables import column
 
 import siloweave as sw
 from siloweave.attacks.rates import FALSE_POSITIVES, roc
+from siloweave.core.model import FeatureModel
 from siloweave.evaluate import similarity
 from siloweave.evaluate.discriminator import discriminate
 from siloweave.evaluate.predictive import (
@@ -65,6 +67,9 @@ TEST = 0.1
 SUPPORT_ROWS = 10_000
 """Rows of either table whose neighbours are looked for: seconds grow with their square."""
 FLOOR, CEILING = "shuffled columns", "real rows held out"
+AGAIN = "training rows drawn again"
+"""As many as there are, each perhaps repeatedly: what a generator without any error resembles."""
+BOUNDS = (FLOOR, CEILING, AGAIN)
 APART = " at each party"
 """Behind the name of a central method that every party fits to its own rows."""
 PARTIES = {"columns": 4, "rows": 5}
@@ -182,20 +187,11 @@ def judged(table: Prepared, drawn: sw.Table, seed: int, teacher: str = "drawn") 
         teacher: Whose rows the utility's models learn from: ``drawn``, or ``train``.
     """
     tables = align({"train": table.train, "drawn": drawn, "test": table.test}, table.schema)
-    names = ("train", "drawn")
-    count = min(tables.num_rows[name] for name in names)
-    found = {}
-    for name, trees in (("XGB-C2ST", XGBOOST), ("LightGBM-C2ST", LIGHTGBM)):
-        judge = discriminate(tables, *names, key=seed, max_rows=count, trees=trees)
-        found[name] = 100 * judge.detection
-    found["Shape"] = similarity.column_shapes(tables, *names)
-    found["Trend"] = similarity.column_pair_trends(tables, *names, strong=False).percent
-    places = support(tables, *names, key=seed, max_rows=SUPPORT_ROWS)
+    count = min(tables.num_rows[name] for name in ("train", "drawn"))
+    found = detected(tables, count, seed) | resemblance(table, drawn, tables)
+    places = support(tables, "train", "drawn", key=seed, max_rows=SUPPORT_ROWS)
     found["alpha-precision"] = 100 * places.alpha_precision
     found["beta-recall"] = 100 * places.beta_recall
-    found["information error"] = similarity.information_error(tables, *names)
-    triples = Encoder(table.schema, BINS)
-    found["three-way"] = tvd(table.train, drawn, 3, key=0, encoder=triples)
     if teacher == "drawn":  # beside itself, what real rows teach is 100 by definition
         every = utilities(tables, "train", (teacher,), key=seed)
         found["every column"] = every.of_every_column(teacher)[0]
@@ -203,6 +199,27 @@ def judged(table: Prepared, drawn: sw.Table, seed: int, teacher: str = "drawn") 
     if teacher == "drawn":  # the held-out rows are those that members are told from
         found["leak"] = 100 * leak(table, drawn, seed)
     return found
+
+
+def detected(tables: Aligned, count: int, seed: int) -> dict[str, float]:
+    """Return how difficult two detectors find it to tell so many drawn rows from training rows."""
+    found = {}
+    for name, trees in (("XGB-C2ST", XGBOOST), ("LightGBM-C2ST", LIGHTGBM)):
+        judge = discriminate(tables, "train", "drawn", key=seed, max_rows=count, trees=trees)
+        found[name] = 100 * judge.detection
+    return found
+
+
+def resemblance(table: Prepared, drawn: sw.Table, tables: Aligned) -> dict[str, float]:
+    """Return how far shares of single columns, pairs and triples are those of the training rows."""
+    names = ("train", "drawn")
+    triples = Encoder(table.schema, BINS)
+    return {
+        "Shape": similarity.column_shapes(tables, *names),
+        "Trend": similarity.column_pair_trends(tables, *names, strong=False).percent,
+        "information error": similarity.information_error(tables, *names),
+        "three-way": tvd(table.train, drawn, 3, key=0, encoder=triples),
+    }
 
 
 def leak(table: Prepared, drawn: sw.Table, seed: int) -> float:
@@ -288,7 +305,26 @@ def ours(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
     if line["raked"]:
         raw = fitted.sample_table(table.train.num_rows, seed=job["seed"], raked=False)
         line["as_drawn"] = judged(table, raw, job["seed"])
+    if isinstance(fitted.model, FeatureModel) and fitted.model.one_way is not None:
+        line["resampled"] = raked_to_chance(fitted, fitted.model, table, job["seed"])
     return line
+
+
+def raked_to_chance(
+    fitted: sw.Fit, model: FeatureModel, table: Prepared, seed: int
+) -> dict[str, float]:
+    """Return what detectors see of rows that are raked to the shares of a random sample.
+
+    Rows that are raked to the shares of the training rows agree with them better than chance
+    allows, which deceives detectors (raked_rows.py). These rows do not.
+    """
+    count = table.train.num_rows
+    assert model.one_way is not None
+    shares = resampled(model.one_way, count, seed)
+    again = replace(fitted, model=replace(model, one_way=shares))
+    drawn = again.sample_table(count, seed=seed)
+    tables = align({"train": table.train, "drawn": drawn}, table.schema)
+    return detected(tables, count, seed)
 
 
 def settings_of(kind: Any, job: dict[str, Any], table: Prepared) -> dict[str, Any]:
@@ -449,7 +485,12 @@ def output_of(command: list[str], limit_seconds: float | None) -> str:
 
 
 def bound(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
-    """Judge rows that no method drew: the floor, or the ceiling."""
+    """Judge rows that no method drew: the floor, the ceiling, or the training rows drawn again."""
+    if job["method"] == AGAIN:
+        count = table.train.num_rows
+        drawn = table.train.take(generator(job["seed"]).integers(0, count, count))
+        tables = align({"train": table.train, "drawn": drawn}, table.schema)
+        return {"scores": resemblance(table, drawn, tables)}  # a detector knows repeated rows
     if job["method"] == FLOOR:
         return {"scores": judged(table, shuffled(table.train, job["seed"]), job["seed"])}
     return {"scores": judged(table, table.test, job["seed"], teacher="train")}
@@ -460,7 +501,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     table = prepare(job["table"], Path(job["data"]), job["rows_asked"])
     load = os.getloadavg()[0]
     source: Callable[[dict[str, Any], Prepared], dict[str, Any]] = ours
-    if job["method"] in (FLOOR, CEILING):
+    if job["method"] in BOUNDS:
         source = bound
     elif job["peer"]:
         source = peers

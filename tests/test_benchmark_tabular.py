@@ -87,6 +87,10 @@ def test_shuffled_columns_are_judged_worse_than_rows_of_the_same_source(load, mo
     assert "every column" not in ceiling
     assert "leak" not in ceiling
     assert ceiling["utility"] == pytest.approx(fresh["utility"], abs=0.03)
+    again = run.bound({"method": run.AGAIN, "seed": 0}, table)["scores"]
+    assert set(again) == {"Shape", "Trend", "information error", "three-way"}
+    assert 95 < again["Shape"] < 100  # as many rows by chance, and not the rows themselves
+    assert 0 < again["three-way"] < mixed["three-way"]
 
 
 def test_a_class_that_was_not_learnt_counts_a_half(load):
@@ -101,7 +105,7 @@ def test_a_class_that_was_not_learnt_counts_a_half(load):
 def test_a_page_without_runs_says_so(load, tmp_path):
     text = load("tabular_page").page(tmp_path)
     assert text.count("Not run.") == 8
-    assert "0 of 240 runs are there" in text
+    assert "0 of 264 runs are there" in text
     assert "Not run." in load("detector_agreement").page(tmp_path)
 
 
@@ -120,7 +124,7 @@ def test_a_page_shows_raked_rows_rows_as_drawn_and_what_was_not_run(load, tmp_pa
     assert "| ARF |" not in text
     assert row_of(text, "| newer |")[3] == "1"
     assert text.count("Not run.") == 7
-    assert "2 of 240 runs are there" in text
+    assert "2 of 264 runs are there" in text
 
 
 def test_a_run_resumes_and_one_that_fails_leaves_no_line(load, tmp_path, monkeypatch, capsys):

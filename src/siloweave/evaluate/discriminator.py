@@ -58,6 +58,8 @@ class Discriminator:
         """Area under the ROC curve: 1/2 where rows cannot be distinguished, 1 where all can.
 
         Below 1/2 rows stand in both tables: the classifier has seen the twin with the other label.
+        Or counts of single columns agree better than chance allows, as those of raked rows do: what
+        the rows learnt from have too many of, the rows scored have too few of.
         """
         return _area(self.truth, self.probability)
 
