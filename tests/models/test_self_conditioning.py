@@ -52,6 +52,31 @@ def test_a_walk_shows_the_estimate_of_the_step_before(steps, option):
     assert np.asarray(numbers[:, 1]) == pytest.approx(float(POINTS[option]), abs=1e-5)
 
 
+class Follower(eqx.Module):
+    """A network that is sure of the first code's second option, and of what it is shown of it."""
+
+    def __call__(self, x, t, labels, *, key=None):
+        second = jnp.tile(jnp.array([0.0, 1e4]), (len(x), 1))
+        follows = jnp.where(x[:, -2:-1] * POINTS[0] > 0, second[:, ::-1], second)
+        return jnp.concatenate([second, follows], -1)
+
+
+@pytest.mark.parametrize("sampler", ["ddim", "solver"])
+def test_a_given_code_is_shown_as_the_network_estimates_it_and_not_as_it_is_given(sampler):
+    head = NumberHead(2, "velocity", (SphereCode(0, 1, 2), CODES[0]), self_conditioned=True)
+    plan = table(walk(BARS, sampler, 4, 1.0), 1, SHOWN.timesteps)
+    ends = (jnp.full(2, -9.0), jnp.full(2, 9.0))
+    start = ReverseWalk(Follower(), plan, KEY, jnp.zeros(5, jnp.int32), ends)
+    no_codes = jnp.zeros((5, 0))
+    given = jnp.tile(jnp.array([POINTS[0], 0.0]), (5, 1))
+    is_given = jnp.tile(jnp.array([True, False]), (5, 1))
+    fixed = diffusion._FixedCells(given, no_codes.astype(int), is_given, no_codes.astype(bool))
+    numbers, _ = denoise(start, fixed, ReverseKind(5, head, ()))
+    assert np.asarray(numbers[:, 0]) == pytest.approx(float(POINTS[0]), abs=1e-5)
+    # It was given the first option, says the second, and is shown what it said.
+    assert np.asarray(numbers[:, 1]) == pytest.approx(float(POINTS[1]), abs=1e-5)
+
+
 def test_plain_numbers_are_not_shown():
     assert HEAD.shown.tolist() == [1]
     assert HEAD.inputs == replace(HEAD, self_conditioned=False).inputs + 1
