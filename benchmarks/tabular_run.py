@@ -38,6 +38,7 @@ from siloweave.evaluate.predictive import (
     LIGHTGBM,
     LONG,
     XGBOOST,
+    Trees,
     as_classes,
     boosted,
     features,
@@ -195,7 +196,10 @@ def judged(table: Prepared, drawn: sw.Table, seed: int, teacher: str = "drawn") 
     if teacher == "drawn":  # beside itself, what real rows teach is 100 by definition
         every = utilities(tables, "train", (teacher,), key=seed)
         found["every column"] = every.of_every_column(teacher)[0]
-    found["utility"] = utility(tables, teacher, table.target, classes=table.classes, seed=seed)
+    for name, trees in (("utility", LONG), ("XGB utility", XGBOOST)):
+        found[name] = utility(
+            tables, teacher, table.target, classes=table.classes, seed=seed, trees=trees
+        )
     if teacher == "drawn":  # the held-out rows are those that members are told from
         found["leak"] = 100 * leak(table, drawn, seed)
     return found
@@ -235,7 +239,15 @@ def leak(table: Prepared, drawn: sw.Table, seed: int) -> float:
     return max(found.at[place].tpr.value for found in risks.memberships)
 
 
-def utility(tables: Aligned, teacher: str, target: str, *, classes: bool, seed: int) -> float:
+def utility(
+    tables: Aligned,
+    teacher: str,
+    target: str,
+    *,
+    classes: bool,
+    seed: int,
+    trees: Trees = LONG,
+) -> float:
     """Return what trees that learn the target from drawn rows are worth on the test rows.
 
     Of classes the area under the ROC curve, the mean of one against the rest over ten classes at
@@ -250,13 +262,13 @@ def utility(tables: Aligned, teacher: str, target: str, *, classes: bool, seed: 
     (X, y), (Z, truth) = parts[teacher], parts["test"]
     with one_thread():
         if not classes:
-            model = boosted(X, y, seed, LONG, numeric=True)
+            model = boosted(X, y, seed, trees, numeric=True)
             return float(np.sqrt(np.mean((model.predict(Z) - truth) ** 2)) / truth.std())
         known = main_classes(goal.values["train"], CLASSES)
         y, truth = as_classes(y, known), as_classes(truth, known)
         if len(np.unique(y)) < 2:
             return 0.5
-        model = boosted(X, y, seed, LONG)
+        model = boosted(X, y, seed, trees)
         chances = dict(zip(model.classes_.tolist(), model.predict_proba(Z).T, strict=True))
     return mean_area(truth, chances)
 
