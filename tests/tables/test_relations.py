@@ -79,6 +79,25 @@ def test_dummy_variables_of_a_category_are_fixed_combinations(codes):
     assert [len(rule.rows) for rule in rules] == [5, 3]
 
 
+@pytest.mark.parametrize("kind", ["number", "text"])
+def test_a_category_and_its_dummy_variables_are_one_combination(kind):
+    rng = np.random.default_rng(0)
+    year, area = rng.integers(0, 5, ROWS), rng.integers(0, 3, ROWS)
+    frame = pd.DataFrame(
+        {"half": np.where(year < 2, "early", "late")}
+        | {f"year {level}": (year == level).astype(int) for level in range(5)}
+        | {"owned": rng.integers(0, 2, ROWS)}
+        | {"year": year + 1994 if kind == "number" else [f"y{level}" for level in year]}
+        | {f"area {level}": area == level for level in range(3)}
+    )
+    rules = rules_of(frame, sw.FixedCombinations)
+    assert [rule.columns for rule in rules] == [
+        ("half", *(f"year {level}" for level in range(5)), "year"),
+        tuple(f"area {level}" for level in range(3)),
+    ]
+    assert [len(rule.rows) for rule in rules] == [5, 3]
+
+
 def test_marks_that_a_row_has_twice_or_lacks_are_no_dummy_variables():
     rng = np.random.default_rng(0)
     levels = rng.integers(0, 4, ROWS)

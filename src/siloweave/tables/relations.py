@@ -155,7 +155,7 @@ def _proposed_among(table: Table, declared: Sequence[Column]) -> tuple[Constrain
                 columns.append(column)
     by_name = {column.name: column for column in declared}
 
-    # Columns of a group of dummy variables are in no other group, sum or order.
+    # Columns of a group of dummy variables are in no sum or order.
     dummies = _dummies(columns, cells)
     in_dummies = set(chain(*dummies))
     alone = [c for c in columns if c.name not in in_dummies]
@@ -163,7 +163,7 @@ def _proposed_among(table: Table, declared: Sequence[Column]) -> tuple[Constrain
     # Numbers with decimals that follow from others have a formula, which says more than a list of
     # combinations does. What is left of them may still have a few values that others decide.
     discrete = [c for c in alone if not c.is_continuous]
-    groups = _deciding({c.name: cells[c.name] for c in discrete})
+    groups = _with_dummies(discrete, dummies, cells)
     converted = _converted([c for c in alone if c.is_binned], cells, groups)
     free = _numbers_but(alone, groups)
     sums = _new_sums(_sums(free, cells), converted)
@@ -173,11 +173,9 @@ def _proposed_among(table: Table, declared: Sequence[Column]) -> tuple[Constrain
     formulas: list[ColumnSum | Computed] = [*sums, *computed]
     in_formulas = set(chain(*(rule.columns for rule in formulas)))
     rest = [c for c in alone if c.name not in in_formulas]
-    groups = _deciding({c.name: cells[c.name] for c in rest})
+    groups = _with_dummies(rest, dummies, cells)
     groups = _with_decided_gaps(groups, rest, cells)
     free = _numbers_but(alone, groups)
-
-    groups = [*dummies, *groups]
     combinations = [_combinations(by_name, cells, names) for names in groups]
     combined: dict[str, int] = {}
     for place, names in enumerate(groups):
@@ -270,6 +268,38 @@ def _is_set(column: Column, cells: CellValues) -> Bools | None:
     return np.asarray(codes == 1) if has_two else None
 
 
+def _with_dummies(
+    columns: Sequence[Column], dummies: Sequence[tuple[str, ...]], cells: _Cells
+) -> list[tuple[str, ...]]:
+    """Find groups of columns in which one decides the others, dummy variables among them.
+
+    The dummy variables of one category count as one column: a table may have the category, too.
+
+    Args:
+        columns: Those that are no dummy variables.
+        dummies: The names of each group of dummy variables.
+        cells: Of all columns, in the table's order.
+    """
+    codes: dict[str, CellValues] = {
+        column.name: cells[column.name] for column in columns
+    }
+    for names in dummies:
+        # Exactly one of them is set in each row. The first one's name stands for all of them.
+        flags = np.stack([cells[name].values == 1 for name in names])
+        codes[names[0]] = CellValues(flags.argmax(axis=0), cells[names[0]].gone)
+    members = {names[0]: names for names in dummies}
+
+    groups = _deciding(codes)
+    in_groups = set(chain(*groups))
+    groups += [(first,) for first in members if first not in in_groups]
+    whole = []
+    for group in groups:
+        joined = set(chain(*(members.get(name, (name,)) for name in group)))
+        whole.append(tuple(name for name in cells if name in joined))
+    order = list(cells)
+    return sorted(whole, key=lambda names: order.index(names[0]))
+
+
 def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
     """Find groups of columns in which one decides the others; no column is in two groups."""
     codes: dict[str, _Codes] = {}
@@ -319,8 +349,8 @@ def _with_decided_gaps(
 
     Args:
         groups: Columns in which one decides the others; no column is in two groups.
-        columns: In the table's order.
-        cells: Of these columns.
+        columns: Those that are no dummy variables.
+        cells: Of all columns, in the table's order.
     """
     choices = [c for c in columns if 1 <= len(c.options) <= _FEW]
     leads = _leads_of_gaps(choices, cells)
@@ -338,12 +368,12 @@ def _with_decided_gaps(
         names = {*deciding, *(followed or [lead.name])}
         apart = [group for group in joined if names.isdisjoint(group)]
         together = names.union(*(group for group in joined if group not in apart))
-        group = tuple(column.name for column in columns if column.name in together)
+        group = tuple(name for name in cells if name in together)
         first_rows, _ = groups_of([cells[name] for name in group])
         if len(first_rows) * _REPEATED <= len(cells[lead.name].gone):
             joined = [*apart, group]
 
-    order = [column.name for column in columns]
+    order = list(cells)
     return sorted(joined, key=lambda names: order.index(names[0]))
 
 
