@@ -1,6 +1,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import chi2_contingency
 from sklearn.metrics import roc_auc_score
 from tests.evaluate.made import pair, people, shuffled
 
@@ -49,6 +50,37 @@ def test_every_row_is_scored_once_out_of_fold():
 def test_copies_score_below_a_half():
     real = people(0)
     assert discriminate(pair(real, real), *BOTH, key=0).auc < 0.5
+
+
+def test_counts_that_agree_better_than_chance_deceive_a_detector():
+    real = people(0)
+    fresh = [discriminate(pair(real, people(seed)), *BOTH, key=0) for seed in range(1, 6)]
+    values = [found.reduced_chi_square for found in fresh]
+    assert np.mean(values) == pytest.approx(1, abs=0.4)
+    assert not any(found.is_deceived for found in fresh)
+    # All values of the real columns, each once: what raking comes near to.
+    same = discriminate(pair(real, shuffled(real, 1)), *BOTH, key=0)
+    assert same.reduced_chi_square == 0
+    assert same.is_deceived
+
+
+def test_the_chi_square_of_counts_is_that_of_contingency_tables():
+    rng = np.random.default_rng(0)
+    sides = [{name: rng.integers(0, 20, 2_000) for name in "xy"} for _ in range(2)]
+    texts = [{name: codes.astype(str) for name, codes in side.items()} for side in sides]
+    found = discriminate(pair(*texts), *BOTH, key=0, trees=XGBOOST)
+    total = 0.0
+    for name in "xy":
+        counts = [np.bincount(side[name]) for side in sides]
+        total += chi2_contingency(counts).statistic
+    assert found.reduced_chi_square == pytest.approx(total / 38)
+
+
+def test_columns_of_few_values_say_nothing_of_chance():
+    sides = {"x": ["a", "b"] * 200}
+    found = discriminate(pair(sides, sides), *BOTH, key=0)
+    assert np.isnan(found.reduced_chi_square)
+    assert not found.is_deceived
 
 
 def test_seeds_change_the_fits():

@@ -254,6 +254,13 @@ def test_what_takes_longer_is_measured_where_asked_for(real, holdout, monkeypatc
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_detection_score_of_counts_that_agree_too_well_says_so(real):
+    too_high = "too high: single columns agree better than chance allows"
+    assert too_high in score(real, shuffled(real, 5))["XGB-C2ST"].note
+    assert too_high not in score(real, people(7, len(real)))["XGB-C2ST"].note
+
+
+@pytest.mark.usefixtures("quick")
 def test_progress_moves_to_the_end():
     told = []
     score(people(0, 40), people(1, 40), progress=lambda text, done: told.append(done))

@@ -721,7 +721,8 @@ def _add_discriminability(
             "Lopez-Paz and Oquab, ICLR 2017",
         ),
         lambda real, table: trees(real, table).auc,
-        note="0.5 where rows cannot be distinguished; below 0.5 rows stand in both tables",
+        note="0.5 where rows cannot be distinguished; below 0.5 rows stand in both tables, or "
+        "counts agree better than chance allows",
         interval=_interval(trees, sides.value, lambda fold: fold.auc, 1.0),
         interval_by=OVER_FOLDS,
     )
@@ -789,7 +790,13 @@ def _add_detector(
         text = f"{trees.count} rounds on {rows:,} rows of either table"
         if sides.ceiling and rows_of(sides.ceiling) != rows:
             text += f", the ceiling on {rows_of(sides.ceiling):,}"
-        return f"{text}; with fewer rows a detector finds less"
+        text += "; with fewer rows a detector finds less"
+        if judge(*sides.value).is_deceived:
+            text += (
+                "; too high: single columns agree better than chance allows, as after raking "
+                "(rows of sample(raked=False) are not raked)"
+            )
+        return text
 
     sheet.add(
         Heading(name, "discriminability", "higher", OF_100, f"{TABPC}; SDMetrics"),
