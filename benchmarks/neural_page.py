@@ -396,9 +396,7 @@ def latent_or_not(rows: list[Row], split: list[Row]) -> str:
     text += (
         "TabDDPM on every table. `point_diff` and\n`silofuse` are ours, with sphere codes: "
         "`silofuse` is `point_diff` over four parties, the same model\nexcept for latents in half "
-        "precision. All their runs of this section are older than their\nresidual blocks of "
-        "2026-11-30 (decision 0007), and have three dense layers of 384 units.\n\n`latent_diff` "
-        "has autoencoders, as the paper's LatentDiff has, but\nsmaller "
+        "precision.\n\n`latent_diff` has autoencoders, as the paper's LatentDiff has, but\nsmaller "
         "networks and fewer steps ([figures](#columns-split)). All are raked; as drawn,\n"
         "the first three stand in the tables above.\n\nSiloFuse's paper has its latent diffusion "
         "ahead of TabDDPM on tables that are sparse once one-hot\ncoded. **That is not "

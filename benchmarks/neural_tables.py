@@ -77,14 +77,7 @@ _CTAB_EPOCHS = {
     "adult": 31, "covertype": 30, "intrusion_nslkdd_test": 50, "heloc": 144, "churn": 150,
     "abalone": 363, "diabetes": 500,
 }  # fmt: skip
-# Our diffusion's network until 2026-11-30 (decision 0007): its lines are not made again yet.
-_DENSE: dict[str, Any] = {
-    "hidden": [384, 384, 384], "residual": False, "block_rate": 1.0, "self_conditioned": False,
-    "steps": 40_000, "work": 25.0, "passes_from": 0,
-}  # fmt: skip
 SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {
-    "point_diff": {"diffusion": _DENSE},
-    **{("point_diff", name): {"diffusion": _DENSE | _LONG} for name in ("adult", "covertype")},
     **{(model, name): {"diffusion": _LONG}
        for model in ("latent_diff", "e2e")
        for name in ("adult", "covertype")},

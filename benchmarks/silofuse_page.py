@@ -65,8 +65,7 @@ splits of rows, scores and the central runs in these tables are those of the
 - **silofuse, autoencoders (ours)** has an autoencoder at every party and one diffusion of their
   latents, as SiloFuse's paper has. The figures published for SiloFuse stand in its row.
 - **silofuse, sphere codes (ours)** is our variant and the package's default, which no paper has.
-  `point_diff` is the same on the pooled table. Runs of both are older than their residual blocks of
-  2026-11-30 (decision 0007), and have three dense layers of 384 units.
+  `point_diff` is the same on the pooled table.
 - **e2e_distr** is trained over the wire, for half the steps, since a step there costs about twice
   as much. It has networks of the same sizes, and gives the clean latent.
 
