@@ -104,9 +104,9 @@ BUDGET = "ε = 1"
 BUDGET_TEXT = f"""
 ### Under a budget, by TabSyn's protocol
 
-{BUDGET}, δ = 1e-6, add/remove one row; rows as they are released. Only processor seconds of the fit
-are shown, since up to twenty other processes shared the two cores: a run that was stopped after 900
-s had about a minute of the processor.
+{BUDGET}, δ = 1e-6, add/remove one row; rows as they are released. Each run had one of two cores,
+but for the networks, which shared them; so only processor seconds of the fit are shown. Noise is
+that of the system, so a run again has other figures.
 
 *AIM of mbi* is the script of mbi's repository on mbi 2.0.0, with its defaults: pairs of columns of
 up to 10,000 cells, and 80 MB for the model. It gets the same bounds and categories as ours.
