@@ -318,23 +318,20 @@ def ours(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
         raw = fitted.sample_table(table.train.num_rows, seed=job["seed"], raked=False)
         line["as_drawn"] = judged(table, raw, job["seed"])
     if isinstance(fitted.model, FeatureModel) and fitted.model.one_way is not None:
-        line["resampled"] = raked_to_chance(fitted, fitted.model, table, job["seed"])
+        shares = resampled(fitted.model.one_way, table.train.num_rows, job["seed"])
+        again = replace(fitted, model=replace(fitted.model, one_way=shares))
+        line["resampled"] = raked_to_chance(again, table, job["seed"])
     return line
 
 
-def raked_to_chance(
-    fitted: sw.Fit, model: FeatureModel, table: Prepared, seed: int
-) -> dict[str, float]:
-    """Return what detectors see of rows that are raked to the shares of a random sample.
+def raked_to_chance(fitted: sw.Fit, table: Prepared, seed: int) -> dict[str, float]:
+    """Return what detectors see of rows of a fit that is raked to the shares of a random sample.
 
     Rows that are raked to the shares of the training rows agree with them better than chance
     allows, which deceives detectors (raked_rows.py). These rows do not.
     """
     count = table.train.num_rows
-    assert model.one_way is not None
-    shares = resampled(model.one_way, count, seed)
-    again = replace(fitted, model=replace(model, one_way=shares))
-    drawn = again.sample_table(count, seed=seed)
+    drawn = fitted.sample_table(count, seed=seed)
     tables = align({"train": table.train, "drawn": drawn}, table.schema)
     return detected(tables, count, seed)
 

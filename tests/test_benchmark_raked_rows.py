@@ -58,7 +58,7 @@ def test_rows_of_a_fit_are_judged_raked_to_a_sample_too(load):
     run = load("tabular_run")
     table = drawn(1_500, run)
     fitted = sw.GaussianCopula().fit(table.train, table.schema, seed=0)
-    scores = run.raked_to_chance(fitted, fitted.model, table, 0)
+    scores = run.raked_to_chance(fitted, table, 0)
     assert set(scores) == {"XGB-C2ST", "LightGBM-C2ST"}
     assert min(scores.values()) > 90
 
