@@ -59,8 +59,8 @@ others, whose rows are not raked.
 
 """
 DRAWN = """
-The same with the rows of `point_diff`, by [TabSyn's protocol](#tables-by-tabsyns-protocol), on one
-fit of each table. XGB-C2ST between *raked* and *raked to a sample* is what raking adds by deceiving
+The same with the rows of `point_diff`, by [TabSyn's protocol](#tables-by-tabsyns-protocol), one fit
+a line. XGB-C2ST between *raked* and *raked to a sample* is what raking adds by deceiving
 the detector. Between *raked to a sample* and *as drawn* is what it adds by setting columns right.
 
 """
