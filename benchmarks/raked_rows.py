@@ -35,7 +35,7 @@ from siloweave.evaluate.predictive import XGBOOST
 from siloweave.models.raking import chosen
 from siloweave.tables import align
 from siloweave.tables.features import OneWay
-from siloweave.tables.keys import generator
+from siloweave.tables.keys import fold_in, generator
 
 HERE = Path(__file__).parent
 OUT = HERE / "results" / "raked_rows.jsonl"
@@ -75,7 +75,7 @@ def areas(table: Prepared, seed: int) -> dict[str, float]:
     first, rest = rows.take(places[:count]), rows.take(places[count:])
     one_way = OneWay.of(first, table.schema)
     codes = one_way.codes(rest)
-    sampled = resampled(one_way, count, seed)
+    sampled = resampled(one_way, count, fold_in(seed, "sample"))
     others = {
         RANDOM: np.arange(count),
         RAKED: chosen(codes, one_way.shares, count, key=seed),

@@ -205,13 +205,13 @@ def _reduced_chi_square(X: Floats, y: Ints) -> float:
     total = 0.0
     freedom = 0
     for column in X.T:
-        known = column[~np.isnan(column)]
-        if not len(known):
+        present_values = column[~np.isnan(column)]
+        if not len(present_values):
             continue
-        cuts = np.unique(known)
+        cuts = np.unique(present_values)
         if len(cuts) > _CELLS:
             levels = np.arange(1, _CELLS) / _CELLS
-            cuts = np.unique(quantiles(np.sort(known), levels))
+            cuts = np.unique(quantiles(np.sort(present_values), levels))
         cells = np.searchsorted(cuts, column)
         cells[np.isnan(column)] = len(cuts) + 1
         real_rows = np.bincount(cells[y == 0], minlength=len(cuts) + 2)
